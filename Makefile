@@ -1,0 +1,114 @@
+# Everything a newcomer needs: `make demo` and `make test` set themselves up with Python 3.11+, make and a network.
+# The environment is rebuilt only when the Python or a locked requirement changed, so later runs begin at once.
+
+SHELL := /bin/sh
+VENV := .venv
+BIN := $(VENV)/bin
+LOCK_VENV := .venv-lock
+BENCH_GROUPS := peers arq
+PYTHONS := python3 python3.13 python3.12 python3.11
+TYPED := service workers tests bench deploy/check_compose.py
+
+# A name on PATH is not yet an interpreter (version managers leave shims for versions that are not active), so each
+# one is run. It answers with the interpreter behind it, so that an activated environment changes nothing; `ensurepip`
+# is missing where a distribution splits venv off into a package of its own.
+which-python = import ensurepip, os, sys, venv; sys.version_info >= (3, 11) or sys.exit(1); \
+	print(os.path.realpath(sys._base_executable))
+find-python = \
+	for name in $(if $(PYTHON),$(PYTHON),$(PYTHONS)); do \
+		python=$$($$name -c '$(which-python)' 2>/dev/null) && break; \
+		python=; \
+	done; \
+	if [ -z "$$python" ]; then \
+		echo "knell needs Python 3.11 or later with the venv module; tried: $(if $(PYTHON),$(PYTHON),$(PYTHONS))." >&2; \
+		echo "Install one (on Debian: apt-get install python3 python3-venv), or name it: make PYTHON=/path/to/python3" >&2; \
+		exit 1; \
+	fi
+
+# Only the part of pyproject.toml that shapes the installation counts: a changed lint rule installs nothing.
+version = -c 'import sys; print(sys.version)'
+fingerprint = { echo $$python; $$python $(version); cat $(1); sed '/^\[tool\.pytest/,$$d' pyproject.toml; } | cksum
+
+# $(1): directory, $(2): locked file, $(3): "." to install this project as well. The stamp is written last, so that
+# an interrupted installation is taken up again.
+pip = $(1)/bin/python -m pip install --quiet --disable-pip-version-check
+install = \
+	$(find-python); \
+	want="$$($(call fingerprint,$(2)))"; \
+	if [ "$$(cat $(1)/.installed 2>/dev/null)" != "$$want" ]; then \
+		echo "Installing $(2) into $(1) with $$python"; \
+		rm -f $(1)/.installed; \
+		[ "$$($(1)/bin/python $(version) 2>/dev/null)" = "$$($$python $(version))" ] || $$python -m venv --clear $(1); \
+		$(call pip,$(1)) --require-hashes -r $(2); \
+		[ -z "$(3)" ] || $(call pip,$(1)) --no-deps --no-build-isolation --no-index --editable $(3); \
+		echo "$$want" > $(1)/.installed; \
+	fi
+
+.PHONY: help
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: venv
+venv: ## Create .venv from the locked requirements, if it is not there yet
+	@set -e; $(call install,$(VENV),requirements/dev.txt,.)
+
+.PHONY: demo
+demo: venv ## Run the main job on an embedded server and show it
+	@$(BIN)/knell demo $(ARGS)
+
+.PHONY: test
+test: venv ## Run the tests in their short forms (ARGS="-k name" to choose)
+	@$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not long" $(ARGS)
+
+.PHONY: test-long
+test-long: venv ## Run the tests at full size, one after the other
+	@$(BIN)/python -m pytest -n 0 --timeout 1800 -m long $(ARGS)
+
+.PHONY: check
+check: venv ## Lint, types, import contracts, compose file and Dockerfile
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy $(TYPED)
+	$(BIN)/lint-imports
+	$(BIN)/python deploy/check_compose.py docker-compose.yml
+	$(BIN)/hadolint deploy/Dockerfile
+
+.PHONY: format
+format: venv ## Put imports and layout in order
+	$(BIN)/ruff check --fix --select I .
+	$(BIN)/ruff format .
+
+# The peers disagree with us and with each other on redis-py (arq: below 6, taskiq-redis: 8), so they live apart.
+.PHONY: bench-venvs
+bench-venvs: venv
+	@set -e; $(foreach group,$(BENCH_GROUPS),$(call install,.venv-bench-$(group),bench/requirements/$(group).txt);)
+
+.PHONY: bench
+bench: bench-venvs ## Measure against the peers and write bench/results (ONLY=row for one row)
+	@$(BIN)/python -m bench $(if $(ONLY),--only $(ONLY)) $(ARGS)
+
+# Pins stay where they are unless a new input needs another; UPGRADE=1 takes the newest. Neither a header nor the
+# address of an index is written: the files serve every machine, and every Python from 3.11 on.
+lock = $(LOCK_VENV)/bin/uv pip compile --quiet --python $(LOCK_VENV)/bin/python --python-version 3.11 --universal \
+	--generate-hashes --no-header --no-emit-index-url $(if $(UPGRADE),--upgrade)
+
+.PHONY: lock
+lock: ## Write the locked requirements anew (UPGRADE=1 for the newest releases)
+	@set -e; $(find-python); \
+	[ -x $(LOCK_VENV)/bin/uv ] || { \
+		$$python -m venv --clear $(LOCK_VENV); \
+		$(call pip,$(LOCK_VENV)) --require-hashes -r requirements/lock.txt; \
+	}
+	$(lock) requirements/lock.in -o requirements/lock.txt
+	$(lock) requirements/build.in -o requirements/build.txt
+	$(lock) pyproject.toml --extra fast -o requirements/runtime.txt
+	$(lock) pyproject.toml requirements/dev.in --extra fast --extra demo \
+		-c requirements/build.txt -c requirements/runtime.txt -o requirements/dev.txt
+	set -e; for group in $(BENCH_GROUPS); do \
+		$(lock) bench/requirements/$$group.in -o bench/requirements/$$group.txt; \
+	done
+
+.PHONY: clean
+clean: ## Remove the environments and everything else that is made here
+	rm -rf .venv .venv-* build dist *.egg-info .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,55 @@
+"""What one process of a contender is told to do, as one JSON argument that Python, Node and Go all read.
+
+Only the standard library is used here, because this file is also imported inside the environments of the peers.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from typing import Literal
+
+Task = Literal["enqueue", "schedule", "drain", "lateness"]
+
+# A job as Knell would store it: ten short, flat, readable fields. Every contender carries exactly this.
+FIELDS: dict[str, str] = {
+    "version": "1",
+    "deletion": "5f0c9f0a/clusters.cluster.x-k8s.io/0a7d2c1e/1",
+    "kind": "aws/security-group",
+    "target": "sg-0f3a9c1d2b4e5f607",
+    "account": "123456789012",
+    "region": "eu-west-1",
+    "lane": "aws/123456789012/eu-west-1/ec2.DeleteSecurityGroup",
+    "strategy": "required",
+    "stage": "2",
+    "object": "team-a/cluster-17",
+}
+
+
+@dataclass(frozen=True)
+class Order:
+    """One process, one task: put jobs in, put them in with due times, work them off, or work them off and tell how late."""
+
+    task: Task
+    port: int
+    jobs: int
+    concurrency: int
+    fields: dict[str, str]
+    start: float = 0.0
+    """Epoch seconds at which the first scheduled job is due."""
+    gap: float = 0.0
+    """Seconds between one due time and the next; none means that all are due at one moment."""
+
+    def encode(self) -> str:
+        return json.dumps(asdict(self), separators=(",", ":"))
+
+    @classmethod
+    def decode(cls, text: str) -> Order:
+        return cls(**json.loads(text))
+
+    @property
+    def url(self) -> str:
+        return f"redis://127.0.0.1:{self.port}/0"
+
+    def due_times(self) -> list[float]:
+        return [self.start + n * self.gap for n in range(self.jobs)]

@@ -1,0 +1,77 @@
+"""Says whether a compose file is one that Compose would start, without needing Docker.
+
+The published schema refuses unknown keys and wrong types; what it cannot say, that a name which is used is
+also defined, is checked here.
+"""
+
+import json
+import sys
+from collections.abc import Iterator, Mapping
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from jsonschema.validators import validator_for
+from ruamel.yaml import YAML
+from ruamel.yaml.error import YAMLError
+
+# The wheel of check-jsonschema carries the schema of the Compose specification, so no network is needed.
+SCHEMA = files("check_jsonschema").joinpath("builtin_schemas", "vendor", "compose-spec.json")
+
+
+def faults(path: Path) -> Iterator[str]:
+    """Everything that is wrong with the file, each as one line."""
+    try:
+        # This parser also refuses a key that is given twice.
+        project = YAML(typ="safe", pure=True).load(path.read_text())
+    except YAMLError as unreadable:
+        yield " ".join(str(unreadable).split())
+        return
+    schema = json.loads(SCHEMA.read_text())
+    broken = list(validator_for(schema)(schema).iter_errors(project))
+    for error in broken:
+        yield f"{'.'.join(map(str, error.absolute_path)) or 'top level'}: {error.message}"
+    if not broken:
+        for name, service in project.get("services", {}).items():
+            for fault in undefined(service, project, path.parent):
+                yield f"services.{name}: {fault}"
+
+
+def undefined(service: Mapping[str, Any], project: Mapping[str, Any], folder: Path) -> Iterator[str]:
+    """Names that the service uses and the project does not define."""
+    for other in service.get("depends_on", ()):
+        if other not in project["services"]:
+            yield f"depends_on names an undefined service {other!r}"
+    for volume in service.get("volumes", ()):
+        source = volume_source(volume)
+        if source and source not in project.get("volumes", {}):
+            yield f"volumes names an undefined volume {source!r}"
+    for kind in ("networks", "secrets", "configs"):
+        for used in service.get(kind, ()):
+            name = used["source"] if isinstance(used, Mapping) else used
+            if name not in project.get(kind, {}) and (kind, name) != ("networks", "default"):
+                yield f"{kind} names an undefined {kind[:-1]} {name!r}"
+    build = service.get("build")
+    if isinstance(build, Mapping):
+        dockerfile = folder / build.get("context", ".") / build.get("dockerfile", "Dockerfile")
+        if not dockerfile.is_file():
+            yield f"build names a missing Dockerfile {dockerfile}"
+
+
+def volume_source(volume: str | Mapping[str, Any]) -> str | None:
+    """The named volume that is mounted, or nothing for a folder of the host or an unnamed one."""
+    if isinstance(volume, Mapping):
+        return volume.get("source") if volume["type"] == "volume" else None
+    source, separator, _ = volume.partition(":")
+    return source if separator and not source.startswith((".", "/", "~", "$")) else None
+
+
+def main() -> int:
+    """Check the files named on the command line; the exit status says whether all of them are sound."""
+    found = [f"{name}: {fault}" for name in sys.argv[1:] for fault in faults(Path(name))]
+    sys.stderr.writelines(f"{line}\n" for line in found)
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

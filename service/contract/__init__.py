@@ -1,0 +1,38 @@
+"""The words that both sides share: events, targets, jobs, verdicts, limits, and how they are written down.
+
+Nothing here does I/O, and nothing here imports the rest of Knell.
+"""
+
+from service.contract.errors import NewerVersion, Undecodable
+from service.contract.events import Event, decode_event
+from service.contract.jobs import Job, decode_job
+from service.contract.limits import Draw, Feedback, Limit, Pause, Remaining, place_of
+from service.contract.targets import Hold, Plan, Strategy, Target
+from service.contract.verdicts import Blocked, Gone, Pending, Refused, Throttled, Verdict
+from service.contract.version import VERSION
+
+__all__ = [
+    "VERSION",
+    "Blocked",
+    "Draw",
+    "Event",
+    "Feedback",
+    "Gone",
+    "Hold",
+    "Job",
+    "Limit",
+    "NewerVersion",
+    "Pause",
+    "Pending",
+    "Plan",
+    "Refused",
+    "Remaining",
+    "Strategy",
+    "Target",
+    "Throttled",
+    "Undecodable",
+    "Verdict",
+    "decode_event",
+    "decode_job",
+    "place_of",
+]

@@ -1,0 +1,64 @@
+"""The event: an object is going, an output was dropped, an orphan was found.
+
+It travels as flat text fields on the stream, so that it reads well in any Redis tool.
+"""
+
+from collections.abc import Mapping
+from typing import Literal, get_args
+
+import msgspec
+
+from service.contract.errors import NewerVersion, Undecodable
+from service.contract.version import VERSION
+
+Reason = Literal["deleted", "dropped", "orphan"]
+REASONS: tuple[str, ...] = get_args(Reason)
+
+
+class Event(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One reason to act. `urgent` is 1 where somebody waits, 0 where a sweep found it."""
+
+    cluster: str
+    resource: str
+    uid: str
+    name: str
+    source: str
+    namespace: str = ""
+    reason: Reason = "deleted"
+    round: int = 1
+    urgent: int = 1
+    at: int = 0
+    data: str = ""
+    v: int = VERSION
+
+    @property
+    def deletion(self) -> str:
+        return f"{self.cluster}/{self.resource}/{self.uid}/{self.round}"
+
+    def fields(self) -> dict[str, str | int]:
+        """The flat form; empty optional fields are left out."""
+        return {name: value for name in self.__struct_fields__ if (value := getattr(self, name)) != ""}
+
+
+def decode_event(raw: Mapping[bytes, bytes]) -> Event:
+    """Read a stream entry, or say in one sentence what is wrong with it."""
+    try:
+        fields = {name.decode(): value.decode() for name, value in raw.items()}
+    except UnicodeDecodeError as error:
+        raise Undecodable(f"a field is not UTF-8 text: {error}") from None
+    version = fields.get("v", "")
+    if not version.isdecimal():
+        raise Undecodable(f"field v must be a whole number, got {version!r}")
+    if int(version) > VERSION:
+        raise NewerVersion("the event", int(version))
+    try:
+        event = msgspec.convert(fields, Event, strict=False)
+    except msgspec.ValidationError as error:
+        raise Undecodable(str(error)) from None
+    for part in ("cluster", "resource", "uid", "name", "source"):
+        value = getattr(event, part)
+        if not value or (part != "name" and ("/" in value or "#" in value or "|" in value)):
+            raise Undecodable(f"field {part} must be non-empty text without / # |, got {value!r}")
+    if event.round < 1 or event.urgent not in (0, 1):
+        raise Undecodable(f"round must be at least 1 and urgent 0 or 1, got {event.round} and {event.urgent}")
+    return event

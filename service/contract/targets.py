@@ -1,0 +1,55 @@
+"""What a plan says: which targets go, in which chains and stages.
+
+A chain is a sequence of stages that wait for each other; chains do not wait for each other.
+"""
+
+from collections.abc import Iterable
+from datetime import timedelta
+from typing import Literal
+
+import msgspec
+
+Strategy = Literal["required", "best-effort"]
+
+RELEASE = "release"
+"""The kind of a deletion's last job, and the last part of its lane."""
+
+
+class Target(msgspec.Struct, frozen=True, kw_only=True):
+    """One outside resource, and how it is to be removed. `data` is text that its handler understands."""
+
+    kind: str
+    id: str
+    lane: str
+    chain: str = "main"
+    stage: int = 0
+    strategy: Strategy = "required"
+    data: str = ""
+    after: timedelta = timedelta(0)
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """The targets of one deletion; none at all is a plan too: then only the release is left."""
+
+    targets: Iterable[Target]
+
+
+class Hold(msgspec.Struct, frozen=True):
+    """The planner can't tell what to do; the deletion waits for a person, who reads `reason`."""
+
+    reason: str
+
+
+def lane_fault(lane: str) -> str | None:
+    """Why a lane's name can't be used, or None."""
+    parts = lane.split("/")
+    if len(parts) < 3 or not all(parts):
+        return f"lane {lane!r} must be named PROVIDER/ACCOUNT/.../OPERATION"
+    if any(character in lane for character in "{} \n|"):
+        return f"lane {lane!r} must not contain braces, bars or white space"
+    return None
+
+
+def release_lane(cluster: str) -> str:
+    """The lane in which a cluster's objects are released."""
+    return f"cluster/{cluster}/{RELEASE}"

@@ -1,0 +1,46 @@
+"""Verdicts: what one attempt found.
+
+Handlers return them and nothing else; an exception means that the attempt failed for a reason unknown.
+"""
+
+from datetime import timedelta
+
+import msgspec
+
+
+class Gone(msgspec.Struct, frozen=True, tag="gone"):
+    """A read made in this attempt says that the target does not exist."""
+
+    detail: str = ""
+
+
+class Pending(msgspec.Struct, frozen=True, tag="check"):
+    """Accepted, not proven: look again after `check_after`, perhaps in another lane, with `resume` at hand."""
+
+    check_after: timedelta
+    detail: str = ""
+    lane: str | None = None
+    resume: str = ""
+
+
+class Throttled(msgspec.Struct, frozen=True, tag="throttled"):
+    """The provider refused for want of quota. It spends no attempt; the budget has been told."""
+
+    retry_after: timedelta | None = None
+    detail: str = ""
+
+
+class Blocked(msgspec.Struct, frozen=True, tag="blocked"):
+    """Something still uses the target. `until` is exact where the provider names a time."""
+
+    by: str
+    until: timedelta | None = None
+
+
+class Refused(msgspec.Struct, frozen=True, tag="refused"):
+    """Not ours, protected, or denied: a person must look."""
+
+    reason: str
+
+
+Verdict = Gone | Pending | Throttled | Blocked | Refused

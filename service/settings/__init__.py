@@ -1,0 +1,35 @@
+"""Settings of every command: declared as structs, read strictly from a YAML file and the environment.
+`load` is the only way in from outside; tests may build the structs directly."""
+
+from service.settings.loading import load
+from service.settings.problems import Problem, SettingsError
+from service.settings.redis import HostPort, RedisSettings, RedisUrl, Secret, TlsSettings
+from service.settings.sections import (
+    LimitOverride,
+    LogSettings,
+    RetentionSettings,
+    RetrySettings,
+    Settings,
+    SurfaceSettings,
+    TestingSettings,
+    WorkerSettings,
+)
+
+__all__ = [
+    "HostPort",
+    "LimitOverride",
+    "LogSettings",
+    "Problem",
+    "RedisSettings",
+    "RedisUrl",
+    "RetentionSettings",
+    "RetrySettings",
+    "Secret",
+    "Settings",
+    "SettingsError",
+    "SurfaceSettings",
+    "TestingSettings",
+    "TlsSettings",
+    "WorkerSettings",
+    "load",
+]

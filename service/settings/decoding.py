@@ -1,0 +1,85 @@
+"""Raw values into a tree of structs, strictly: all unknown keys and wrong values are found in one pass.
+It follows the declared types itself, because a codec stops at the first fault and names no allowed values."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeVar, get_args, get_origin
+
+import msgspec
+
+from service.settings.problems import Problem, nearest, shown
+from service.settings.values import WrongValueError, allowed, unwrap, value_of
+
+S = TypeVar("S", bound=msgspec.Struct)
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """A raw value of known origin; `text` says that it is the bare text of an environment variable."""
+
+    value: object
+    source: str
+    text: bool = False
+
+
+def plain(raw: object) -> object:
+    return raw.value if isinstance(raw, Given) else raw
+
+
+@dataclass(slots=True)
+class Decoding:
+    """One pass over one tree. `source` names where values come from that are not from a variable."""
+
+    source: str
+    problems: list[Problem] = field(default_factory=list)
+
+    def struct(self, kind: type[S], raw: object, path: str = "") -> S | None:
+        """None when the struct could not be built; why is then among the problems."""
+        if not isinstance(raw, Mapping):
+            self._wrong(path or "the file", kind, raw)
+            return None
+        fields = {info.name: info for info in msgspec.structs.fields(kind)}
+        values: dict[str, Any] = {}
+        before = len(self.problems)
+        for key, given in raw.items():
+            place = f"{path}.{key}" if path else str(key)
+            if key in fields:
+                values[key] = self._field(fields[key].type, given, place)
+            else:
+                self._add(place, f"unknown key; {nearest(str(key), list(fields))}", given)
+        return kind(**values) if len(self.problems) == before else None
+
+    def _field(self, kind: Any, given: object, path: str) -> object:
+        bare, _, _ = unwrap(kind)
+        if isinstance(bare, type) and issubclass(bare, msgspec.Struct):
+            return self.struct(bare, {} if given is None else given, path)
+        if get_origin(bare) is dict:
+            return self._named(get_args(bare)[1], {} if given is None else given, path)
+        try:
+            return value_of(kind, plain(given), text=isinstance(given, Given) and given.text)
+        except WrongValueError as wrong:
+            self._wrong(path, kind, given, wrong)
+            return None
+
+    def _named(self, kind: Any, raw: object, path: str) -> object:
+        if not isinstance(raw, Mapping):
+            self._wrong(path, dict[str, kind], raw)
+            return None
+        values = {}
+        for name, given in raw.items():
+            if not isinstance(name, str) or not name:
+                self._add(path, f"{name!r} given as a name; allowed: a text", raw)
+            else:
+                values[name] = self._field(kind, given, f"{path}.{name}")
+        return values
+
+    def _wrong(self, path: str, kind: Any, given: object, wrong: WrongValueError | None = None) -> None:
+        if wrong is not None and wrong.hidden:
+            reason = wrong.why or "not a text"
+            self._add(path, f"cannot be used, {reason}; allowed: {allowed(kind)}", given)
+        else:
+            self._add(path, f"{shown(path, plain(given))} given; allowed: {allowed(kind)}", given)
+
+    def _add(self, path: str, what: str, given: object) -> None:
+        source = given.source if isinstance(given, Given) else self.source
+        self.problems.append(Problem(path, what, source))

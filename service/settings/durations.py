@@ -1,0 +1,101 @@
+"""Durations as people write them: `180s`, `5m`, `250ms`, `1h30m`, or a number of seconds.
+Inside the program they are `timedelta` and nothing else."""
+
+import math
+import re
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Annotated, Final
+
+_UNITS: Final = {
+    "ms": timedelta(milliseconds=1),
+    "s": timedelta(seconds=1),
+    "m": timedelta(minutes=1),
+    "h": timedelta(hours=1),
+    "d": timedelta(days=1),
+}
+_PART: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
+_WHOLE: Final = re.compile(r"(-?)((?:\d+(?:\.\d+)?(?:ms|s|m|h|d))+)")
+_NUMBER: Final = re.compile(r"-?\d+(?:\.\d+)?")
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Bounds of a duration; attached to a field by `Annotated`."""
+
+    above: timedelta | None = None
+    least: timedelta | None = None
+
+    def holds(self, value: timedelta) -> bool:
+        return (self.above is None or value > self.above) and (self.least is None or value >= self.least)
+
+    def __str__(self) -> str:
+        example = "a duration such as 250ms, 180s, 5m or 1h30m, or a number of seconds"
+        if self.above is not None:
+            return f"{example}, longer than {write(self.above)}"
+        if self.least is not None:
+            return f"{example}, at least {write(self.least)}"
+        return example
+
+
+Positive = Annotated[timedelta, Span(above=timedelta(0))]
+NotNegative = Annotated[timedelta, Span(least=timedelta(0))]
+
+
+def read(given: object) -> timedelta:
+    """Raises ValueError when the given value is no duration."""
+    match given:
+        case timedelta():
+            return given
+        case bool():
+            raise ValueError("a duration is not true or false")
+        case int() | float():
+            return _seconds(float(given))
+        case str():
+            return _parse(given.strip().lower())
+        case _:
+            raise ValueError("neither text nor a number")
+
+
+def _seconds(number: float) -> timedelta:
+    if not math.isfinite(number):
+        raise ValueError("not a finite number")
+    try:
+        return timedelta(seconds=number)
+    except OverflowError as error:
+        raise ValueError("too long") from error
+
+
+def _parse(text: str) -> timedelta:
+    if _NUMBER.fullmatch(text):
+        return _seconds(float(text))
+    whole = _WHOLE.fullmatch(text)
+    if whole is None:
+        raise ValueError("no number with a unit")
+    parts = _PART.findall(whole[2])
+    units = [unit for _, unit in parts]
+    # `5m2m` or `1s2h` are slips of the hand, not sums.
+    if units != sorted(set(units), key=list(_UNITS).index, reverse=True):
+        raise ValueError("units must descend and appear once")
+    try:
+        total = sum((float(number) * _UNITS[unit] for number, unit in parts), timedelta(0))
+    except OverflowError as error:
+        raise ValueError("too long") from error
+    return -total if whole[1] else total
+
+
+def write(value: timedelta) -> str:
+    """The shortest spelling that `read` turns into the same duration."""
+    if not value:
+        return "0s"
+    sign = "-" if value < timedelta(0) else ""
+    rest = abs(value)
+    text = ""
+    for unit in ("d", "h", "m", "s"):
+        count, rest = divmod(rest, _UNITS[unit])
+        if count:
+            text += f"{count}{unit}"
+    if rest:
+        milliseconds = rest / _UNITS["ms"]
+        text += f"{milliseconds:.3f}".rstrip("0").rstrip(".") + "ms"
+    return sign + text

@@ -1,0 +1,42 @@
+"""The settings of a process: defaults, over them a YAML file, over that the environment.
+Whatever is wrong is found before anything is done, and reported at once."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from service.settings.decoding import Decoding
+from service.settings.documents import DocumentError, parse
+from service.settings.environment import CONFIG_VARIABLE, lay_over, overlay
+from service.settings.problems import Problem, SettingsError
+from service.settings.sections import Settings
+
+
+def load(config: Path | None, environ: Mapping[str, str]) -> Settings:
+    """Reads the given file, or else the one that KNELL_CONFIG names. Raises SettingsError."""
+    if config is None and environ.get(CONFIG_VARIABLE):
+        config = Path(environ[CONFIG_VARIABLE])
+    document = _document(config) if config is not None else {}
+    above, problems = overlay(environ)
+    decoding = Decoding(source=str(config) if config is not None else "the environment", problems=problems)
+    whole = lay_over(document, above) if isinstance(document, Mapping) else document
+    settings = decoding.struct(Settings, whole)
+    if problems or settings is None:
+        raise SettingsError(problems)
+    contradictions = [Problem(path, what) for path, what in settings.contradictions()]
+    if contradictions:
+        raise SettingsError(contradictions)
+    return settings
+
+
+def _document(config: Path) -> object:
+    try:
+        text = config.read_text(encoding="utf-8")
+    except OSError as error:
+        raise SettingsError([Problem(str(config), f"cannot be read, {error.strerror or error}")]) from None
+    except UnicodeDecodeError:
+        raise SettingsError([Problem(str(config), "is not UTF-8 text")]) from None
+    try:
+        document = parse(text)
+    except DocumentError as error:
+        raise SettingsError([Problem(str(config), f"cannot be read as YAML, {error}")]) from None
+    return {} if document is None else document

@@ -1,0 +1,136 @@
+"""One given value into one typed value, and what is allowed there, in words.
+Text from an environment variable is read more leniently than YAML, which has types of its own."""
+
+import types
+from datetime import timedelta
+from pathlib import Path
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+import msgspec
+
+from service.settings import durations
+from service.settings.redis import HostPort, RedisUrl
+
+
+class WrongValueError(ValueError):
+    """The value cannot stand here. `hidden` says that not even a masked form of it may be shown."""
+
+    def __init__(self, why: str = "", *, hidden: bool = False) -> None:
+        super().__init__(why)
+        self.why = why
+        self.hidden = hidden
+
+
+def unwrap(kind: Any) -> tuple[Any, tuple[Any, ...], bool]:
+    """Splits a declared type into the bare type, its annotations, and whether None is allowed."""
+    optional = False
+    notes: tuple[Any, ...] = ()
+    while True:
+        if get_origin(kind) is Annotated:
+            kind, *more = get_args(kind)
+            notes = (*notes, *more)
+        elif get_origin(kind) in (Union, types.UnionType):
+            (kind,) = (part for part in get_args(kind) if part is not type(None))
+            optional = True
+        else:
+            return kind, notes, optional
+
+
+def value_of(kind: Any, given: object, *, text: bool) -> object:
+    """Raises WrongValueError."""
+    bare, notes, optional = unwrap(kind)
+    if optional and (given is None or (text and str(given).lower() in ("none", "null"))):
+        return None
+    if bare is timedelta:
+        return _duration(given, notes)
+    if bare is RedisUrl:
+        return _url(given)
+    if get_origin(bare) is tuple:
+        return _addresses(given, text=text)
+    if bare is Path:
+        if not isinstance(given, str) or not given:
+            raise WrongValueError
+        return Path(given)
+    try:
+        return msgspec.convert(given, _plain(bare, notes), strict=not text)
+    except msgspec.ValidationError as error:
+        raise WrongValueError from error
+
+
+def _plain(bare: Any, notes: tuple[Any, ...]) -> Any:
+    for note in notes:
+        bare = Annotated[bare, note]
+    return bare
+
+
+def _duration(given: object, notes: tuple[Any, ...]) -> timedelta:
+    try:
+        value = durations.read(given)
+    except ValueError as error:
+        raise WrongValueError from error
+    if not all(note.holds(value) for note in notes if isinstance(note, durations.Span)):
+        raise WrongValueError
+    return value
+
+
+def _url(given: object) -> RedisUrl:
+    if not isinstance(given, str):
+        raise WrongValueError(hidden=True)
+    try:
+        return RedisUrl.parse(given)
+    except ValueError as error:
+        raise WrongValueError(str(error), hidden=True) from None
+
+
+def _addresses(given: object, *, text: bool) -> tuple[HostPort, ...]:
+    items = [part for part in given.split(",") if part.strip()] if text and isinstance(given, str) else given
+    if not isinstance(items, list) or not all(isinstance(item, str) for item in items):
+        raise WrongValueError
+    try:
+        return tuple(HostPort.parse(item) for item in items)
+    except ValueError as error:
+        raise WrongValueError from error
+
+
+def allowed(kind: Any) -> str:
+    """What may stand here, for a person."""
+    bare, notes, optional = unwrap(kind)
+    words = _described(notes) or _allowed(bare, notes)
+    return f"{words}, or none" if optional else words
+
+
+def _described(notes: tuple[Any, ...]) -> str | None:
+    return next(
+        (note.description for note in notes if isinstance(note, msgspec.Meta) and note.description), None
+    )
+
+
+def _allowed(bare: Any, notes: tuple[Any, ...]) -> str:
+    if get_origin(bare) is Literal:
+        return f"one of {', '.join(map(str, get_args(bare)))}"
+    if get_origin(bare) is dict:
+        return f"a mapping of names, each to {allowed(get_args(bare)[1])}"
+    if get_origin(bare) is tuple:
+        return "a list of host:port"
+    if bare is timedelta:
+        return str(next((note for note in notes if isinstance(note, durations.Span)), durations.Span()))
+    if bare is RedisUrl:
+        return "redis://host:6379/0, rediss://host:6379/0 or unix:///path/to/socket"
+    if bare is bool:
+        return "true or false"
+    if bare in (int, float):
+        return _number("a whole number" if bare is int else "a number", notes)
+    if isinstance(bare, type) and issubclass(bare, msgspec.Struct):
+        return f"a mapping with the keys {', '.join(bare.__struct_fields__)}"
+    return "a path" if bare is Path else "a text"
+
+
+def _number(noun: str, notes: tuple[Any, ...]) -> str:
+    bounds = next((note for note in notes if isinstance(note, msgspec.Meta)), msgspec.Meta())
+    if bounds.ge is not None and bounds.le is not None:
+        return f"{noun} from {bounds.ge} to {bounds.le}"
+    if bounds.ge is not None:
+        return f"{noun}, {bounds.ge} or more"
+    if bounds.gt is not None:
+        return f"{noun} above {bounds.gt}"
+    return noun

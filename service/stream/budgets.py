@@ -1,0 +1,104 @@
+"""Budgets: the limits of one provider's account, shared by all workers and shards.
+
+Tokens are reserved before work is taken, given back when unused, and corrected by what the provider answers.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
+from fnmatch import fnmatchcase
+from typing import Any, NamedTuple
+
+import msgspec
+
+from service.contract import Draw, Limit
+from service.stream.calls import Caller
+from service.stream.keys import Keys
+
+
+class Ask(NamedTuple):
+    """What a lane would use now: `most` jobs out of so many urgent and background ones."""
+
+    lane: str
+    most: int
+    urgent: int
+    background: int
+    draws: tuple[Draw, ...]
+
+
+class Grant(NamedTuple):
+    """So many of each; `again` ms until there is more, 0 where nothing was wanting."""
+
+    urgent: int
+    background: int
+    again: int
+
+
+class Reserved(NamedTuple):
+    corrections: int
+    grants: list[Grant]
+
+
+class Said(NamedTuple):
+    """What answers told of a limit. -1 stands for not told; `age` is how long ago it was true, in ms."""
+
+    limit: Limit
+    answered: float
+    remaining: float = -1
+    age: int = 0
+    pause: int = -1
+    strike: int = 1
+
+
+_reserved: Callable[[bytes], Reserved] = msgspec.msgpack.Decoder(type=Reserved, strict=False).decode
+_corrected: Callable[[bytes], tuple[int, list[tuple[str, float]]]] = msgspec.msgpack.Decoder(
+    type=tuple[int, list[tuple[str, float]]], strict=False
+).decode
+
+
+def _shape(limit: Limit) -> list[Any]:
+    return [limit.name, limit.kind, limit.capacity, limit.per / timedelta(milliseconds=1), limit.spare]
+
+
+class Budgets:
+    """The budgets of one installation. `overrides` are limits by name pattern that settings put in place."""
+
+    def __init__(
+        self, caller: Caller, keys: Keys, overrides: Mapping[str, Callable[[Limit], Limit]] | None = None
+    ):
+        self._caller, self._keys = caller, keys
+        self._overrides = dict(overrides or {})
+        self._settled: dict[Limit, Limit] = {}
+
+    def in_force(self, limit: Limit) -> Limit:
+        """The limit after the settings' word."""
+        known = self._settled.get(limit)
+        if known is None:
+            known = limit
+            for pattern, change in self._overrides.items():
+                if fnmatchcase(limit.name, pattern):
+                    known = change(known)
+            self._settled[limit] = known
+        return known
+
+    def _move(self, name: str, place: str, args: Any) -> Any:
+        key = self._keys.budget(place)
+        return self._caller.move(name, key, key + ":", args)
+
+    async def reserve(self, place: str, share: float, asks: Sequence[Ask]) -> Reserved:
+        wants = [
+            [ask.lane, ask.most, ask.urgent, ask.background,
+             [[_shape(self.in_force(draw.limit)), draw.cost] for draw in ask.draws]]
+            for ask in asks
+        ]  # fmt: skip
+        return _reserved(await self._move("reserve", place, [share, wants]))
+
+    async def give_back(self, place: str, corrections: int, unused: Sequence[tuple[Limit, float]]) -> bool:
+        rows = [[_shape(self.in_force(limit)), tokens] for limit, tokens in unused]
+        answer = msgspec.msgpack.decode(await self._move("give_back", place, [corrections, rows]))
+        return bool(answer[0])
+
+    async def correct(self, place: str, said: Sequence[Said]) -> bool:
+        """True where tokens are there earlier than lanes were told: they want waking."""
+        rows = [[_shape(self.in_force(word.limit)), *word[1:]] for word in said]
+        earlier, _ = _corrected(await self._move("correct", place, rows))
+        return bool(earlier)

@@ -1,0 +1,298 @@
+"""The moves of a shard, as Python calls: typed arguments in, typed answers out.
+
+Each is one atomic script and can be sent again; what they do is said in the Lua file of the same name.
+"""
+
+import secrets
+from collections.abc import Callable, Iterable, Sequence
+from datetime import timedelta
+from typing import Any, NamedTuple
+
+import msgspec
+
+from service.contract import VERSION, Event
+from service.contract.jobs import TAKEN_FIELDS
+from service.stream.arrange import Arranged
+from service.stream.calls import Caller
+from service.stream.keys import Keys
+
+MOMENT = timedelta(milliseconds=500)
+"""How long a lane that one worker looks at is left alone by the others."""
+
+CHUNK = 1000
+"""Jobs or events in one call: what keeps a script short."""
+
+
+def ms(duration: timedelta) -> int:
+    return int(duration / timedelta(milliseconds=1))
+
+
+class DueLane(NamedTuple):
+    name: str
+    urgent: int
+    background: int
+    leased: int
+
+
+class Look(NamedTuple):
+    """What a look found: `upcoming` is 0 where nothing is known to come."""
+
+    now: int
+    upcoming: int
+    paused: int
+    lanes: list[DueLane]
+    alone: list[str]
+
+
+class Want(NamedTuple):
+    """What to take of a lane. `again` says when its budget has more; `alone` names a job to be tried alone."""
+
+    lane: str
+    urgent: int
+    background: int
+    cap: int
+    again: int = 0
+    alone: str = ""
+
+
+class TakenLane(NamedTuple):
+    lane: str
+    count: int
+    rows: list[msgspec.Raw]
+
+
+class Taken(NamedTuple):
+    now: int
+    lanes: list[TakenLane]
+
+
+class Published(NamedTuple):
+    state: str
+    entry: str
+
+
+class Planned(NamedTuple):
+    state: str
+    number: int
+
+
+class PlanRow(NamedTuple):
+    """One deletion's plan, or a chunk of it."""
+
+    deletion: str
+    entry: str
+    number: int
+    offset: int
+    jobs: list[list[Any]]
+    final: bool
+    stages: list[list[Any]]
+    release: int
+    chains: int
+    event: list[str | int]
+
+
+class Settlement(NamedTuple):
+    """What becomes of one attempt's job. `delay` is in milliseconds from the moment it is sent."""
+
+    job: str
+    fence: int
+    kind: str
+    delay: int
+    deletion: str
+    stage: int
+    lane: str
+    urgent: int
+    next_lane: str
+    was_held: int
+    held: int
+    alone: int
+    fields: list[str | int]
+    note: str
+
+
+class Settled(NamedTuple):
+    accepted: list[int]
+    opening: int
+
+
+class Reclaimed(NamedTuple):
+    given_back: list[str]
+    set_aside: list[str]
+    next_end: int
+
+
+class Attended(NamedTuple):
+    shards: int
+    epoch: str
+    lost: int
+
+
+def _decoder(kind: Any) -> Callable[[bytes], Any]:
+    return msgspec.msgpack.Decoder(type=kind, strict=False).decode
+
+
+_look, _taken, _settled = _decoder(Look), _decoder(Taken), _decoder(Settled)
+_published, _planned = _decoder(list[Published]), _decoder(list[Planned])
+_reclaimed, _attended = _decoder(Reclaimed), _decoder(Attended)
+_numbers, _words = _decoder(list[int]), _decoder(list[str])
+_renewed: Callable[[bytes], tuple[int, list[str]]] = _decoder(tuple[int, list[str]])
+_stepped: Callable[[bytes], tuple[str, int, int]] = _decoder(tuple[str, int, int])
+_mended: Callable[[bytes], tuple[str, int, int, int]] = _decoder(tuple[str, int, int, int])
+
+
+def flat(event: Event) -> list[str | int]:
+    """An event's fields, one after the other, as a stream entry takes them."""
+    return [part for pair in event.fields().items() for part in pair]
+
+
+def rows(event: Event, entry: str, arranged: Arranged) -> Iterable[PlanRow]:
+    """A plan in chunks; a small one is a single row. `number` is filled in after the first chunk's answer."""
+    fields = flat(event)
+    for offset in range(0, len(arranged.jobs), CHUNK):
+        part = arranged.jobs[offset : offset + CHUNK]
+        final = offset + CHUNK >= len(arranged.jobs)
+        yield PlanRow(
+            event.deletion, entry, 0, offset, part, final, arranged.stages if final else [],
+            arranged.release, arranged.chains, fields,
+        )  # fmt: skip
+
+
+class Shard:
+    """One shard of the engine."""
+
+    def __init__(self, caller: Caller, keys: Keys, number: int) -> None:
+        self.caller, self.keys, self.number = caller, keys, number
+        self.stem = keys.stem(number)
+        self._route = self.stem + "meta"
+
+    def _move(
+        self, name: str, args: Any, patience: timedelta | None = None, request: str | None = None
+    ) -> Any:
+        return self.caller.move(name, self._route, self.stem, args, patience=patience, request=request)
+
+    async def publish(self, events: Sequence[Event]) -> list[Published]:
+        answers: list[Published] = []
+        for first in range(0, len(events), CHUNK):
+            part = [(event.deletion, flat(event)) for event in events[first : first + CHUNK]]
+            answers += _published(await self._move("publish", part))
+        return answers
+
+    async def plan(self, plans: Sequence[PlanRow]) -> list[Planned]:
+        answer: list[Planned] = _planned(await self._move("plan", plans))
+        return answer
+
+    async def plan_whole(self, event: Event, entry: str, arranged: Arranged) -> Planned:
+        """A plan of any size: chunk by chunk, made visible by the last."""
+        number = 0
+        answer = Planned("stale", 0)
+        for row in rows(event, entry, arranged):
+            (answer,) = await self.plan([row._replace(number=number)])
+            if answer.state == "stale":
+                return answer
+            number = answer.number
+        return answer
+
+    async def open(self, most: int = CHUNK) -> tuple[int, int]:
+        moved, left = _numbers(await self._move("open", [most]))
+        return moved, left
+
+    async def look(self, most: int, moment: timedelta = MOMENT, *, alone: bool = False) -> Look:
+        """`alone` sets a job that is to be tried alone aside for this caller; else it is only named."""
+        answer: Look = _look(await self._move("look", [most, ms(moment), int(alone)]))
+        return answer
+
+    async def take(
+        self, worker: str, lease: timedelta, wants: Sequence[Want], version: int = VERSION
+    ) -> Taken:
+        args = [worker, ms(lease), version, TAKEN_FIELDS, wants]
+        answer: Taken = _taken(await self._move("take", args))
+        return answer
+
+    async def settle(
+        self, worker: str, items: Callable[[], Sequence[Settlement]] | Sequence[Settlement]
+    ) -> Settled:
+        """`items` may be a function, so that due times are right however late the call gets through."""
+        compute = items if callable(items) else (lambda: items)
+        answer: Settled = _settled(await self._move("settle", lambda: [worker, compute()]))
+        return answer
+
+    async def renew(
+        self, worker: str, lease: timedelta, held: Sequence[tuple[str, list[str | int]]], patience: timedelta
+    ) -> tuple[int, list[str]]:
+        return _renewed(await self._move("renew", [worker, ms(lease), held], patience=patience))
+
+    async def reclaim(
+        self,
+        *,
+        deaths: int = 3,
+        silence: timedelta,
+        storm: timedelta = timedelta(seconds=60),
+        deaths_in_all: int = 10,
+        most: int = 200,
+    ) -> Reclaimed:
+        args = [most, deaths, ms(silence), ms(storm), deaths_in_all]
+        answer: Reclaimed = _reclaimed(await self._move("reclaim", args))
+        return answer
+
+    async def requeue(
+        self, cursor: str = "0", most: int = 200, version: int = VERSION
+    ) -> tuple[str, int, int]:
+        return _stepped(await self._move("requeue", [cursor, most, version]))
+
+    async def mend(
+        self, cursor: str = "0", most: int = 50, jobs: int = 2000, grace: timedelta = timedelta(seconds=30)
+    ) -> tuple[str, int, int, int]:
+        return _mended(await self._move("mend", [cursor, most, jobs, ms(grace)]))
+
+    async def hold(self, events: Sequence[tuple[str, str, str, str, list[Any]]]) -> int:
+        kept: int = _numbers(await self._move("hold", events))[0]
+        return kept
+
+    async def unhold(self, member: str, *, replay: bool, who: str, event: list[Any] | None = None) -> str:
+        packed = msgspec.msgpack.encode(event or [])
+        word: str = _words(await self._move("unhold", [member, int(replay), who, packed]))[0]
+        return word
+
+    async def retry(self, job: str, who: str) -> str:
+        word: str = _words(await self._move("retry", [job, who]))[0]
+        return word
+
+    async def abandon(self, job: str, who: str) -> str:
+        word: str = _words(await self._move("abandon", [job, who]))[0]
+        return word
+
+    async def pause(self, lane: str, *, stop: bool, who: str) -> bool:
+        return bool(_numbers(await self._move("pause", [lane, int(stop), who]))[0])
+
+    async def wake(self, place: str) -> int:
+        """Score anew the lanes that waited for a budget."""
+        cursor, woken = "0", 0
+        while True:
+            step = msgspec.msgpack.decode(await self._move("wake", [place, cursor]))
+            cursor, woken = step[0], woken + step[1]
+            if cursor == "0":
+                return woken
+
+    async def expire(
+        self,
+        *,
+        finished: timedelta,
+        audit: timedelta,
+        audit_entries: int,
+        lanes: timedelta,
+        consumers: timedelta = timedelta(hours=1),
+        most: int = 1000,
+    ) -> tuple[int, int, int]:
+        args = [most, ms(finished), ms(audit), audit_entries, ms(lanes), ms(consumers)]
+        deletions, jobs, emptied = _numbers(await self._move("expire", args))
+        return deletions, jobs, emptied
+
+    async def survey(self, every: timedelta = timedelta(0)) -> None:
+        """Bring the numbers for dashboards up to date."""
+        while not _numbers(await self._move("survey", [1000, ms(every)]))[0]:
+            pass
+
+    async def attend(self, replication_id: str, known_epoch: str) -> Attended:
+        args = [self.keys.shards, replication_id, known_epoch, secrets.token_hex(8)]
+        answer: Attended = _attended(await self._move("attend", args))
+        return answer

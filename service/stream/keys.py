@@ -1,0 +1,33 @@
+"""How the keys in Redis are named.
+
+Every key of a shard carries the shard's hash tag and every key of a budget its place, so a script stays in one slot.
+"""
+
+import zlib
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """The keys of one installation, told apart from others on the same server by `prefix`."""
+
+    prefix: str = "knell"
+    shards: int = 1
+
+    def stem(self, shard: int) -> str:
+        return f"{self.prefix}:{{{shard}}}:"
+
+    def of(self, shard: int, name: str) -> str:
+        return self.stem(shard) + name
+
+    def budget(self, place: str) -> str:
+        return f"{self.prefix}:budget:{{{place}}}"
+
+    def shard_of(self, deletion: str) -> int:
+        """The shard that holds a deletion and all its jobs."""
+        return zlib.crc32(deletion.encode()) % self.shards
+
+
+def deletion_of(job: str) -> str:
+    """The deletion that a job's id begins with."""
+    return job.rsplit("#", 1)[0]

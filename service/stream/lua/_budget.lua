@@ -1,0 +1,75 @@
+-- What the moves of a budget share: its limits, refilled up to now. A clock that goes back refills nothing twice,
+-- because the moment up to which a limit was refilled never goes back.
+local budget, limits = KEYS[1], {}
+local FIELDS = {'tokens', 'at', 'from', 'ramp', 'pause', 'factor', 'factor_at', 'out', 'out_before', 'out_at', 'seen',
+                'credit', 'urgent', 'background'}
+local RECOVER, FLOOR, OUT = 300000, 0.05, 60000
+
+local function refill_bucket(l)
+  l.tokens = math.min(l.capacity, l.tokens + math.max(0, now - l.at) * l.capacity / l.per * l.factor)
+  l.at = math.max(l.at, now)
+end
+
+-- A window is full at its start; only in the window after a pause the tokens come evenly, so that nobody stampedes.
+local function refill_window(l)
+  if l.ramp == 1 then
+    local upto = math.min(now, l.at + l.per)
+    l.tokens = math.min(l.capacity, l.tokens + math.max(0, upto - l.from) * l.capacity / l.per * l.factor)
+    l.from = math.max(l.from, upto)
+  end
+  local elapsed = now - l.at
+  if elapsed >= l.per then
+    l.at = l.at + math.floor(elapsed / l.per) * l.per
+    l.tokens, l.ramp = l.capacity * l.factor, 0
+  end
+end
+
+-- A limit comes as {name, kind, capacity, per in ms, spare}; settings may change it while tokens are out.
+local function limit(shape)
+  local name = shape[1]
+  if limits[name] then return limits[name] end
+  local names = {}
+  for i, field in ipairs(FIELDS) do names[i] = name .. '|' .. field end
+  local known = redis.call('HMGET', budget, unpack(names))
+  local l = {name = name, kind = shape[2], capacity = shape[3], per = shape[4], spare = shape[5]}
+  for i, field in ipairs(FIELDS) do l[field] = tonumber(known[i] or 0) end
+  if not known[1] then l.tokens, l.at, l.factor, l.out_at = l.capacity, now, 1, now end
+  if l.factor < 1 then
+    l.factor = math.min(1, l.factor + math.max(0, now - l.factor_at) / RECOVER)
+    l.factor_at = math.max(l.factor_at, now)
+  end
+  if now - l.out_at >= OUT then
+    -- Calls that nobody reported for so long are over: their worker died.
+    l.out_before, l.out, l.out_at = (now - l.out_at >= 2 * OUT) and 0 or l.out, 0, now
+  end
+  if l.kind == 'bucket' then refill_bucket(l) else refill_window(l) end
+  l.tokens = math.min(l.tokens, l.capacity)
+  limits[name] = l
+  limits[#limits + 1] = name
+  return l
+end
+
+local function keep()
+  local longest = 86400000
+  for _, name in ipairs(limits) do
+    local l, flat = limits[name], {}
+    for _, field in ipairs(FIELDS) do
+      flat[#flat + 1] = name .. '|' .. field
+      flat[#flat + 1] = l[field]
+    end
+    redis.call('HSET', budget, name .. '|capacity', l.capacity, name .. '|per', l.per, name .. '|kind', l.kind, unpack(flat))
+    longest = math.max(longest, 2 * l.per)
+  end
+  -- Idle for so long it is full again: the record may go.
+  redis.call('PEXPIRE', budget, math.ceil(longest))
+end
+
+-- When the limit will have so many tokens above its spare ones, in ms from now.
+local function wait_for(l, tokens)
+  local short = tokens + l.spare - l.tokens
+  if short <= 0 then return 0 end
+  local rate = l.capacity / l.per * l.factor
+  if l.kind == 'bucket' then return math.max(0, l.at - now) + short / rate end
+  if l.ramp == 1 then return math.min(math.max(0, l.from - now) + short / rate, l.at + l.per - now) end
+  return l.at + l.per - now
+end

@@ -1,0 +1,30 @@
+-- The opening of every move: its arguments, the server's time, and the answer that a repeated call gets again.
+-- KEYS[1] routes the call to its slot; ARGV: stem of all keys, clock offset (tests only), request id, arguments.
+local stem, request = ARGV[1], ARGV[3]
+local clock = redis.call('TIME')
+local now = clock[1] * 1000 + math.floor(clock[2] / 1000) + tonumber(ARGV[2])
+local memory = stem .. 'answer:' .. request
+local REMEMBER = 60000
+local repeated = redis.call('GET', memory)
+local args = cmsgpack.unpack(ARGV[4])
+
+-- Lua's stack bounds unpack; no list longer than this is ever spread into one command.
+local SPREAD = 1000
+
+local function spread(command, key, list, option)
+  for first = 1, #list, SPREAD do
+    local last = math.min(first + SPREAD - 1, #list)
+    if option then
+      redis.call(command, key, option, unpack(list, first, last))
+    else
+      redis.call(command, key, unpack(list, first, last))
+    end
+  end
+end
+
+-- What is remembered may be shorter than what is answered: `take` remembers ids, not records.
+local function answer(value, remembered)
+  local packed = cmsgpack.pack(value)
+  redis.call('SET', memory, remembered and cmsgpack.pack(remembered) or packed, 'PX', REMEMBER)
+  return packed
+end

@@ -1,0 +1,138 @@
+-- What the moves of one shard share: lanes and their scores, jobs entering a lane, stages that end.
+local lanes, touched, earliest = stem .. 'lanes', {}, nil
+local function lane_key(lane, urgent)
+  return stem .. 'lane:' .. lane .. (urgent and ':urgent' or '')
+end
+local function job_key(job) return stem .. 'job:' .. job end
+local function deletion_key(id) return stem .. 'deletion:' .. id end
+
+local function first_score(key)
+  local first = redis.call('ZRANGE', key, 0, 0, 'WITHSCORES')[2]
+  return first and tonumber(first)
+end
+
+local before = first_score(lanes)
+
+-- When the lane may be served next: its first due job, but not before its budget said to come again.
+local function rescore(lane)
+  local score = first_score(lane_key(lane, false))
+  local urgent = first_score(lane_key(lane, true))
+  if urgent and (not score or urgent < score) then score = urgent end
+  if not score then
+    redis.call('ZREM', lanes, lane)
+    redis.call('HDEL', stem .. 'dry', lane)
+    return
+  end
+  local dry = redis.call('HGET', stem .. 'dry', lane)
+  if dry then
+    if tonumber(dry) > now then score = math.max(score, tonumber(dry))
+    else redis.call('HDEL', stem .. 'dry', lane) end
+  end
+  redis.call('ZADD', lanes, score, lane)
+  if not earliest or score < earliest then earliest = score end
+end
+
+local function fresh(lane)
+  if not touched[lane] then
+    touched[lane] = {queue = {}, urgent = {}}
+    touched[#touched + 1] = lane
+  end
+  return touched[lane]
+end
+
+-- A job gets its place in a lane; written by `place` in one ZADD for each lane and side.
+local function enter(job, lane, urgent, due)
+  local list = urgent and fresh(lane).urgent or fresh(lane).queue
+  list[#list + 1] = due
+  list[#list + 1] = job
+end
+
+local function gauge(lane)
+  local queued = redis.call('ZCARD', lane_key(lane, false)) + redis.call('ZCARD', lane_key(lane, true))
+  local leased = redis.call('ZCARD', stem .. 'leases:' .. lane)
+  redis.call('HSET', stem .. 'stats', 'lane/' .. lane .. '/queued', queued, 'lane/' .. lane .. '/leased', leased)
+end
+
+-- Whoever may be asleep is told when something is due now, or earlier than anything known before.
+local function announce()
+  if earliest and (earliest <= now or not before or earliest < before) then
+    redis.call('XADD', stem .. 'wake', 'MAXLEN', '~', 100, '*', 'next', earliest)
+  end
+end
+
+local function place()
+  for _, lane in ipairs(touched) do
+    local sides = touched[lane]
+    if #sides.queue > 0 then spread('ZADD', lane_key(lane, false), sides.queue) end
+    if #sides.urgent > 0 then spread('ZADD', lane_key(lane, true), sides.urgent) end
+    rescore(lane)
+    gauge(lane)
+  end
+  announce()
+end
+
+local function count(field, by)
+  if by ~= 0 then redis.call('HINCRBY', stem .. 'stats', field, by) end
+end
+
+local function decide(what, id, why)
+  redis.call('XADD', stem .. 'audit', '*', 'entry', 'decision', 'what', what, 'id', id, 'why', why)
+end
+
+local function split(text)
+  local parts = {}
+  for part in string.gmatch(text, '%S+') do parts[#parts + 1] = part end
+  return parts
+end
+
+local opening, finished = {}, {}
+local function open_stage(id, stage)
+  opening[#opening + 1] = now
+  opening[#opening + 1] = id .. '|' .. stage
+end
+
+-- A stage ended: open its successor, or the release once every chain has ended, or finish the deletion. A stage
+-- whose jobs were all abandoned before it opened ends when its turn comes, and none ends twice.
+local function stage_ended(id, stage)
+  local key = deletion_key(id)
+  local shape = redis.call('HMGET', key, 'stage.' .. stage, 'release', 'opened.' .. stage)
+  if not shape[1] or not shape[3] or redis.call('HSETNX', key, 'closed.' .. stage, now) == 0 then return end
+  if stage == tonumber(shape[2]) then
+    redis.call('HSET', key, 'state', 'done', 'done_at', now)
+    finished[#finished + 1] = id
+    return
+  end
+  local successor = split(shape[1])[4]
+  if successor ~= '-' then
+    open_stage(id, successor)
+  elseif redis.call('HINCRBY', key, 'chains_left', -1) == 0 then
+    redis.call('HSET', key, 'state', 'releasing')
+    open_stage(id, shape[2])
+  end
+end
+
+-- One job less in its stage. A record that is lost stays lost: it must not come back as a stump.
+local function job_ended(id, stage)
+  local key = deletion_key(id)
+  local left = redis.call('HINCRBY', key, 'left.' .. stage, -1)
+  if left == 0 then
+    stage_ended(id, stage)
+  elseif left < 0 then
+    redis.call('HDEL', key, 'left.' .. stage)
+    count('lost', 1)
+  end
+end
+
+local function close_books()
+  if #opening > 0 then spread('ZADD', stem .. 'opening', opening) end
+  if #finished > 0 then
+    spread('ZREM', stem .. 'open', finished)
+    local scored = {}
+    for _, id in ipairs(finished) do
+      scored[#scored + 1] = now
+      scored[#scored + 1] = id
+    end
+    spread('ZADD', stem .. 'finished', scored)
+    count('done', #finished)
+  end
+end

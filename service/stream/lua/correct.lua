@@ -1,0 +1,39 @@
+-- What the provider's answers say about limits: calls that came back, what is left, when to stop and until when.
+-- args: list of {limit, calls answered, remaining (-1: not told), age of that in ms, pause in ms (-1: none), strike
+-- (0|1)}; answers {earlier (0|1): tokens are there sooner than lanes were told, pauses {limit, ms left}}.
+if repeated then return repeated end
+local earlier, pauses, corrected = 0, {}, false
+for _, said in ipairs(args) do
+  local l = limit(said[1])
+  local answered, remaining, age, pause = said[2], said[3], said[4], said[5]
+  local from_before = math.min(l.out_before, answered)
+  l.out_before = l.out_before - from_before
+  l.out = math.max(0, l.out - (answered - from_before))
+  if remaining >= 0 and now - age >= l.seen then
+    -- What is left at the provider, less what is on its way there, is what we may still use.
+    local tokens = math.max(0, math.min(l.capacity, remaining - l.out - l.out_before))
+    if l.pause <= now then
+      if tokens > l.tokens and l.tokens - l.spare < 1 and tokens - l.spare >= 1 then earlier = 1 end
+      l.tokens = tokens
+    end
+    l.seen = now - age
+    corrected = true
+  end
+  if pause >= 0 then
+    local until_ = now + math.max(0, pause - age)
+    if until_ > l.pause then
+      if l.pause <= now and said[6] == 1 then
+        l.factor = math.max(FLOOR, l.factor * 0.7)
+        l.factor_at = now
+      end
+      l.pause = until_
+    end
+    -- After a pause a limit starts empty: the first tokens come when it is over, one after the other.
+    l.tokens, l.at, l.from, l.ramp = 0, math.max(l.at, l.pause), math.max(l.at, l.pause), l.kind == 'window' and 1 or 0
+    pauses[#pauses + 1] = {l.name, l.pause - now}
+    corrected = true
+  end
+end
+if corrected then redis.call('HINCRBY', budget, 'corrections', 1) end
+keep()
+return answer({earlier, pauses})

@@ -1,0 +1,32 @@
+-- Keeps events that can't be planned, whole and with the reason, and acks them, so that the stream goes on.
+-- args: list of {entry, where (held | newer), why, deletion id or '', raw fields}; answers how many were kept.
+if repeated then return repeated end
+local acked, kept = {}, 0
+for _, event in ipairs(args) do
+  local entry, where, why, id = event[1], event[2], event[3], event[4]
+  -- The entry is the proof that nobody settled it meanwhile.
+  if #redis.call('XRANGE', stem .. 'events', entry, entry) > 0 then
+    local member = 'event:' .. entry
+    if id ~= '' then
+      member = 'deletion:' .. id
+      if redis.call('HSETNX', deletion_key(id), 'id', id) == 1 then
+        redis.call('HSET', deletion_key(id), 'published_at', now, 'entry', entry, unpack(event[5]))
+        redis.call('ZADD', stem .. 'open', now, id)
+      end
+      redis.call('HSET', deletion_key(id), 'state', 'held', 'held', why, 'held_at', now)
+    else
+      redis.call('HSET', stem .. 'kept:' .. entry, unpack(event[5]))
+      redis.call('HSET', stem .. 'why:' .. entry, 'why', why, 'at', now)
+    end
+    redis.call('ZADD', stem .. where, now, member)
+    decide(where, member, why)
+    acked[#acked + 1] = entry
+    kept = kept + 1
+  end
+end
+if #acked > 0 then
+  spread('XACK', stem .. 'events', acked, 'planners')
+  spread('XDEL', stem .. 'events', acked)
+end
+count('kept', kept)
+return answer({kept})

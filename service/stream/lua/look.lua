@@ -1,0 +1,49 @@
+-- Which lanes may be served now, and how much is due in each; they are set aside for a moment, so that
+-- another worker looks elsewhere. args: {most lanes, moment in ms, alone (0|1): set the job aside too}; answers
+-- {now, next time anything may be due (0: unknown), paused (0|1), lanes {name, urgent, background, leased}, alone}.
+if repeated then return repeated end
+local most, moment = args[1], args[2]
+local paused = redis.call('HGETALL', stem .. 'paused')
+local stopped = {}
+for i = 1, #paused, 2 do stopped[paused[i]] = true end
+if stopped['*'] then return answer({now, 0, 1, {}, {}}) end
+
+local due, claimed = {}, {}
+for _, lane in ipairs(redis.call('ZRANGEBYSCORE', lanes, '-inf', now, 'LIMIT', 0, most)) do
+  if stopped[lane] then
+    -- Out of the way until `resume` scores it anew.
+    redis.call('ZADD', lanes, '+inf', lane)
+  else
+    local urgent = redis.call('ZCOUNT', lane_key(lane, true), '-inf', now)
+    local background = redis.call('ZCOUNT', lane_key(lane, false), '-inf', now)
+    if urgent + background == 0 then
+      rescore(lane)
+    else
+      due[#due + 1] = {lane, urgent, background, redis.call('ZCARD', stem .. 'leases:' .. lane)}
+      claimed[#claimed + 1] = now + moment
+      claimed[#claimed + 1] = lane
+    end
+  end
+end
+if #claimed > 0 then spread('ZADD', lanes, claimed) end
+
+-- A job that was in a worker's hands when it died is tried alone.
+local alone, soonest = {}, first_score(stem .. 'alone')
+if soonest and soonest <= now then
+  for _, job in ipairs(redis.call('ZRANGEBYSCORE', stem .. 'alone', '-inf', now, 'LIMIT', 0, 10)) do
+    local lane = redis.call('HGET', job_key(job), 'lane')
+    if not lane then
+      redis.call('ZREM', stem .. 'alone', job)
+      redis.call('ZREM', stem .. 'jobs', job)
+      count('lost', 1)
+    elseif not stopped[lane] then
+      alone = {job, lane}
+      if args[3] == 1 then redis.call('ZADD', stem .. 'alone', now + moment, job) end
+      break
+    end
+  end
+end
+local upcoming = first_score(lanes)
+if upcoming == math.huge then upcoming = nil end
+if soonest and (#alone == 0 and soonest > now) and (not upcoming or soonest < upcoming) then upcoming = soonest end
+return answer({now, upcoming or 0, 0, due, alone})

@@ -1,0 +1,41 @@
+-- Moves the jobs of opening stages into their lanes, a bounded number at a time; goes on from where it is.
+-- args: {most}; answers {jobs moved, stages still opening}.
+if repeated then return repeated end
+local most, moved, index, done = args[1], 0, {}, {}
+for _, member in ipairs(redis.call('ZRANGE', stem .. 'opening', 0, most - 1)) do
+  if moved >= most then break end
+  local id, stage = string.match(member, '^(.*)|(%d+)$')
+  local key = deletion_key(id)
+  local known = redis.call('HMGET', key, 'plan', 'stage.' .. stage, 'cursor.' .. stage)
+  if known[1] and known[2] then
+    local shape = split(known[2])
+    local from, last = tonumber(shape[2]), tonumber(shape[3])
+    local cursor = tonumber(known[3] or 0)
+    if cursor == 0 then redis.call('HSET', key, 'opened.' .. stage, now) end
+    while cursor < last and moved < most do
+      local job = id .. '#' .. known[1] .. '.' .. (from + cursor)
+      local record = redis.call('HMGET', job_key(job), 'lane', 'urgent', 'due', 'state')
+      -- A job that was abandoned before its stage opened has ended already.
+      if record[1] and not record[4] then
+        enter(job, record[1], record[2] == '1', math.max(now, tonumber(record[3])))
+        index[#index + 1] = now
+        index[#index + 1] = job
+      end
+      cursor, moved = cursor + 1, moved + 1
+    end
+    if cursor < last then
+      redis.call('HSET', key, 'cursor.' .. stage, cursor)
+    else
+      redis.call('HDEL', key, 'cursor.' .. stage)
+      done[#done + 1] = member
+      if redis.call('HGET', key, 'left.' .. stage) == '0' then stage_ended(id, tonumber(stage)) end
+    end
+  else
+    done[#done + 1] = member
+  end
+end
+if #done > 0 then spread('ZREM', stem .. 'opening', done) end
+if #index > 0 then spread('ZADD', stem .. 'jobs', index) end
+close_books()
+place()
+return answer({moved, redis.call('ZCARD', stem .. 'opening')})

@@ -1,0 +1,107 @@
+-- Writes the jobs of deletions under a plan number; the flip makes them visible, opens the first stages and acks.
+-- args: list of {id, entry, number (0: a new plan), offset, jobs, final, stages, release, chains, event fields}; a job
+-- is {fields, lane, urgent (0|1), delay, first (0|1), ms to its deadline (0: none)}; stages are {index, "chain from count successor", first (0|1)}.
+-- Answers {state, number} for each: `writing`, `planned`, or `stale` (another plan came first, or it is under way).
+if repeated then return repeated end
+local answers, acked, index, planned, published = {}, {}, {}, 0, 0
+
+local function begin(key, id)
+  local number = redis.call('HINCRBY', key, 'plan_seq', 1)
+  -- What an unflipped plan wrote is litter now; the janitor removes it in steps.
+  local written = redis.call('HMGET', key, 'plan_writing', 'plan_written')
+  if written[1] then
+    redis.call('ZADD', stem .. 'litter', now, id .. '#' .. written[1] .. ' ' .. (written[2] or '0'))
+    redis.call('HDEL', key, 'plan_writing', 'plan_written')
+  end
+  return number
+end
+
+local function write(plan, number)
+  for i, job in ipairs(plan[5]) do
+    local fields = job[1]
+    fields[#fields + 1] = 'created'
+    fields[#fields + 1] = now
+    fields[#fields + 1] = 'due'
+    fields[#fields + 1] = now + job[4]
+    if job[6] > 0 then
+      fields[#fields + 1] = 'deadline'
+      fields[#fields + 1] = now + job[6]
+    end
+    redis.call('HSET', job_key(plan[1] .. '#' .. number .. '.' .. (plan[4] + i - 1)), unpack(fields))
+  end
+end
+
+local function flip(key, plan, number, whole)
+  local id, release, chains = plan[1], plan[8], plan[9]
+  local fields = {'state', chains == 0 and 'releasing' or 'running', 'plan', number, 'planned_at', now,
+                  'release', release, 'chains_left', chains}
+  for _, stage in ipairs(plan[7]) do
+    fields[#fields + 1] = 'stage.' .. stage[1]
+    fields[#fields + 1] = stage[2]
+    fields[#fields + 1] = 'left.' .. stage[1]
+    fields[#fields + 1] = split(stage[2])[3]
+    if stage[3] == 1 then
+      if whole then
+        fields[#fields + 1] = 'opened.' .. stage[1]
+        fields[#fields + 1] = now
+      else
+        open_stage(id, stage[1])
+      end
+    end
+  end
+  redis.call('HSET', key, unpack(fields))
+  redis.call('HDEL', key, 'plan_writing', 'plan_written', 'held')
+  if not whole then return end
+  for i, job in ipairs(plan[5]) do
+    if job[5] == 1 then
+      local name = id .. '#' .. number .. '.' .. (i - 1)
+      enter(name, job[2], job[3] == 1, now + job[4])
+      index[#index + 1] = now
+      index[#index + 1] = name
+    end
+  end
+end
+
+for i, plan in ipairs(args) do
+  local id, number, final = plan[1], plan[3], plan[6]
+  local key = deletion_key(id)
+  local known = redis.call('HMGET', key, 'state', 'plan_seq', 'plan')
+  local state = known[1]
+  if not state then
+    -- The event came by another way than publish, or its record is lost: the event alone is enough.
+    redis.call('HSET', key, 'id', id, 'state', 'published', 'published_at', now, 'entry', plan[2], unpack(plan[10]))
+    redis.call('ZADD', stem .. 'open', now, id)
+    published, state = published + 1, 'published'
+  end
+  local whole = number == 0 and final
+  if state ~= 'published' and state ~= 'held' then
+    -- Past planning: the entry is a leftover, and so are the chunks of a plan that lost the race.
+    answers[i] = {'stale', number}
+    acked[#acked + 1] = plan[2]
+  elseif number ~= 0 and tonumber(known[2]) ~= number then
+    answers[i] = {'stale', number}
+  else
+    if number == 0 then number = begin(key, id) end
+    write(plan, number)
+    if final then
+      flip(key, plan, number, whole)
+      if state == 'held' then redis.call('ZREM', stem .. 'held', 'deletion:' .. id) end
+      planned = planned + 1
+      acked[#acked + 1] = plan[2]
+      answers[i] = {'planned', number}
+    else
+      redis.call('HSET', key, 'plan_writing', number, 'plan_written', plan[4] + #plan[5])
+      answers[i] = {'writing', number}
+    end
+  end
+end
+if #acked > 0 then
+  spread('XACK', stem .. 'events', acked, 'planners')
+  spread('XDEL', stem .. 'events', acked)
+end
+if #index > 0 then spread('ZADD', stem .. 'jobs', index) end
+close_books()
+place()
+count('planned', planned)
+count('published', published)
+return answer(answers)

@@ -1,0 +1,29 @@
+-- A person's word on something held: an event or deletion is put back on the stream, or dropped for good.
+-- args: {member, replay (1) or drop (0), who}; answers {what came of it}.
+if repeated then return repeated end
+local member, replay, who = args[1], args[2] == 1, args[3]
+local kind, id = string.match(member, '^(%a+):(.*)$')
+if not kind or not redis.call('ZSCORE', stem .. 'held', member) then return answer({'unknown'}) end
+if kind == 'event' then
+  local raw = redis.call('HGETALL', stem .. 'kept:' .. id)
+  if replay and #raw > 0 then redis.call('XADD', stem .. 'events', '*', unpack(raw)) end
+  redis.call('DEL', stem .. 'kept:' .. id, stem .. 'why:' .. id)
+elseif kind == 'deletion' then
+  local key = deletion_key(id)
+  if redis.call('HGET', key, 'state') == 'held' then
+    if replay then
+      local entry = redis.call('XADD', stem .. 'events', '*', unpack(cmsgpack.unpack(args[4])))
+      redis.call('HSET', key, 'state', 'published', 'entry', entry)
+      redis.call('HDEL', key, 'held')
+    else
+      redis.call('HSET', key, 'state', 'dropped', 'done_at', now)
+      redis.call('ZREM', stem .. 'open', id)
+      redis.call('ZADD', stem .. 'finished', now, id)
+    end
+  end
+else
+  return answer({'a job: use retry or abandon'})
+end
+redis.call('ZREM', stem .. 'held', member)
+decide(replay and 'replayed' or 'dropped', member, 'by ' .. who)
+return answer({replay and 'replayed' or 'dropped'})

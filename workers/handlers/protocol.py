@@ -1,0 +1,55 @@
+"""What a handler and a planner are: any object that fits these shapes.
+
+They read and act on the outside world and answer with verdicts or plans; they never ack, sleep or know Redis.
+"""
+
+from collections.abc import AsyncIterator, Sequence
+from typing import Protocol
+
+from service.contract import Draw, Event, Feedback, Hold, Job, Plan, Verdict
+
+
+class NotCleared(Exception):
+    """The way is not free: paused, the lease is ending, or the job was taken back. The job is handed back."""
+
+    def __init__(self, reason: str, wait_ms: int = 0) -> None:
+        super().__init__(reason)
+        self.wait_ms = wait_ms
+
+
+class Batch(Protocol):
+    """Jobs of one lane that were taken together."""
+
+    @property
+    def lane(self) -> str: ...
+
+    @property
+    def jobs(self) -> Sequence[Job]: ...
+
+    async def clear(self, *jobs: Job) -> None:
+        """To be awaited right before a destructive call; raises NotCleared."""
+
+    def tell(self, feedback: Feedback) -> None:
+        """What an answer said about a limit: once for each call that draws on it, if at all."""
+
+    def unused(self, limit: str, tokens: float = 1.0) -> None:
+        """Tokens that were reserved for a call that was not needed."""
+
+
+class Handler(Protocol):
+    """Removes targets of one kind."""
+
+    @property
+    def kind(self) -> str: ...
+
+    def draws(self, lane: str) -> Sequence[Draw] | None:
+        """What each job of the lane draws on, or None where the lane is not this handler's."""
+
+    def attempt(self, batch: Batch) -> AsyncIterator[tuple[Job, Verdict | Exception]]:
+        """Yield each job's verdict as soon as it is known; an exception stands for an attempt that failed."""
+
+
+class Planner(Protocol):
+    """Says which targets an event's object owns; reads only."""
+
+    async def plan(self, event: Event) -> Plan | Hold: ...

@@ -1,0 +1,45 @@
+"""Which handler removes which kind, and which planner plans for which source.
+
+What nobody claims is not guessed at: it is retried and shown as held, until a process comes that knows it.
+"""
+
+from collections.abc import Iterable, Mapping
+
+from service.contract import Draw, Event, Hold, Plan
+from workers.handlers.protocol import Handler, Planner
+
+
+class UnknownKind(Exception):
+    """No handler of this process removes such a target."""
+
+
+class Registry:
+    def __init__(self, handlers: Iterable[Handler], planners: Mapping[str, Planner]) -> None:
+        self._handlers = {handler.kind: handler for handler in handlers}
+        self._planners = dict(planners)
+        self._draws: dict[str, tuple[Draw, ...]] = {}
+
+    def handler(self, kind: str) -> Handler:
+        found = self._handlers.get(kind)
+        if found is None:
+            known = ", ".join(sorted(self._handlers)) or "none"
+            raise UnknownKind(f"no handler for kind {kind!r} in this process (there is: {known})")
+        return found
+
+    def draws(self, lane: str) -> tuple[Draw, ...]:
+        """What each job of the lane draws on."""
+        known = self._draws.get(lane)
+        if known is None:
+            if len(self._draws) > 10_000:
+                self._draws.clear()
+            claims = (handler.draws(lane) for handler in self._handlers.values())
+            known = tuple(next((claim for claim in claims if claim is not None), ()))
+            self._draws[lane] = known
+        return known
+
+    async def plan(self, event: Event) -> Plan | Hold:
+        planner = self._planners.get(event.source) or self._planners.get("*")
+        if planner is None:
+            known = ", ".join(sorted(self._planners)) or "none"
+            return Hold(f"no planner for source {event.source!r} in this process (there is: {known})")
+        return await planner.plan(event)

@@ -1,0 +1,240 @@
+"""Taking and attempting: look which lanes may be served, reserve tokens, take that many jobs, hand them to handlers.
+
+Each pilot goes round this loop; batches fly on their own, so the next round trip overlaps with the work.
+"""
+
+import asyncio
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import structlog
+
+from service.contract import Draw, Job, Limit, Pause, Throttled, Undecodable, Verdict, decode_job, place_of
+from service.settings import Settings
+from service.stream.budgets import Ask, Budgets, Grant
+from service.stream.engine import DueLane, Shard, TakenLane, Want
+from service.stream.wakeups import WakeUps
+from workers.handlers.protocol import NotCleared
+from workers.handlers.registry import Registry
+from workers.runtime.caps import Caps
+from workers.runtime.clock import ServerClock
+from workers.runtime.crew import Crew
+from workers.runtime.feedback import Reports
+from workers.runtime.flight import Flight, Flights
+from workers.runtime.gate import Gate
+from workers.runtime.outcomes import judge, settlement
+from workers.runtime.settler import Settler
+
+log = structlog.get_logger(__name__)
+LANES_AT_ONCE = 40
+LONGEST_SLEEP = 30.0
+
+
+@dataclass(slots=True)
+class Bench:
+    """What the pilots of one shard work with."""
+
+    shard: Shard
+    budgets: Budgets
+    registry: Registry
+    settings: Settings
+    worker: str
+    crew: Crew
+    caps: Caps
+    clock: ServerClock
+    gate: Gate
+    reports: Reports
+    settler: Settler
+    flights: Flights
+    wakeups: WakeUps
+    group: asyncio.TaskGroup
+
+
+class Pilot:
+    def __init__(self, bench: Bench) -> None:
+        self._b = bench
+
+    async def run(self) -> None:
+        """Go round until the worker stops."""
+        crew = self._b.crew
+        while not crew.stopping:
+            room = crew.room()
+            if room <= 0:
+                await crew.changed()
+                continue
+            seen = self._b.wakeups.count
+            look = await self._b.shard.look(min(room, LANES_AT_ONCE))
+            self._b.clock.heard(look.now)
+            if look.alone and crew.may_work_alone():
+                async with crew.alone() as until:
+                    await self._give_up(look.lanes)
+                    await self._work_alone(until)
+                continue
+            if look.lanes:
+                await self._serve(look.lanes)
+            else:
+                await self._rest(look.upcoming, seen, waiting_alone=bool(look.alone))
+
+    async def _rest(self, upcoming: int, seen: int, *, waiting_alone: bool) -> None:
+        sleep = self._b.clock.until(upcoming) if upcoming else LONGEST_SLEEP
+        if waiting_alone:
+            sleep = min(sleep, 0.5)
+        await self._b.wakeups.wait(seen, min(sleep, LONGEST_SLEEP))
+
+    async def _give_up(self, lanes: Iterable[DueLane]) -> None:
+        """Lanes that were looked at and are not served go back to where they were."""
+        wants = [Want(lane.name, 0, 0, self._b.caps.of(lane.name)) for lane in lanes]
+        if wants:
+            await self._b.shard.take(self._b.worker, self._b.settings.worker.lease, wants)
+
+    async def _serve(self, lanes: list[DueLane]) -> None:
+        b = self._b
+        room, asks = b.crew.room(), dict[str, list[Ask]]()
+        caps = {lane.name: b.caps.of(lane.name) for lane in lanes}
+        for lane in lanes:
+            most = min(b.settings.worker.batch, caps[lane.name] - lane.leased, lane.urgent + lane.background, room)
+            if most > 0:
+                room -= most
+                ask = Ask(lane.name, most, lane.urgent, lane.background, b.registry.draws(lane.name))
+                asks.setdefault(place_of(lane.name), []).append(ask)
+        reserved = sum(ask.most for place in asks.values() for ask in place)
+        b.crew.enter(reserved)
+        try:
+            grants = await self._reserve(asks)
+            wants = [
+                Want(lane.name, grant.urgent, grant.background, caps[lane.name], grant.again)
+                for lane in lanes
+                for grant in (grants.get(lane.name, (Grant(0, 0, 0), 0))[0],)
+            ]
+            sent = time.monotonic()
+            taken = await b.shard.take(b.worker, b.settings.worker.lease, wants)
+            b.clock.heard(taken.now)
+            started = 0
+            for lane in taken.lanes:
+                started += self._start(lane, sent, grants[lane.lane][1])
+            await self._return_unused(asks, grants, taken.lanes)
+        finally:
+            # What did not fly leaves here; what flies leaves when it lands.
+            b.crew.leave(reserved)
+
+    async def _reserve(self, asks: dict[str, list[Ask]]) -> dict[str, tuple[Grant, int]]:
+        b = self._b
+        share = b.settings.worker.background_share
+        answers = await asyncio.gather(*(b.budgets.reserve(place, share, wants) for place, wants in asks.items()))
+        return {
+            ask.lane: (grant, answer.corrections)
+            for wants, answer in zip(asks.values(), answers, strict=True)
+            for ask, grant in zip(wants, answer.grants, strict=True)
+        }
+
+    async def _return_unused(
+        self, asks: dict[str, list[Ask]], grants: dict[str, tuple[Grant, int]], taken: list[TakenLane]
+    ) -> None:
+        """Another worker was faster, or the lane was full: tokens for jobs that were not there go back."""
+        got = {lane.lane: lane.count for lane in taken}
+        for place, wants in asks.items():
+            unused: list[tuple[Limit, float]] = []
+            corrections = 0
+            for ask in wants:
+                grant, corrections = grants[ask.lane]
+                left = grant.urgent + grant.background - got.get(ask.lane, 0)
+                if left > 0:
+                    unused += [(draw.limit, draw.cost * left) for draw in ask.draws]
+            if unused:
+                await self._b.budgets.give_back(place, corrections, unused)
+
+    def _start(self, lane: TakenLane, sent: float, corrections: int) -> int:
+        """Put the jobs of one lane into the air, one batch for each kind."""
+        b = self._b
+        draws = b.registry.draws(lane.lane)
+        lease = b.settings.worker.lease.total_seconds()
+        kinds: dict[str, list[Job]] = {}
+        for row in lane.rows:
+            try:
+                job = decode_job(row)
+            except Undecodable as error:
+                log.error("job can't be read, its lease runs out", lane=lane.lane, reason=str(error))
+                continue
+            kinds.setdefault(job.kind, []).append(job)
+        log.info("intent", lane=lane.lane, count=lane.count, jobs=[job.id for jobs in kinds.values() for job in jobs])
+        for kind, jobs in kinds.items():
+            flight = Flight(lane.lane, jobs, draws, sent + lease * 0.9, b.gate, b.reports)
+            flight.corrections = corrections
+            b.crew.enter(len(jobs))
+            b.flights.begin(flight, b.group.create_task(self._fly(kind, flight)))
+        return lane.count
+
+    async def _fly(self, kind: str, flight: Flight) -> None:
+        b = self._b
+        try:
+            await self._attempt(kind, flight)
+        finally:
+            b.flights.end(flight)
+            b.crew.leave(len(flight.jobs))
+        await self._settle_account(flight)
+
+    async def _attempt(self, kind: str, flight: Flight) -> None:
+        """The one broad except of the runtime: whatever a handler raises is accounted for, job by job."""
+        b = self._b
+        try:
+            async with asyncio.timeout(b.settings.worker.attempt_timeout.total_seconds()):
+                async for job, verdict in b.registry.handler(kind).attempt(flight):
+                    self._land(flight, job, verdict)
+            rest: Exception = RuntimeError("the handler gave no verdict")
+        except asyncio.CancelledError:
+            if not b.crew.stopping and not flight.lost:
+                raise
+            rest = NotCleared("the worker stops" if b.crew.stopping else "the lease could not be kept")
+        except TimeoutError:
+            rest = TimeoutError(f"no verdict within {b.settings.worker.attempt_timeout}")
+        except Exception as error:
+            rest = error
+        for job in list(flight.open.values()):
+            self._land(flight, job, rest)
+
+    def _land(self, flight: Flight, job: Job, verdict: Verdict | Exception) -> None:
+        b = self._b
+        if flight.open.pop(job.id, None) is None:
+            return
+        if isinstance(verdict, Throttled) and not flight.told_pause and flight.draws:
+            flight.tell(Pause(flight.draws[0].limit.name, verdict.retry_after))
+        if isinstance(verdict, NotCleared):
+            for draw in flight.draws:
+                flight.unused(draw.limit.name, draw.cost)
+        outcome = judge(job, verdict, b.settings.retry, b.clock.now_ms())
+        if outcome.kind in ("retry", "refused", "dead"):
+            log.warning("attempt", deletion=job.deletion, job=job.id, target=job.target, outcome=outcome.kind,
+                        attempt=job.attempts + 1, detail=outcome.note)  # fmt: skip
+        b.settler.put(settlement(job, flight.lane, outcome, called=job.id in flight.called))
+
+    async def _settle_account(self, flight: Flight) -> None:
+        if flight.returned:
+            limits = {draw.limit.name: draw.limit for draw in flight.draws}
+            unused = [(limits[name], tokens) for name, tokens in flight.returned.items() if name in limits]
+            await self._b.budgets.give_back(place_of(flight.lane), flight.corrections, unused)
+
+    async def _work_alone(self, until: float) -> None:
+        """One suspect after the other, with nothing else in this process."""
+        b = self._b
+        while time.monotonic() < until and not b.crew.stopping:
+            look = await b.shard.look(0, alone=True)
+            if not look.alone:
+                return
+            job, lane = look.alone
+            draws: tuple[Draw, ...] = b.registry.draws(lane)
+            ask = Ask(lane, 1, 1, 0, draws)
+            reserved = await b.budgets.reserve(place_of(lane), b.settings.worker.background_share, [ask])
+            grant = reserved.grants[0]
+            if not grant.urgent:
+                return
+            sent = time.monotonic()
+            want = Want(lane, 1, 0, b.caps.of(lane), 0, job)
+            taken = await b.shard.take(b.worker, b.settings.worker.lease, [want])
+            if taken.lanes:
+                log.info("trying alone", job=job, lane=lane)
+                self._start(taken.lanes[0], sent, reserved.corrections)
+                await b.crew.empty()
+                await b.settler.drained()
+            else:
+                await b.budgets.give_back(place_of(lane), reserved.corrections, [(d.limit, d.cost) for d in draws])

@@ -1,0 +1,65 @@
+"""What answers said about quotas, gathered and passed on to the budgets that all workers share.
+
+One correction for each place is under way at a time; what comes meanwhile goes with the next.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from typing import Any
+
+from service.contract import Feedback, Limit, Pause
+from service.stream.budgets import Budgets, Said
+
+UNNAMED_PAUSE = 1.0
+"""Seconds to stay away from a limit whose refusal named no time."""
+
+
+@dataclass(slots=True)
+class _Gathered:
+    limit: Limit
+    answered: float = 0
+    remaining: float = -1
+    at: float = 0
+    pause_until: float = 0
+
+
+class Reports:
+    def __init__(self, budgets: Budgets, wake: Callable[[str], Coroutine[Any, Any, None]]) -> None:
+        self._budgets, self._wake = budgets, wake
+        self._places: dict[str, dict[str, _Gathered]] = {}
+        self._sending: set[str] = set()
+        self._group: asyncio.TaskGroup | None = None
+
+    def attach(self, group: asyncio.TaskGroup) -> None:
+        self._group = group
+
+    def hear(self, place: str, limit: Limit, feedback: Feedback) -> None:
+        gathered = self._places.setdefault(place, {}).setdefault(limit.name, _Gathered(limit))
+        gathered.answered += 1
+        if isinstance(feedback, Pause):
+            wait = feedback.wait.total_seconds() if feedback.wait is not None else UNNAMED_PAUSE
+            gathered.pause_until = max(gathered.pause_until, time.monotonic() + wait)
+        elif feedback.left is not None:
+            gathered.remaining, gathered.at = feedback.left, time.monotonic()
+        if place not in self._sending and self._group is not None:
+            self._sending.add(place)
+            self._group.create_task(self._send(place))
+
+    async def _send(self, place: str) -> None:
+        try:
+            while heard := self._places.pop(place, None):
+                now = time.monotonic()
+                said = [
+                    Said(
+                        word.limit, word.answered, word.remaining,
+                        int((now - word.at) * 1000) if word.remaining >= 0 else 0,
+                        int(max(0.0, word.pause_until - now) * 1000) if word.pause_until else -1,
+                    )
+                    for word in heard.values()
+                ]  # fmt: skip
+                if await self._budgets.correct(place, said):
+                    await self._wake(place)
+        finally:
+            self._sending.discard(place)

@@ -1,0 +1,62 @@
+"""Keeps house in one shard: what crashes, hands and lost writes left behind is put right, what is old goes.
+
+One janitor works at a time; it walks in small steps, so no call is long, and its round covers everything.
+"""
+
+import asyncio
+
+import structlog
+
+from service.settings import Settings
+from service.stream.calls import Caller
+from service.stream.engine import Shard
+
+log = structlog.get_logger(__name__)
+TURN_MS = 5_000
+
+
+class Janitor:
+    def __init__(self, shard: Shard, settings: Settings, worker: str) -> None:
+        self._shard, self._settings, self._worker = shard, settings, worker
+        self._caller: Caller = shard.caller
+        self._jobs, self._open = "0", "0"
+
+    async def run(self) -> None:
+        while True:
+            if await self._my_turn():
+                await self.step()
+            await asyncio.sleep(1.0)
+
+    async def _my_turn(self) -> bool:
+        key = self._shard.stem + "janitor"
+        if await self._caller.command("SET", key, self._worker, "NX", "PX", TURN_MS):
+            return True
+        if await self._caller.command("GET", key) == self._worker.encode():
+            await self._caller.command("PEXPIRE", key, TURN_MS)
+            return True
+        return False
+
+    async def step(self) -> None:
+        """One small step of every duty."""
+        shard, keep = self._shard, self._settings.retention
+        while (await shard.open())[1]:
+            pass
+        self._jobs, back, known = await shard.requeue(self._jobs)
+        self._open, added, reopened, found = await shard.mend(self._open)
+        if back or known or added or reopened or found:
+            log.warning("put right", requeued=back, known_again=known, published_again=added, reopened=reopened,
+                        indexed=found)  # fmt: skip
+        removed, jobs, lanes = await shard.expire(
+            finished=keep.finished, audit=keep.audit, audit_entries=keep.audit_entries, lanes=keep.lanes
+        )
+        if removed:
+            log.info("retention", deletions=removed, jobs=jobs, lanes=lanes)
+        await shard.survey()
+
+    async def whole_round(self) -> None:
+        """Walk through everything once; tests and `doctor` want it now."""
+        self._jobs, self._open = "0", "0"
+        while True:
+            await self.step()
+            if self._jobs == "0" and self._open == "0":
+                return

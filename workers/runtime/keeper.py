@@ -1,0 +1,46 @@
+"""Keeps the leases of what is in the air, and shows that this worker lives.
+
+It goes on while the worker drains; when the server can't be reached, the flights stop by themselves in time.
+"""
+
+import asyncio
+import time
+
+import structlog
+
+from service.settings import WorkerSettings
+from service.stream.calls import ServerAway
+from service.stream.engine import Shard
+from workers.runtime.flight import Flights
+
+log = structlog.get_logger(__name__)
+
+
+class Keeper:
+    def __init__(self, shard: Shard, settings: WorkerSettings, worker: str, flights: Flights) -> None:
+        self._shard, self._settings, self._worker, self._flights = shard, settings, worker, flights
+
+    async def run(self) -> None:
+        lease = self._settings.lease
+        while True:
+            await self._renew()
+            await asyncio.sleep(lease.total_seconds() / 4)
+
+    async def _renew(self) -> None:
+        lease = self._settings.lease
+        flights = self._flights.wanting_renewal(time.monotonic() + 0.7 * lease.total_seconds())
+        lanes: dict[str, list[str | int]] = {}
+        for flight in flights:
+            held = lanes.setdefault(flight.lane, [])
+            for job in flight.open.values():
+                held += (job.id, job.fence)
+        sent = time.monotonic()
+        try:
+            _, strangers = await self._shard.renew(self._worker, lease, list(lanes.items()), patience=lease / 2)
+        except ServerAway as error:
+            log.warning("leases could not be renewed", reason=str(error))
+            return
+        if strangers:
+            log.warning("leases lost", jobs=strangers)
+        for flight in flights:
+            self._flights.renewed(flight, sent + 0.9 * lease.total_seconds(), set(strangers))

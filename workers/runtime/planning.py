@@ -1,0 +1,237 @@
+"""Planning: events from the stream, through the planner of their source, into jobs.
+
+Plans are written before the entry is acked; an entry whose planner died is claimed by another, planned alone, and
+set aside if it goes on killing.
+"""
+
+import asyncio
+from typing import Any
+
+import structlog
+
+from service.contract import Event, Hold, NewerVersion, Undecodable, decode_event
+from service.settings import Settings
+from service.stream.arrange import Arranged, UnusablePlan, arrange
+from service.stream.calls import Caller
+from service.stream.connection import Client, is_away
+from service.stream.engine import CHUNK, PlanRow, Shard, flat, rows
+from workers.handlers.registry import Registry
+from workers.runtime.crew import Crew
+
+log = structlog.get_logger(__name__)
+GROUP = "planners"
+READ = 100
+BLOCK_MS = 5_000
+
+
+class Planning:
+    """The planners of one shard in this process."""
+
+    def __init__(
+        self, shard: Shard, blocking: Client, registry: Registry, settings: Settings, worker: str, crew: Crew
+    ) -> None:
+        self._shard, self._blocking, self._registry = shard, blocking, registry
+        self._settings, self._worker, self._crew = settings, worker, crew
+        self._caller: Caller = shard.caller
+        self._events = shard.stem + "events"
+        self._in_hand: set[str] = set()
+        self._free = asyncio.Event()
+        self._claiming = asyncio.Lock()
+        self._ready: list[PlanRow] = []
+        self._wanted = asyncio.Event()
+        self._group: asyncio.TaskGroup | None = None
+
+    # ---- reading
+
+    async def run(self, group: asyncio.TaskGroup) -> None:
+        """Read and plan until the worker stops."""
+        self._group = group
+        while not self._crew.stopping:
+            room = self._settings.worker.planners - len(self._in_hand)
+            if room <= 0 or self._claiming.locked():
+                self._free.clear()
+                await self._free.wait()
+                continue
+            entries = await self._read(min(room, READ))
+            for entry, raw in entries:
+                self._begin(group, entry, raw)
+
+    async def _read(self, count: int) -> list[tuple[str, dict[bytes, bytes]]]:
+        try:
+            answer = await self._blocking.execute_command(
+                "XREADGROUP", "GROUP", GROUP, self._worker, "COUNT", count, "BLOCK", BLOCK_MS,
+                "STREAMS", self._events, ">",
+            )  # fmt: skip
+        except Exception as error:
+            if "NOGROUP" in str(error):
+                await self.make_group()
+            elif is_away(error):
+                await asyncio.sleep(0.2)
+            else:
+                raise
+            return []
+        if not answer:
+            return []
+        found = next(iter(answer.values()))[0] if isinstance(answer, dict) else answer[0][1]
+        return [(entry.decode(), _fields(raw)) for entry, raw in found]
+
+    async def make_group(self) -> None:
+        """The group begins at the first entry: what was added before anyone read is read too."""
+        try:
+            await self._caller.command("XGROUP", "CREATE", self._events, GROUP, "0", "MKSTREAM")
+        except Exception as error:
+            if "BUSYGROUP" not in str(error):
+                raise
+
+    def _begin(self, group: asyncio.TaskGroup, entry: str, raw: dict[bytes, bytes]) -> None:
+        self._in_hand.add(entry)
+        group.create_task(self._plan_one(entry, raw))
+
+    # ---- planning
+
+    async def _plan_one(self, entry: str, raw: dict[bytes, bytes]) -> None:
+        held = await self._judge(entry, raw)
+        if held is not None:
+            await self._shard.hold([held])
+            self._done(entry)
+
+    async def _judge(self, entry: str, raw: dict[bytes, bytes]) -> tuple[str, str, str, str, list[Any]] | None:
+        """Hand the plan to the writer, or say why the event is kept."""
+        kept = [part for pair in raw.items() for part in pair]
+        try:
+            event = decode_event(raw)
+        except NewerVersion as error:
+            log.warning("event of a newer version parked", entry=entry, reason=str(error))
+            return entry, "newer", str(error), "", kept
+        except Undecodable as error:
+            log.error("event can't be read and is held", entry=entry, reason=str(error))
+            return entry, "held", str(error), "", kept
+        arranged = await self._arrange(event)
+        if isinstance(arranged, Hold):
+            log.warning("deletion held", deletion=event.deletion, reason=arranged.reason)
+            return entry, "held", arranged.reason, event.deletion, list(flat(event))
+        if len(arranged.jobs) <= CHUNK:
+            self._ready.extend(rows(event, entry, arranged))
+            self._wanted.set()
+        else:
+            answer = await self._shard.plan_whole(event, entry, arranged)
+            log.info("planned", deletion=event.deletion, jobs=len(arranged.jobs), state=answer.state)
+            await self._open()
+            self._done(entry)
+        return None
+
+    async def _arrange(self, event: Event) -> Arranged | Hold:
+        """Whatever a planner raises is kept with the deletion, where a person sees it."""
+        try:
+            plan = await self._registry.plan(event)
+            if isinstance(plan, Hold):
+                return plan
+            return arrange(event, plan.targets, self._settings.retry.best_effort_deadline)
+        except UnusablePlan as error:
+            return Hold(str(error))
+        except Exception as error:
+            log.exception("planning failed", deletion=event.deletion)
+            return Hold(f"planning failed with {type(error).__name__}: {error}")
+
+    def _done(self, entry: str) -> None:
+        self._in_hand.discard(entry)
+        self._free.set()
+
+    # ---- writing
+
+    async def write(self) -> None:
+        """Plans of many deletions in one call; while it is on its way the next gather."""
+        while True:
+            await self._wanted.wait()
+            self._wanted.clear()
+            while self._ready:
+                part, jobs = list[PlanRow](), 0
+                while self._ready and (not part or jobs + len(self._ready[0].jobs) <= CHUNK):
+                    row = self._ready.pop(0)
+                    part.append(row)
+                    jobs += len(row.jobs)
+                answers = await self._shard.plan(part)
+                stale = sum(answer.state == "stale" for answer in answers)
+                log.debug("planned", deletions=len(part), jobs=jobs, stale=stale)
+                for row in part:
+                    self._done(row.entry)
+
+    async def _open(self) -> None:
+        while (await self._shard.open())[1]:
+            pass
+
+    # ---- entries of dead planners
+
+    async def claim(self) -> None:
+        """Take over, one at a time, entries whose planner has gone silent; keep our own long ones."""
+        wait = self._settings.worker.plan_claim
+        while True:
+            await asyncio.sleep(wait.total_seconds() / 4)
+            if self._in_hand:
+                await self._caller.command(
+                    "XCLAIM", self._events, GROUP, self._worker, 0, *list(self._in_hand), "JUSTID",
+                    parse_justid=True,
+                )
+            while await self._claim_one():
+                pass
+
+    async def _claim_one(self) -> bool:
+        limit = int(self._settings.worker.plan_claim.total_seconds() * 1000)
+        async with self._claiming:
+            try:
+                answer = await self._caller.command(
+                    "XAUTOCLAIM", self._events, GROUP, self._worker, limit, "0-0", "COUNT", 1
+                )
+                if not answer[1] or answer[1][0][1] is None:
+                    return False
+                entry, raw = answer[1][0][0].decode(), _fields(answer[1][0][1])
+                pending = await self._caller.command("XPENDING", self._events, GROUP, entry, entry, 1, parse_detail=True)
+                times = _times(pending)
+                log.warning("entry of a silent planner claimed", entry=entry, delivered=times)
+                if times > self._settings.worker.deaths + 1:
+                    why = f"its planner died {times - 1} times, lastly alone with it"
+                    await self._shard.hold([(entry, "held", why, "", [part for pair in raw.items() for part in pair])])
+                    return True
+                while self._in_hand:
+                    self._free.clear()
+                    await self._free.wait()
+                self._in_hand.add(entry)
+                await self._plan_one(entry, raw)
+                while entry in self._in_hand:
+                    self._free.clear()
+                    await self._free.wait()
+                return True
+            except Exception as error:
+                if "NOGROUP" not in str(error):
+                    raise
+                await self.make_group()
+                return False
+            finally:
+                self._free.set()
+
+    async def finish(self) -> None:
+        """What is in hand is planned before the worker goes."""
+        while self._in_hand:
+            self._free.clear()
+            await self._free.wait()
+
+    async def hand_back(self) -> None:
+        """What was delivered to us and is not planned is made claimable at once; without any, the consumer goes."""
+        pending = await self._caller.command("XPENDING", self._events, GROUP, "-", "+", 1000, self._worker, parse_detail=True)
+        ids = [entry["message_id"] for entry in pending]
+        if ids:
+            idle = int(self._settings.worker.plan_claim.total_seconds() * 1000) + 1
+            await self._caller.command(
+                "XCLAIM", self._events, GROUP, self._worker, 0, *ids, "IDLE", idle, "JUSTID",
+                parse_justid=True,
+            )
+
+
+def _fields(raw: Any) -> dict[bytes, bytes]:
+    if isinstance(raw, dict):
+        return raw
+    return dict(zip(raw[::2], raw[1::2], strict=True))
+
+
+def _times(pending: Any) -> int:
+    return int(pending[0]["times_delivered"]) if pending else 1

@@ -1,0 +1,31 @@
+"""Gives back what dead workers held, as soon as their leases end.
+
+It sleeps until the next lease would end, or half a lease, whichever comes first.
+"""
+
+import asyncio
+
+import structlog
+
+from service.settings import WorkerSettings
+from service.stream.engine import Shard
+from workers.runtime.clock import ServerClock
+
+log = structlog.get_logger(__name__)
+
+
+class Reclaimer:
+    def __init__(self, shard: Shard, settings: WorkerSettings, clock: ServerClock) -> None:
+        self._shard, self._settings, self._clock = shard, settings, clock
+
+    async def run(self) -> None:
+        half = self._settings.lease.total_seconds() / 2
+        while True:
+            answer = await self._shard.reclaim(deaths=self._settings.deaths, silence=self._settings.lease)
+            if answer.given_back:
+                log.warning("leases ran out, jobs given back", count=len(answer.given_back), jobs=answer.given_back)
+            for job in answer.set_aside:
+                log.error("set aside: it kills its workers", job=job)
+            if not answer.given_back:
+                pause = self._clock.until(answer.next_end) if answer.next_end else half
+                await asyncio.sleep(max(0.05, min(half, pause)))

@@ -1,0 +1,172 @@
+"""One worker process: all its loops under one root task group, from arrival to an orderly end.
+
+A loop that fails stops the process; Kubernetes starts it again. A first signal takes nothing new and finishes what
+is in hand, a second one ends at once.
+"""
+
+import asyncio
+import contextlib
+import signal
+from collections.abc import Callable
+
+import structlog
+
+from service.settings import Settings
+from service.stream.attendance import Attendance
+from service.stream.engine import Settlement, Shard
+from service.stream.installation import Installation
+from service.stream.wakeups import WakeUps
+from workers.handlers.registry import Registry
+from workers.runtime.attempts import Bench, Pilot
+from workers.runtime.caps import Caps
+from workers.runtime.clock import ServerClock
+from workers.runtime.crew import Crew
+from workers.runtime.feedback import Reports
+from workers.runtime.flight import Flights
+from workers.runtime.gate import Gate
+from workers.runtime.janitor import Janitor
+from workers.runtime.keeper import Keeper
+from workers.runtime.planning import Planning
+from workers.runtime.reclaimer import Reclaimer
+from workers.runtime.settler import Settler
+
+log = structlog.get_logger(__name__)
+PILOTS = 2
+
+
+class Stopped(Exception):
+    """Raised inside the root group to end the loops that go on for ever."""
+
+
+class Worker:
+    def __init__(self, installation: Installation, registry: Registry, *, pilots: int = PILOTS) -> None:
+        self.installation, self.registry = installation, registry
+        self.settings: Settings = installation.settings
+        self.name = self.settings.worker.name
+        self.crew = Crew(self.settings.worker.concurrency)
+        self.attendance = Attendance(installation.shards)
+        self.settled_count = 0
+        self.on_settled: Callable[[list[Settlement], list[int]], None] | None = None
+        self.ready = False
+        self._pilots = pilots
+        self._stop = asyncio.Event()
+        self._benches: list[Bench] = []
+        self._plannings: list[Planning] = []
+        self._settlers: list[Settler] = []
+
+    def stop(self) -> None:
+        """Take nothing new, finish, and go."""
+        if not self._stop.is_set():
+            log.info("stopping", worker=self.name, in_hand=self.crew.busy)
+        self._stop.set()
+
+    def handle_signals(self) -> None:
+        """SIGTERM and SIGINT stop; the second one ends at once."""
+        loop = asyncio.get_running_loop()
+
+        def heard(number: signal.Signals) -> None:
+            if self._stop.is_set():
+                log.warning("second signal, ending at once", signal=number.name)
+                for task in asyncio.all_tasks():
+                    task.cancel()
+                return
+            self.stop()
+
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, heard, number)
+
+    async def run(self) -> None:
+        """Work until stopped."""
+        await self.attendance.attend()
+        log.info("working", worker=self.name, redis=self.settings.redis.described(), shards=len(self.installation.shards))
+        with contextlib.suppress(Stopped):
+            try:
+                async with asyncio.TaskGroup() as root:
+                    for shard in self.installation.shards:
+                        await self._begin(root, shard)
+                    root.create_task(self._watch_server())
+                    root.create_task(self._end(root))
+                    self.ready = True
+            except* Stopped:
+                pass
+        self.ready = False
+        log.info("stopped", worker=self.name)
+
+    async def _begin(self, root: asyncio.TaskGroup, shard: Shard) -> None:
+        installation, settings = self.installation, self.settings
+        clock = ServerClock()
+        wakeups = WakeUps(installation.connections.blocking(), installation.keys, shard.number)
+        reports = Reports(installation.budgets, self._wake)
+        reports.attach(root)
+        flights = Flights()
+        settler = Settler(shard, self.name, self._settled)
+        gate = Gate(installation.caller, installation.keys, shard.number, clock)
+        bench = Bench(
+            shard, installation.budgets, self.registry, settings, self.name, self.crew, Caps(settings.worker), clock,
+            gate, reports, settler, flights, wakeups, root,
+        )  # fmt: skip
+        planning = Planning(
+            shard, installation.connections.blocking(), self.registry, settings, self.name, self.crew
+        )
+        self._benches.append(bench)
+        self._plannings.append(planning)
+        self._settlers.append(settler)
+        for loop in (
+            wakeups.run(), settler.run(), planning.run(root), planning.write(), planning.claim(),
+            Keeper(shard, settings.worker, self.name, flights).run(),
+            Reclaimer(shard, settings.worker, clock).run(), Janitor(shard, settings, self.name).run(),
+            *(Pilot(bench).run() for _ in range(self._pilots)),
+        ):  # fmt: skip
+            root.create_task(loop)
+
+    def _settled(self, items: list[Settlement], accepted: list[int]) -> None:
+        late = [item.job for item, fence in zip(items, accepted, strict=True) if not fence]
+        self.settled_count += len(items) - len(late)
+        outcomes = [(item.job, item.note) for item, fence in zip(items, accepted, strict=True) if fence]
+        log.info("outcome", count=len(outcomes), outcomes=outcomes)
+        if late:
+            log.warning("settled too late, changed nothing", jobs=late)
+        if self.on_settled is not None:
+            self.on_settled(items, accepted)
+
+    async def _wake(self, place: str) -> None:
+        for shard in self.installation.shards:
+            await shard.wake(place)
+
+    async def _watch_server(self) -> None:
+        """After the server was away, look whether it is still the one we knew."""
+        returned = asyncio.Event()
+        self.installation.caller.on_return.append(returned.set)
+        while True:
+            await returned.wait()
+            returned.clear()
+            await self.attendance.attend()
+            for bench in self._benches:
+                bench.wakeups.poke()
+
+    async def _end(self, root: asyncio.TaskGroup) -> None:
+        await self._stop.wait()
+        self.ready = False
+        self.crew.stop()
+        for bench in self._benches:
+            bench.wakeups.poke()
+        grace = self.settings.worker.grace.total_seconds()
+        try:
+            async with asyncio.timeout(grace):
+                for planning in self._plannings:
+                    await planning.finish()
+                await self.crew.empty()
+        except TimeoutError:
+            log.warning("grace period over, handing back", in_hand=self.crew.busy)
+            for bench in self._benches:
+                bench.flights.cancel_all()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(5 + grace / 5):
+                await self.crew.empty()
+                for settler in self._settlers:
+                    await settler.drained()
+                for planning in self._plannings:
+                    await planning.hand_back()
+                for shard in self.installation.shards:
+                    await self.installation.caller.command("ZREM", shard.stem + "workers", self.name)
+        raise Stopped
