@@ -1,6 +1,6 @@
 """The dramatiq producer and worker of the bench; run only inside the environment of the Python peers.
 
-It works with threads, so the bench's concurrency does not apply: more threads than its default of eight make it slower.
+It works with threads: the order's concurrency is their number.
 """
 # mypy: ignore-errors
 
@@ -13,8 +13,6 @@ from dramatiq.brokers.redis import RedisBroker
 
 from bench.order import Order
 from bench.peers.tally import Tally, answer
-
-import os; THREADS = int(os.environ.get("T","8"))
 
 
 def actor(order: Order, tally: Tally | None):
@@ -43,7 +41,7 @@ def put(order: Order) -> None:
 
 def work(order: Order) -> None:
     broker, _ = actor(order, Tally(order))
-    dramatiq.Worker(broker, worker_threads=THREADS).start()
+    dramatiq.Worker(broker, worker_threads=order.concurrency).start()
     signal.pause()
 
 

@@ -5,7 +5,7 @@ Nothing here does I/O, and nothing here imports the rest of Knell.
 
 from service.contract.errors import NewerVersion, Undecodable
 from service.contract.events import Event, decode_event
-from service.contract.jobs import Job, decode_job
+from service.contract.jobs import Job, Record, decode_record, encode_record
 from service.contract.limits import Draw, Feedback, Limit, Pause, Remaining, place_of
 from service.contract.targets import Hold, Plan, Strategy, Target
 from service.contract.verdicts import Blocked, Gone, Pending, Refused, Throttled, Verdict
@@ -25,6 +25,7 @@ __all__ = [
     "Pause",
     "Pending",
     "Plan",
+    "Record",
     "Refused",
     "Remaining",
     "Strategy",
@@ -33,6 +34,7 @@ __all__ = [
     "Undecodable",
     "Verdict",
     "decode_event",
-    "decode_job",
+    "decode_record",
+    "encode_record",
     "place_of",
 ]

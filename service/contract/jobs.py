@@ -1,50 +1,94 @@
-"""The job: the durable record of one target's removal, as an attempt sees it.
+"""The job: the durable record of one target's removal.
 
-The order of the fields is the order in which `take` answers them, so that no names travel.
+The record is flat JSON that leaves out what goes without saying: most jobs are urgent and required, and none has
+failed yet. Times are milliseconds of the server's clock.
 """
 
 import msgspec
 
 from service.contract.errors import Undecodable
-
-TAKEN_FIELDS = (
-    "v", "deletion", "stage", "kind", "target", "strategy", "urgent", "data",
-    "attempts", "waits", "held", "alone", "resume", "deadline", "first_error",
-)  # fmt: skip
+from service.contract.targets import Strategy
+from service.contract.version import VERSION
 
 
-class Job(msgspec.Struct, frozen=True, array_like=True):
-    """One taken job with its lease's fencing token. Times are milliseconds of the server's clock."""
+class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What is stored of a job. `state` is there only when it has ended or is set aside.
+
+    The version is written first and always: `take` reads it without decoding the rest.
+    """
+
+    v: int
+    stage: int
+    lane: str
+    kind: str
+    target: str
+    strategy: Strategy = "required"
+    urgent: int = 1
+    data: str = ""
+    state: str = ""
+    verdict: str = ""
+    detail: str = ""
+    attempts: int = 0
+    waits: int = 0
+    held: int = 0
+    alone: int = 0
+    kills: int = 0
+    fallen: int = 0
+    suspect: str = ""
+    resume: str = ""
+    deadline: int = 0
+    first_error: str = ""
+    last_error: str = ""
+    last_at: int = 0
+    due: int = 0
+
+
+class Job(msgspec.Struct, frozen=True):
+    """One taken job with its lease's fencing token, as an attempt sees it."""
 
     id: str
     fence: int
-    v: int
-    deletion: str
-    stage: int
-    kind: str
-    target: str
-    strategy: str
-    urgent: int
-    data: str
-    attempts: int
-    waits: int
-    held: int
-    alone: int
-    resume: str
-    deadline: int
-    first_error: str
+    record: Record
+
+    @property
+    def deletion(self) -> str:
+        return self.id.rpartition("#")[0]
+
+    @property
+    def kind(self) -> str:
+        return self.record.kind
+
+    @property
+    def target(self) -> str:
+        return self.record.target
+
+    @property
+    def data(self) -> str:
+        return self.record.data
+
+    @property
+    def resume(self) -> str:
+        return self.record.resume
 
     @property
     def required(self) -> bool:
-        return self.strategy == "required"
+        return self.record.strategy == "required"
 
 
-_rows = msgspec.msgpack.Decoder(type=Job, strict=False)
+_decode = msgspec.json.Decoder(type=Record, strict=False).decode
+_encode = msgspec.json.Encoder().encode
 
 
-def decode_job(raw: msgspec.Raw) -> Job:
-    """Read one row of a take's answer."""
+def decode_record(text: str | bytes) -> Record:
+    """Read a stored record, or say in one sentence what is wrong with it."""
     try:
-        return _rows.decode(raw)
+        record = _decode(text)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise Undecodable(f"the job's record can't be read: {error}") from None
+    if record.v > VERSION:
+        raise Undecodable(f"the job's record has version {record.v}, newer than this process knows")
+    return record
+
+
+def encode_record(record: Record) -> str:
+    return _encode(record).decode()

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from datetime import timedelta
 from typing import Any, NamedTuple
 
-from service.contract import VERSION, Event, Target
+from service.contract import VERSION, Event, Record, Target, encode_record
 from service.contract.targets import RELEASE, lane_fault, release_lane
 
 MAX_STAGES = 200
@@ -50,13 +50,13 @@ def arrange(event: Event, targets: Iterable[Target], deadline: timedelta) -> Arr
         fault = lane_fault(target.lane)
         if fault:
             raise UnusablePlan(fault)
-        fields = ["v", VERSION, "deletion", deletion, "stage", stage[0], "lane", target.lane, "kind", target.kind,
-                  "target", target.id, "strategy", target.strategy, "urgent", urgent]  # fmt: skip
-        if target.data:
-            fields += ("data", target.data)
+        record = Record(
+            v=VERSION, stage=stage[0], lane=target.lane, kind=target.kind, target=target.id,
+            strategy=target.strategy, urgent=urgent, data=target.data,
+        )  # fmt: skip
         delay = int(target.after / timedelta(milliseconds=1)) if target.after else 0
         expires = limit if target.strategy == "best-effort" else 0
-        jobs.append([fields, target.lane, urgent, delay, stage[2], expires])
+        jobs.append([encode_record(record), target.lane, urgent, delay, stage[2], expires])
     if len(stages) > MAX_STAGES:
         raise UnusablePlan(f"a plan has at most {MAX_STAGES} stages, this one has {len(stages)}")
     last = len(stages)
@@ -66,8 +66,8 @@ def arrange(event: Event, targets: Iterable[Target], deadline: timedelta) -> Arr
         raise UnusablePlan(fault)
     alone = int(chains == 0)
     stages.append([last, [RELEASE, len(jobs), 1, "-"], alone])
-    jobs.append([["v", VERSION, "deletion", deletion, "stage", last, "lane", lane, "kind", RELEASE, "target", deletion,
-                  "strategy", "required", "urgent", urgent], lane, urgent, 0, alone, 0])  # fmt: skip
+    record = Record(v=VERSION, stage=last, lane=lane, kind=RELEASE, target=deletion, urgent=urgent)
+    jobs.append([encode_record(record), lane, urgent, 0, alone, 0])
     rows = [[index, " ".join(map(str, shape)), first] for index, shape, first in stages]
     return Arranged(jobs, rows, last, chains)
 

@@ -9,7 +9,6 @@ from typing import Any, Final, TypeAlias
 from redis.asyncio import BlockingConnectionPool, Connection, Redis, RedisCluster, SSLConnection
 from redis.asyncio.connection import UnixDomainSocketConnection
 from redis.asyncio.retry import Retry
-from redis.asyncio.sentinel import Sentinel, SentinelConnectionPool
 from redis.backoff import NoBackoff
 from redis.credentials import CredentialProvider, UsernamePasswordCredentialProvider
 from redis.exceptions import AuthenticationError
@@ -17,6 +16,7 @@ from redis.exceptions import AuthenticationError
 from service.settings import RedisSettings
 from service.stream.away import AWAY, is_away
 from service.stream.cluster import ClusterClient
+from service.stream.sentinel import MasterFinder, SentinelPool
 
 __all__ = ["AWAY", "Client", "Connections", "PasswordFile", "is_away"]
 
@@ -33,7 +33,7 @@ class Connections:
     def __init__(self, settings: RedisSettings, *, name: str = "knell") -> None:
         self.settings = settings
         self._name = name
-        self._sentinel = _sentinel(settings) if settings.mode == "sentinel" else None
+        self._finder = _finder(settings) if settings.mode == "sentinel" else None
         self._blocking: list[Client] = []
         self.client: Client = self._build(settings.call_timeout, settings.max_connections)
 
@@ -47,8 +47,8 @@ class Connections:
     async def aclose(self) -> None:
         for client in (*self._blocking, self.client):
             await client.aclose()
-        if self._sentinel is not None:
-            await self._sentinel.aclose()
+        if self._finder is not None:
+            await self._finder.aclose()
 
     def _build(self, timeout: timedelta, connections: int) -> Client:
         settings = self.settings
@@ -64,16 +64,12 @@ class Connections:
             "max_connections": connections,
             "timeout": patience.total_seconds(),
         }
-        if self._sentinel is not None:
-            master: Redis = self._sentinel.master_for(
-                settings.sentinel_master, connection_pool_class=_SentinelPool, **options, **_tls(settings)
+        if self._finder is not None:
+            master: Redis = self._finder.master_for(
+                settings.sentinel_master, connection_pool_class=SentinelPool, **options, **_tls(settings)
             )
             return master
         return Redis.from_pool(BlockingConnectionPool(**options, **_address(settings)))
-
-
-class _SentinelPool(SentinelConnectionPool, BlockingConnectionPool):
-    """Finds the master anew for each new connection, and waits for a free one."""
 
 
 class PasswordFile(CredentialProvider):
@@ -142,11 +138,10 @@ def _address(settings: RedisSettings) -> dict[str, Any]:
     return {"connection_class": Connection, **where}
 
 
-def _sentinel(settings: RedisSettings) -> Sentinel:
+def _finder(settings: RedisSettings) -> MasterFinder:
     options = _options(settings, settings.call_timeout) | _tls(settings)
     if settings.sentinel_password_file is not None:
         options["credential_provider"] = PasswordFile(
             settings.sentinel_username, settings.sentinel_password_file
         )
-    entries = [(entry.host, entry.port) for entry in settings.sentinels]
-    return Sentinel(entries, sentinel_kwargs=options)  # type: ignore[no-untyped-call]  # the library's gap
+    return MasterFinder(settings.sentinels, options)

@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 import msgspec
 
 from service.contract import VERSION, Event
-from service.contract.jobs import TAKEN_FIELDS
 from service.stream.arrange import Arranged
 from service.stream.calls import Caller
 from service.stream.keys import Keys
@@ -56,9 +55,12 @@ class Want(NamedTuple):
 
 
 class TakenLane(NamedTuple):
+    """Jobs of one lane under one fencing token; their records, as stored, stand in the same order."""
+
     lane: str
-    count: int
-    rows: list[msgspec.Raw]
+    fence: int
+    jobs: list[str]
+    records: list[str]
 
 
 class Taken(NamedTuple):
@@ -92,13 +94,15 @@ class PlanRow(NamedTuple):
 
 
 class Settlement(NamedTuple):
-    """What becomes of one attempt's job. `delay` is in milliseconds from the moment it is sent."""
+    """What becomes of one attempt's job. `delay` is in milliseconds from the moment it is sent.
+
+    `record` is the new record without its closing brace: the script adds the server's times to it.
+    """
 
     job: str
     fence: int
     kind: str
     delay: int
-    deletion: str
     stage: int
     lane: str
     urgent: int
@@ -106,7 +110,7 @@ class Settlement(NamedTuple):
     was_held: int
     held: int
     alone: int
-    fields: list[str | int]
+    record: str
     note: str
 
 
@@ -137,7 +141,6 @@ _reclaimed, _attended = _decoder(Reclaimed), _decoder(Attended)
 _numbers, _words = _decoder(list[int]), _decoder(list[str])
 _renewed: Callable[[bytes], tuple[int, list[str]]] = _decoder(tuple[int, list[str]])
 _stepped: Callable[[bytes], tuple[str, int, int]] = _decoder(tuple[str, int, int])
-_mended: Callable[[bytes], tuple[str, int, int, int]] = _decoder(tuple[str, int, int, int])
 
 
 def flat(event: Event) -> list[str | int]:
@@ -204,7 +207,7 @@ class Shard:
     async def take(
         self, worker: str, lease: timedelta, wants: Sequence[Want], version: int = VERSION
     ) -> Taken:
-        args = [worker, ms(lease), version, TAKEN_FIELDS, wants]
+        args = [worker, ms(lease), version, wants]
         answer: Taken = _taken(await self._move("take", args))
         return answer
 
@@ -235,14 +238,19 @@ class Shard:
         return answer
 
     async def requeue(
-        self, cursor: str = "0", most: int = 200, version: int = VERSION
+        self,
+        cursor: str = "0",
+        most: int = 50,
+        jobs: int = 1000,
+        grace: timedelta = timedelta(seconds=30),
+        version: int = VERSION,
     ) -> tuple[str, int, int]:
-        return _stepped(await self._move("requeue", [cursor, most, version]))
+        return _stepped(await self._move("requeue", [cursor, most, jobs, ms(grace), version]))
 
     async def mend(
-        self, cursor: str = "0", most: int = 50, jobs: int = 2000, grace: timedelta = timedelta(seconds=30)
-    ) -> tuple[str, int, int, int]:
-        return _mended(await self._move("mend", [cursor, most, jobs, ms(grace)]))
+        self, cursor: str = "0", most: int = 50, grace: timedelta = timedelta(seconds=30)
+    ) -> tuple[str, int, int]:
+        return _stepped(await self._move("mend", [cursor, most, ms(grace)]))
 
     async def hold(self, events: Sequence[tuple[str, str, str, str, list[Any]]]) -> int:
         kept: int = _numbers(await self._move("hold", events))[0]
@@ -281,11 +289,11 @@ class Shard:
         audit_entries: int,
         lanes: timedelta,
         consumers: timedelta = timedelta(hours=1),
-        most: int = 1000,
-    ) -> tuple[int, int, int]:
+        most: int = 200,
+    ) -> tuple[int, int]:
         args = [most, ms(finished), ms(audit), audit_entries, ms(lanes), ms(consumers)]
-        deletions, jobs, emptied = _numbers(await self._move("expire", args))
-        return deletions, jobs, emptied
+        deletions, emptied = _numbers(await self._move("expire", args))
+        return deletions, emptied
 
     async def survey(self, every: timedelta = timedelta(0)) -> None:
         """Bring the numbers for dashboards up to date."""

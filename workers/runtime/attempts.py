@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import structlog
 
-from service.contract import Draw, Job, Limit, Pause, Throttled, Undecodable, Verdict, decode_job, place_of
+from service.contract import Draw, Job, Limit, Pause, Throttled, Undecodable, Verdict, decode_record, place_of
 from service.settings import Settings
 from service.stream.budgets import Ask, Budgets, Grant
 from service.stream.engine import DueLane, Shard, TakenLane, Want
@@ -23,7 +23,7 @@ from workers.runtime.crew import Crew
 from workers.runtime.feedback import Reports
 from workers.runtime.flight import Flight, Flights
 from workers.runtime.gate import Gate
-from workers.runtime.outcomes import judge, settlement
+from workers.runtime.outcomes import judge, settlement, unreadable
 from workers.runtime.settler import Settler
 
 log = structlog.get_logger(__name__)
@@ -132,7 +132,7 @@ class Pilot:
         self, asks: dict[str, list[Ask]], grants: dict[str, tuple[Grant, int]], taken: list[TakenLane]
     ) -> None:
         """Another worker was faster, or the lane was full: tokens for jobs that were not there go back."""
-        got = {lane.lane: lane.count for lane in taken}
+        got = {lane.lane: len(lane.jobs) for lane in taken}
         for place, wants in asks.items():
             unused: list[tuple[Limit, float]] = []
             corrections = 0
@@ -150,20 +150,21 @@ class Pilot:
         draws = b.registry.draws(lane.lane)
         lease = b.settings.worker.lease.total_seconds()
         kinds: dict[str, list[Job]] = {}
-        for row in lane.rows:
+        for name, text in zip(lane.jobs, lane.records, strict=True):
             try:
-                job = decode_job(row)
+                job = Job(name, lane.fence, decode_record(text))
             except Undecodable as error:
-                log.error("job can't be read, its lease runs out", lane=lane.lane, reason=str(error))
+                log.error("job can't be read and is set aside", job=name, lane=lane.lane, reason=str(error))
+                b.settler.put(unreadable(name, lane.fence, lane.lane, str(error)))
                 continue
-            kinds.setdefault(job.kind, []).append(job)
-        log.info("intent", lane=lane.lane, count=lane.count, jobs=[job.id for jobs in kinds.values() for job in jobs])
+            kinds.setdefault(job.record.kind, []).append(job)
+        log.info("intent", lane=lane.lane, fence=lane.fence, count=len(lane.jobs), jobs=lane.jobs)
         for kind, jobs in kinds.items():
             flight = Flight(lane.lane, jobs, draws, sent + lease * 0.9, b.gate, b.reports)
             flight.corrections = corrections
             b.crew.enter(len(jobs))
             b.flights.begin(flight, b.group.create_task(self._fly(kind, flight)))
-        return lane.count
+        return len(lane.jobs)
 
     async def _fly(self, kind: str, flight: Flight) -> None:
         b = self._b
@@ -205,7 +206,7 @@ class Pilot:
         outcome = judge(job, verdict, b.settings.retry, b.clock.now_ms())
         if outcome.kind in ("retry", "refused", "dead"):
             log.warning("attempt", deletion=job.deletion, job=job.id, target=job.target, outcome=outcome.kind,
-                        attempt=job.attempts + 1, detail=outcome.note)  # fmt: skip
+                        attempt=outcome.record.attempts, detail=outcome.note)  # fmt: skip
         b.settler.put(settlement(job, flight.lane, outcome, called=job.id in flight.called))
 
     async def _settle_account(self, flight: Flight) -> None:

@@ -42,15 +42,14 @@ class Janitor:
         while (await shard.open())[1]:
             pass
         self._jobs, back, known = await shard.requeue(self._jobs)
-        self._open, added, reopened, found = await shard.mend(self._open)
-        if back or known or added or reopened or found:
-            log.warning("put right", requeued=back, known_again=known, published_again=added, reopened=reopened,
-                        indexed=found)  # fmt: skip
-        removed, jobs, lanes = await shard.expire(
+        self._open, added, reopened = await shard.mend(self._open)
+        if back or known or added or reopened:
+            log.warning("put right", requeued=back, known_again=known, published_again=added, reopened=reopened)
+        removed, lanes = await shard.expire(
             finished=keep.finished, audit=keep.audit, audit_entries=keep.audit_entries, lanes=keep.lanes
         )
         if removed:
-            log.info("retention", deletions=removed, jobs=jobs, lanes=lanes)
+            log.info("retention", deletions=removed, lanes=lanes)
         await shard.survey()
 
     async def whole_round(self) -> None:

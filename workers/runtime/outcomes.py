@@ -1,15 +1,16 @@
 """From verdict to next state: what becomes of a job after one attempt.
 
-Pure: the job, the verdict, the retry settings and the time go in, a settlement comes out.
+Pure: the job, the verdict, the retry settings and the time go in, the job's next record and due time come out.
 """
 
 import random
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import timedelta
-from typing import assert_never
+from typing import NamedTuple, assert_never
 
-from service.contract import Blocked, Gone, Job, Pending, Refused, Throttled, Verdict
+from msgspec.structs import replace
+
+from service.contract import Blocked, Gone, Job, Pending, Record, Refused, Throttled, Verdict, encode_record
 from service.contract.targets import lane_fault
 from service.settings import RetrySettings
 from service.stream.engine import Settlement, ms
@@ -19,16 +20,13 @@ LONGEST = 500
 """Characters of a provider's words that are kept."""
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What the settlement is made of; `delay` counts from the moment of the verdict."""
+class Outcome(NamedTuple):
+    """The kind of settlement, the delay in ms from the verdict on, and the record as it will be."""
 
     kind: str
     delay: int
-    fields: list[str | int]
-    held: bool
-    note: str
-    lane: str = ""
+    record: Record
+    note: str = ""
 
 
 def backoff(base: timedelta, cap: timedelta, count: int, jitter: Callable[[], float]) -> int:
@@ -43,67 +41,84 @@ def judge(
     now: int,
     jitter: Callable[[], float] = random.random,
 ) -> Outcome:
-    """The one place where verdicts are matched."""
-    outcome = _judge(job, verdict, retry, jitter)
-    if job.deadline and outcome.kind not in ("gone", "back"):
-        if now >= job.deadline:
-            why = f"gave up at its deadline; last: {outcome.note}"
-            return Outcome("dead", 0, [*outcome.fields, "last_error", why], False, why)
-        if now + outcome.delay > job.deadline:
-            return Outcome(outcome.kind, job.deadline - now, outcome.fields, outcome.held, outcome.note, outcome.lane)
+    """What comes next; a best-effort job is given up at its deadline."""
+    outcome = _judge(job.record, verdict, retry, jitter)
+    deadline = job.record.deadline
+    if deadline and outcome.kind not in ("gone", "back"):
+        if now >= deadline:
+            why = _short(f"gave up at its deadline; last: {outcome.kind} {outcome.note}")
+            return Outcome("dead", 0, replace(outcome.record, state="dead", held=0, last_error=why), why)
+        if now + outcome.delay > deadline:
+            return outcome._replace(delay=deadline - now)
     return outcome
 
 
-def _judge(job: Job, verdict: Verdict | Exception, retry: RetrySettings, jitter: Callable[[], float]) -> Outcome:
+def _judge(
+    record: Record, verdict: Verdict | Exception, retry: RetrySettings, jitter: Callable[[], float]
+) -> Outcome:
+    """The one place where verdicts are matched."""
     if isinstance(verdict, Exception):
-        return _failed(job, verdict, retry, jitter)
+        return _failed(record, verdict, retry, jitter)
     match verdict:
         case Gone(detail):
-            return Outcome("gone", 0, ["verdict", "gone", "detail", detail] if detail else ["verdict", "gone"], False, detail)
+            gone = replace(record, state="gone", verdict="gone", detail=detail, held=0)
+            return Outcome("gone", 0, gone, detail)
         case Pending(check_after, detail, lane, resume):
             fault = lane_fault(lane) if lane else None
             if fault:
-                return _failed(job, ValueError(fault), retry, jitter)
-            fields: list[str | int] = ["verdict", "check", "detail", _short(detail), "waits", 0, "held", 0]
-            if resume or job.resume:
-                fields += ("resume", resume)
-            return Outcome("check", ms(check_after), fields, False, _short(detail), lane or "")
+                return _failed(record, ValueError(fault), retry, jitter)
+            detail, lane = _short(detail), lane or record.lane
+            checked = replace(record, verdict="check", detail=detail, waits=0, held=0, resume=resume, lane=lane)
+            return Outcome("check", ms(check_after), checked, detail)
         case Throttled(retry_after, detail):
-            delay = ms(retry_after) if retry_after is not None else 500
-            return Outcome("throttled", delay, ["verdict", "throttled", "detail", _short(detail)], bool(job.held), _short(detail))
+            delay, detail = (500 if retry_after is None else ms(retry_after)), _short(detail)
+            return Outcome("throttled", delay, replace(record, verdict="throttled", detail=detail), detail)
         case Blocked(by, until):
-            delay = ms(until) if until is not None else backoff(retry.blocked_base, retry.blocked_cap, job.waits, jitter)
-            fields = ["verdict", "blocked", "detail", _short(by), "waits", job.waits + 1, "held", 0]
-            return Outcome("blocked", delay, fields, False, _short(by))
+            by = _short(by)
+            delay = ms(until) if until is not None else _blocked_delay(record, retry, jitter)
+            blocked = replace(record, verdict="blocked", detail=by, waits=record.waits + 1, held=0)
+            return Outcome("blocked", delay, blocked, by)
         case Refused(reason):
-            fields = ["verdict", "refused", "detail", _short(reason), "held", 1]
-            return Outcome("refused", ms(retry.refused_recheck), fields, True, _short(reason))
+            reason = _short(reason)
+            refused = replace(record, verdict="refused", detail=reason, held=1)
+            return Outcome("refused", ms(retry.refused_recheck), refused, reason)
         case _:
             assert_never(verdict)
 
 
-def _failed(job: Job, error: Exception, retry: RetrySettings, jitter: Callable[[], float]) -> Outcome:
+def _blocked_delay(record: Record, retry: RetrySettings, jitter: Callable[[], float]) -> int:
+    return backoff(retry.blocked_base, retry.blocked_cap, record.waits, jitter)
+
+
+def _failed(record: Record, error: Exception, retry: RetrySettings, jitter: Callable[[], float]) -> Outcome:
     if isinstance(error, NotCleared):
-        return Outcome("back", error.wait_ms, [], bool(job.held), str(error))
-    attempts = job.attempts + 1
+        return Outcome("back", error.wait_ms, record, str(error))
+    attempts = record.attempts + 1
     words = _short(f"{type(error).__name__}: {error}")
-    held = job.required and attempts >= retry.held_after
-    fields: list[str | int] = ["verdict", "retry", "attempts", attempts, "last_error", words, "held", int(held)]
-    if not job.first_error:
-        fields += ("first_error", words)
-    return Outcome("retry", backoff(retry.base, retry.cap, attempts, jitter), fields, held, words)
+    held = int(record.strategy == "required" and attempts >= retry.held_after)
+    first = record.first_error or words
+    failed = replace(record, verdict="retry", attempts=attempts, held=held, first_error=first, last_error=words)
+    return Outcome("retry", backoff(retry.base, retry.cap, attempts, jitter), failed, words)
 
 
 def settlement(job: Job, lane: str, outcome: Outcome, *, called: bool) -> Settlement:
-    """The outcome in the form that the `settle` move takes."""
-    fields = list(outcome.fields)
-    if job.alone and outcome.kind != "back":
-        fields += ("alone", 0, "kills", 0, "fallen", 0, "suspect", "")
+    """The outcome in the form that the `settle` move takes; times are left for the server to add."""
+    before, record = job.record, outcome.record
+    if before.alone and outcome.kind != "back":
+        record = replace(record, alone=0, kills=0, fallen=0, suspect="")
+    if record.due or record.last_at:
+        record = replace(record, due=0, last_at=0)
     note = outcome.kind + (" called" if called else "") + (f": {outcome.note}" if outcome.note else "")
+    moved = record.lane if record.lane != lane else ""
     return Settlement(
-        job.id, job.fence, outcome.kind, outcome.delay, job.deletion, job.stage, lane, job.urgent, outcome.lane,
-        job.held, int(outcome.held), job.alone, fields, note,
+        job.id, job.fence, outcome.kind, outcome.delay, record.stage, lane, record.urgent, moved,
+        before.held, record.held, before.alone, encode_record(record)[:-1], note,
     )  # fmt: skip
+
+
+def unreadable(job: str, fence: int, lane: str, why: str) -> Settlement:
+    """A record that can't be read is set aside as it is."""
+    return Settlement(job, fence, "unreadable", 0, 0, lane, 0, "", 0, 1, 0, "", f"unreadable: {_short(why)}")
 
 
 def _short(words: str) -> str:

@@ -3,8 +3,35 @@ local lanes, touched, earliest = stem .. 'lanes', {}, nil
 local function lane_key(lane, urgent)
   return stem .. 'lane:' .. lane .. (urgent and ':urgent' or '')
 end
-local function job_key(job) return stem .. 'job:' .. job end
 local function deletion_key(id) return stem .. 'deletion:' .. id end
+
+-- A job's id is DELETION#PLAN.NUMBER; its record is a field of the plan's hash, so that one call reads many.
+local function home(job)
+  local sharp = string.find(job, '#', 1, true)
+  local dot = string.find(job, '.', sharp, true)
+  return stem .. 'job:' .. string.sub(job, 1, dot - 1), string.sub(job, dot + 1), string.sub(job, 1, sharp - 1)
+end
+
+-- A record is flat JSON. It leaves out what goes without saying: most jobs are urgent, required and due at once.
+local function read(job)
+  local key, field = home(job)
+  local text = redis.call('HGET', key, field)
+  if not text then return nil end
+  local fine, record = pcall(cjson.decode, text)
+  if not fine or type(record) ~= 'table' or not record.lane or not record.stage then return nil, text end
+  return record
+end
+local function write(job, record)
+  local key, field = home(job)
+  redis.call('HSET', key, field, cjson.encode(record))
+end
+local function is_urgent(record) return record.urgent ~= 0 end
+local function is_required(record) return record.strategy ~= 'best-effort' end
+
+-- The version stands first in every record that Knell writes.
+local function version_of(text)
+  return tonumber(string.match(text, '^{"v":(%d+)') or string.match(text, '"v":(%d+)'))
+end
 
 local function first_score(key)
   local first = redis.call('ZRANGE', key, 0, 0, 'WITHSCORES')[2]
@@ -111,19 +138,36 @@ local function stage_ended(id, stage)
   end
 end
 
--- One job less in its stage. A record that is lost stays lost: it must not come back as a stump.
+-- One job less in its stage; written by `close_books`, once for all jobs of a stage that end in one call.
+local ended = {}
 local function job_ended(id, stage)
-  local key = deletion_key(id)
-  local left = redis.call('HINCRBY', key, 'left.' .. stage, -1)
-  if left == 0 then
-    stage_ended(id, stage)
-  elseif left < 0 then
-    redis.call('HDEL', key, 'left.' .. stage)
-    count('lost', 1)
+  local name = id .. '|' .. stage
+  local entry = ended[name]
+  if entry then
+    entry[3] = entry[3] + 1
+  else
+    entry = {id, stage, 1}
+    ended[name] = entry
+    ended[#ended + 1] = entry
+  end
+end
+
+-- A record that is lost stays lost: it must not come back as a stump.
+local function count_down()
+  for _, entry in ipairs(ended) do
+    local key = deletion_key(entry[1])
+    local left = redis.call('HINCRBY', key, 'left.' .. entry[2], -entry[3])
+    if left == 0 then
+      stage_ended(entry[1], entry[2])
+    elseif left < 0 then
+      redis.call('HDEL', key, 'left.' .. entry[2])
+      count('lost', 1)
+    end
   end
 end
 
 local function close_books()
+  count_down()
   if #opening > 0 then spread('ZADD', stem .. 'opening', opening) end
   if #finished > 0 then
     spread('ZREM', stem .. 'open', finished)

@@ -1,49 +1,33 @@
--- Removes, a bounded number at a time, what has outlived its retention: finished deletions with their jobs, chunks
--- of plans that were never flipped, audit entries, lanes that stand empty, workers long silent.
+-- Removes, a bounded number at a time, what has outlived its retention: finished deletions with their jobs,
+-- audit entries, lanes that stand empty, workers long silent.
 -- args: {most, finished in ms, audit in ms, audit entries, lanes in ms, consumers
--- in ms}; answers {deletions, jobs, lanes removed}.
+-- in ms}; answers {deletions, lanes removed}.
 if repeated then return repeated end
-local most, removed, jobs, emptied = args[1], 0, 0, 0
+local most, removed, emptied = args[1], 0, 0
 local doomed = {}
 local function doom(key)
   doomed[#doomed + 1] = key
   if #doomed >= 500 then redis.call('UNLINK', unpack(doomed)); doomed = {} end
 end
 
-for _, entry in ipairs(redis.call('ZRANGE', stem .. 'litter', 0, 0)) do
-  local plan, written = string.match(entry, '^(.*) (%d+)$')
-  local left = tonumber(written)
-  while left > 0 and jobs < most do
-    left, jobs = left - 1, jobs + 1
-    doom(job_key(plan .. '.' .. left))
-  end
-  redis.call('ZREM', stem .. 'litter', entry)
-  if left > 0 then redis.call('ZADD', stem .. 'litter', now, plan .. ' ' .. left) end
-end
-
 for _, id in ipairs(redis.call('ZRANGEBYSCORE', stem .. 'finished', '-inf', now - args[2], 'LIMIT', 0, most)) do
-  if jobs >= most then break end
   local key = deletion_key(id)
-  local record = redis.call('HMGET', key, 'plan', 'release', 'expiring')
-  local shape = record[2] and redis.call('HGET', key, 'stage.' .. record[2])
-  -- The release job is the last one, so its number tells how many there are.
-  local left = tonumber(record[3] or (shape and tonumber(split(shape)[2]) + 1) or 0)
-  while left > 0 and jobs < most do
-    left, jobs = left - 1, jobs + 1
-    local job = id .. '#' .. record[1] .. '.' .. left
-    doom(job_key(job))
-    redis.call('ZREM', stem .. 'dead', job)
-  end
-  if left > 0 then
-    redis.call('HSET', key, 'expiring', left)
-  else
-    doom(key)
-    redis.call('ZREM', stem .. 'finished', id)
-    redis.call('ZREM', stem .. 'held', 'deletion:' .. id)
-    removed = removed + 1
-  end
+  local plan = redis.call('HGET', key, 'plan')
+  if plan then doom(stem .. 'job:' .. id .. '#' .. plan) end
+  doom(key)
+  redis.call('ZREM', stem .. 'finished', id)
+  redis.call('ZREM', stem .. 'held', 'deletion:' .. id)
+  removed = removed + 1
 end
 if #doomed > 0 then redis.call('UNLINK', unpack(doomed)) end
+
+-- A job that was given up is shown as dead as long as its record is there.
+local dead = redis.call('ZSCAN', stem .. 'dead', redis.call('HGET', stem .. 'meta', 'dead_cursor') or '0', 'COUNT', 200)
+redis.call('HSET', stem .. 'meta', 'dead_cursor', dead[1])
+for i = 1, #dead[2], 2 do
+  local record, text = read(dead[2][i])
+  if not record and not text then redis.call('ZREM', stem .. 'dead', dead[2][i]) end
+end
 
 redis.call('XTRIM', stem .. 'audit', 'MINID', '~', string.format('%.0f', math.max(0, now - args[3])), 'LIMIT', 1000)
 redis.call('XTRIM', stem .. 'audit', 'MAXLEN', '~', args[4], 'LIMIT', 1000)
@@ -74,4 +58,4 @@ for i = 1, math.min(#consumers, 200) do
     redis.call('XGROUP', 'DELCONSUMER', stem .. 'events', 'planners', facts['name'])
   end
 end
-return answer({removed, jobs, emptied})
+return answer({removed, emptied})

@@ -31,13 +31,13 @@ if #claimed > 0 then spread('ZADD', lanes, claimed) end
 local alone, soonest = {}, first_score(stem .. 'alone')
 if soonest and soonest <= now then
   for _, job in ipairs(redis.call('ZRANGEBYSCORE', stem .. 'alone', '-inf', now, 'LIMIT', 0, 10)) do
-    local lane = redis.call('HGET', job_key(job), 'lane')
-    if not lane then
+    local record = read(job)
+    if not record then
       redis.call('ZREM', stem .. 'alone', job)
-      redis.call('ZREM', stem .. 'jobs', job)
+      decide('lost', job, 'its record is gone')
       count('lost', 1)
-    elseif not stopped[lane] then
-      alone = {job, lane}
+    elseif not stopped[record.lane] then
+      alone = {job, record.lane}
       if args[3] == 1 then redis.call('ZADD', stem .. 'alone', now + moment, job) end
       break
     end

@@ -1,8 +1,9 @@
 -- Walks the open deletions in steps and puts right what a crash, a hand or a lost write left behind: an event whose
--- entry is gone is added again, a stage whose turn has come is opened, its unfinished jobs are in the index.
--- args: {cursor, most deletions, most jobs, grace in ms}; answers {next cursor, events added again, stages reopened, jobs found}.
+-- entry is gone is added again, a stage whose turn has come is opened, one whose jobs
+-- have all ended is closed. args: {cursor, most deletions, grace in ms}; answers {next cursor, events added again,
+-- stages reopened}.
 if repeated then return repeated end
-local grace, added, reopened, found, budget = args[4], 0, 0, 0, args[3]
+local grace, added, reopened = args[3], 0, 0
 local step = redis.call('ZSCAN', stem .. 'open', args[1], 'COUNT', args[2])
 local EVENT = {'v', 'cluster', 'resource', 'uid', 'name', 'source', 'namespace', 'reason', 'round', 'urgent', 'at', 'data'}
 
@@ -43,56 +44,48 @@ local function publish_again(id, key, entry)
   added = added + 1
 end
 
+-- Every stage whose turn has come is open or opening; one whose jobs have all ended is closed.
 local function look_after(id, key, record)
-  local jobs = {}
   for field, shape in pairs(record) do
     local stage = string.match(field, '^stage%.(%d+)$')
-    if stage and record['opened.' .. stage] and not record['closed.' .. stage] then
-      local parts = split(shape)
-      local opening_now = redis.call('ZSCORE', stem .. 'opening', id .. '|' .. stage)
-      if record['cursor.' .. stage] and not opening_now then
-        open_stage(id, stage)
-        reopened = reopened + 1
-      elseif not opening_now then
-        local ended = 0
-        for n = tonumber(parts[2]), tonumber(parts[2]) + tonumber(parts[3]) - 1 do
-          if budget <= 0 then return end
-          budget = budget - 1
-          local job = id .. '#' .. record['plan'] .. '.' .. n
-          local state = redis.call('HMGET', job_key(job), 'lane', 'state')
-          if not state[1] or (state[2] and state[2] ~= 'aside') then
-            ended = ended + 1
-          elseif not redis.call('ZSCORE', stem .. 'jobs', job) then
-            jobs[#jobs + 1] = now
-            jobs[#jobs + 1] = job
-          end
-        end
-        if ended == tonumber(parts[3]) then
-          redis.call('HSET', key, 'left.' .. stage, 0)
+    if stage and not record['closed.' .. stage] and not redis.call('ZSCORE', stem .. 'opening', id .. '|' .. stage) then
+      if record['opened.' .. stage] then
+        if record['cursor.' .. stage] then
+          open_stage(id, stage)
+          reopened = reopened + 1
+        elseif tonumber(record['left.' .. stage] or 0) <= 0 then
           stage_ended(id, tonumber(stage))
           reopened = reopened + 1
         end
-      end
-    elseif stage and not record['opened.' .. stage] and not redis.call('ZSCORE', stem .. 'opening', id .. '|' .. stage) then
-      local parts, turn = split(shape), false
-      if stage == record['release'] then
-        turn = tonumber(record['chains_left']) == 0
       else
-        local before_it = tonumber(stage) - 1
-        local previous = record['stage.' .. before_it]
-        local chained = previous and split(previous)[4] == stage
-        turn = (not chained) or record['closed.' .. before_it] ~= nil
-      end
-      if turn and #parts > 0 then
-        open_stage(id, stage)
-        reopened = reopened + 1
+        local turn
+        if stage == record['release'] then
+          turn = tonumber(record['chains_left']) == 0
+        else
+          local previous = record['stage.' .. (tonumber(stage) - 1)]
+          local chained = previous and split(previous)[4] == stage
+          turn = (not chained) or record['closed.' .. (tonumber(stage) - 1)] ~= nil
+        end
+        if turn then
+          open_stage(id, stage)
+          reopened = reopened + 1
+        end
       end
     end
   end
-  if #jobs > 0 then
-    spread('ZADD', stem .. 'jobs', jobs)
-    found = found + #jobs / 2
+end
+
+-- Its jobs are lost: it is planned anew, from the event that the record still holds.
+local function plan_anew(id, key, record)
+  local stale = {'plan', 'planned_at', 'release', 'chains_left', 'walked', 'given_up', 'abandoned'}
+  for field in pairs(record) do
+    if string.match(field, '^%a+%.%d+$') then stale[#stale + 1] = field end
   end
+  spread('HDEL', key, stale)
+  redis.call('HSET', key, 'state', 'published')
+  decide('planned anew', id, 'the records of its jobs are gone')
+  count('lost', 1)
+  publish_again(id, key, nil)
 end
 
 for i = 1, #step[2], 2 do
@@ -110,9 +103,10 @@ for i = 1, #step[2], 2 do
   elseif state == 'published' and now - since > grace then
     if not (record['entry'] and under_way(record['entry'])) then publish_again(id, key, record['entry']) end
   elseif (state == 'running' or state == 'releasing') and now - tonumber(record['planned_at'] or 0) > grace then
-    look_after(id, key, record)
+    if redis.call('EXISTS', stem .. 'job:' .. id .. '#' .. record['plan']) == 0 then plan_anew(id, key, record)
+    else look_after(id, key, record) end
   end
 end
 close_books()
 announce()
-return answer({step[1], added, reopened, found})
+return answer({step[1], added, reopened})

@@ -1,7 +1,7 @@
 -- Moves the jobs of opening stages into their lanes, a bounded number at a time; goes on from where it is.
 -- args: {most}; answers {jobs moved, stages still opening}.
 if repeated then return repeated end
-local most, moved, index, done = args[1], 0, {}, {}
+local most, moved, done = args[1], 0, {}
 for _, member in ipairs(redis.call('ZRANGE', stem .. 'opening', 0, most - 1)) do
   if moved >= most then break end
   local id, stage = string.match(member, '^(.*)|(%d+)$')
@@ -12,17 +12,18 @@ for _, member in ipairs(redis.call('ZRANGE', stem .. 'opening', 0, most - 1)) do
     local from, last = tonumber(shape[2]), tonumber(shape[3])
     local cursor = tonumber(known[3] or 0)
     if cursor == 0 then redis.call('HSET', key, 'opened.' .. stage, now) end
-    while cursor < last and moved < most do
-      local job = id .. '#' .. known[1] .. '.' .. (from + cursor)
-      local record = redis.call('HMGET', job_key(job), 'lane', 'urgent', 'due', 'state')
+    local part = math.min(last - cursor, most - moved)
+    local numbers = {}
+    for i = 1, part do numbers[i] = from + cursor + i - 1 end
+    local texts = redis.call('HMGET', stem .. 'job:' .. id .. '#' .. known[1], unpack(numbers))
+    for i, text in ipairs(texts) do
+      local record = text and read(id .. '#' .. known[1] .. '.' .. numbers[i])
       -- A job that was abandoned before its stage opened has ended already.
-      if record[1] and not record[4] then
-        enter(job, record[1], record[2] == '1', math.max(now, tonumber(record[3])))
-        index[#index + 1] = now
-        index[#index + 1] = job
+      if record and not record.state then
+        enter(id .. '#' .. known[1] .. '.' .. numbers[i], record.lane, is_urgent(record), math.max(now, record.due or 0))
       end
-      cursor, moved = cursor + 1, moved + 1
     end
+    cursor, moved = cursor + part, moved + part
     if cursor < last then
       redis.call('HSET', key, 'cursor.' .. stage, cursor)
     else
@@ -35,7 +36,6 @@ for _, member in ipairs(redis.call('ZRANGE', stem .. 'opening', 0, most - 1)) do
   end
 end
 if #done > 0 then spread('ZREM', stem .. 'opening', done) end
-if #index > 0 then spread('ZADD', stem .. 'jobs', index) end
 close_books()
 place()
 return answer({moved, redis.call('ZCARD', stem .. 'opening')})

@@ -1,34 +1,31 @@
 -- Writes the jobs of deletions under a plan number; the flip makes them visible, opens the first stages and acks.
 -- args: list of {id, entry, number (0: a new plan), offset, jobs, final, stages, release, chains, event fields}; a job
--- is {fields, lane, urgent (0|1), delay, first (0|1), ms to its deadline (0: none)}; stages are {index, "chain from count successor", first (0|1)}.
+-- is {record, lane, urgent (0|1), delay, first (0|1), ms to its deadline (0: none)}; stages are {index, "chain from count successor", first (0|1)}.
 -- Answers {state, number} for each: `writing`, `planned`, or `stale` (another plan came first, or it is under way).
 if repeated then return repeated end
-local answers, acked, index, planned, published = {}, {}, {}, 0, 0
+local answers, acked, planned, published = {}, {}, 0, 0
 
 local function begin(key, id)
   local number = redis.call('HINCRBY', key, 'plan_seq', 1)
-  -- What an unflipped plan wrote is litter now; the janitor removes it in steps.
-  local written = redis.call('HMGET', key, 'plan_writing', 'plan_written')
-  if written[1] then
-    redis.call('ZADD', stem .. 'litter', now, id .. '#' .. written[1] .. ' ' .. (written[2] or '0'))
-    redis.call('HDEL', key, 'plan_writing', 'plan_written')
+  -- What an unflipped plan wrote is litter now.
+  local writing = redis.call('HGET', key, 'plan_writing')
+  if writing then
+    redis.call('UNLINK', stem .. 'job:' .. id .. '#' .. writing)
+    redis.call('HDEL', key, 'plan_writing')
   end
   return number
 end
 
-local function write(plan, number)
+local function write_jobs(plan, number)
+  local fields = {}
   for i, job in ipairs(plan[5]) do
-    local fields = job[1]
-    fields[#fields + 1] = 'created'
-    fields[#fields + 1] = now
-    fields[#fields + 1] = 'due'
-    fields[#fields + 1] = now + job[4]
-    if job[6] > 0 then
-      fields[#fields + 1] = 'deadline'
-      fields[#fields + 1] = now + job[6]
-    end
-    redis.call('HSET', job_key(plan[1] .. '#' .. number .. '.' .. (plan[4] + i - 1)), unpack(fields))
+    local record = job[1]
+    -- Times are the server's: they are put in front of the closing brace here.
+    if job[4] > 0 then record = string.sub(record, 1, -2) .. ',"due":' .. string.format('%.0f', now + job[4]) .. '}' end
+    if job[6] > 0 then record = string.sub(record, 1, -2) .. ',"deadline":' .. string.format('%.0f', now + job[6]) .. '}' end
+    fields[2 * i - 1], fields[2 * i] = plan[4] + i - 1, record
   end
+  spread('HSET', stem .. 'job:' .. plan[1] .. '#' .. number, fields)
 end
 
 local function flip(key, plan, number, whole)
@@ -50,14 +47,12 @@ local function flip(key, plan, number, whole)
     end
   end
   redis.call('HSET', key, unpack(fields))
-  redis.call('HDEL', key, 'plan_writing', 'plan_written', 'held')
+  redis.call('HDEL', key, 'plan_writing', 'held')
   if not whole then return end
   for i, job in ipairs(plan[5]) do
     if job[5] == 1 then
       local name = id .. '#' .. number .. '.' .. (i - 1)
       enter(name, job[2], job[3] == 1, now + job[4])
-      index[#index + 1] = now
-      index[#index + 1] = name
     end
   end
 end
@@ -78,11 +73,14 @@ for i, plan in ipairs(args) do
     -- Past planning: the entry is a leftover, and so are the chunks of a plan that lost the race.
     answers[i] = {'stale', number}
     acked[#acked + 1] = plan[2]
+    if number ~= 0 and tonumber(known[3]) ~= number then
+      redis.call('UNLINK', stem .. 'job:' .. id .. '#' .. number)
+    end
   elseif number ~= 0 and tonumber(known[2]) ~= number then
     answers[i] = {'stale', number}
   else
     if number == 0 then number = begin(key, id) end
-    write(plan, number)
+    write_jobs(plan, number)
     if final then
       flip(key, plan, number, whole)
       if state == 'held' then redis.call('ZREM', stem .. 'held', 'deletion:' .. id) end
@@ -90,7 +88,7 @@ for i, plan in ipairs(args) do
       acked[#acked + 1] = plan[2]
       answers[i] = {'planned', number}
     else
-      redis.call('HSET', key, 'plan_writing', number, 'plan_written', plan[4] + #plan[5])
+      redis.call('HSET', key, 'plan_writing', number)
       answers[i] = {'writing', number}
     end
   end
@@ -99,7 +97,6 @@ if #acked > 0 then
   spread('XACK', stem .. 'events', acked, 'planners')
   spread('XDEL', stem .. 'events', acked)
 end
-if #index > 0 then spread('ZADD', stem .. 'jobs', index) end
 close_books()
 place()
 count('planned', planned)

@@ -20,50 +20,49 @@ local function give_back(lane, job)
   local holder = redis.call('HGET', stem .. 'holders:' .. lane, job)
   local worker = holder and split(holder)[2] or ''
   local heard = redis.call('ZSCORE', stem .. 'workers', worker)
-  local record = redis.call('HMGET', job_key(job), 'urgent', 'alone', 'kills', 'fallen', 'suspect', 'strategy',
-                            'deletion', 'stage')
+  local record = read(job)
   redis.call('ZREM', stem .. 'leases:' .. lane, job)
   redis.call('HDEL', stem .. 'holders:' .. lane, job)
   fresh(lane)
-  if not record[6] then
-    redis.call('ZREM', stem .. 'jobs', job)
+  if not record then
     decide('lost', job, 'its record is gone')
     count('lost', 1)
     return
   end
   given[#given + 1] = job
+  record.due = now
   if heard and now - tonumber(heard) < silence then
     -- Its worker lives: it lost the lease, not its life.
-    redis.call('HSET', job_key(job), 'due', now)
-    enter(job, lane, record[1] == '1', now)
+    write(job, record)
+    enter(job, lane, is_urgent(record), now)
     return
   end
-  local alone = record[2] == '1'
+  local alone = record.alone == 1
   redis.call('ZADD', stem .. 'deaths', now, worker .. ' ' .. (alone and job or ''))
   if not alone then
-    redis.call('HSET', job_key(job), 'alone', 1, 'suspect', worker, 'due', now)
+    record.alone, record.suspect = 1, worker
+    write(job, record)
     redis.call('ZADD', stem .. 'alone', now, job)
     return
   end
-  local fallen = tonumber(record[4] or 0) + 1
-  local kills = tonumber(record[3] or 0)
-  if not stormy(job, record[5] or '', worker) then kills = kills + 1 end
-  redis.call('HSET', job_key(job), 'kills', kills, 'fallen', fallen)
-  if kills < deaths and fallen < limit then
-    local due = now + fallen * 1000
-    redis.call('HSET', job_key(job), 'due', due)
-    redis.call('ZADD', stem .. 'alone', due, job)
+  record.fallen = (record.fallen or 0) + 1
+  if not stormy(job, record.suspect or '', worker) then record.kills = (record.kills or 0) + 1 end
+  if (record.kills or 0) < deaths and record.fallen < limit then
+    record.due = now + record.fallen * 1000
+    write(job, record)
+    redis.call('ZADD', stem .. 'alone', record.due, job)
     return
   end
-  local why = 'its worker died ' .. fallen .. ' times while it was tried alone'
-  redis.call('HSET', job_key(job), 'state', record[6] == 'required' and 'aside' or 'dead', 'last_error', why, 'last_at', now)
+  record.last_error = 'its worker died ' .. record.fallen .. ' times while it was tried alone'
+  record.state, record.last_at = is_required(record) and 'aside' or 'dead', now
+  write(job, record)
   redis.call('ZADD', stem .. 'dead', now, job)
-  decide('set aside', job, why)
+  decide('set aside', job, record.last_error)
   aside[#aside + 1] = job
-  if record[6] ~= 'required' then
-    redis.call('ZREM', stem .. 'jobs', job)
-    redis.call('HINCRBY', deletion_key(record[7]), 'given_up', 1)
-    job_ended(record[7], tonumber(record[8]))
+  if not is_required(record) then
+    local _, _, id = home(job)
+    redis.call('HINCRBY', deletion_key(id), 'given_up', 1)
+    job_ended(id, record.stage)
   end
 end
 

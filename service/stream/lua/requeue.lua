@@ -1,8 +1,9 @@
--- Walks the index of unfinished jobs in steps and puts back those that are in no place; puts back parked records of
--- versions that this process knows. args: {cursor, most, version}; answers {next cursor, put back, known again}.
+-- Walks the open stages of open deletions in steps and puts back jobs that are in no place; puts back parked records
+-- of versions that this process knows. A large deletion is walked over several visits.
+-- args: {cursor, most deletions, most jobs, grace in ms, version}; answers {next cursor, put back, known again}.
 if repeated then return repeated end
-local version, back, known = args[3], 0, 0
-local step = redis.call('ZSCAN', stem .. 'jobs', args[1], 'COUNT', args[2])
+local budget, grace, version, back, known = args[3], args[4], args[5], 0, 0
+local step = redis.call('ZSCAN', stem .. 'open', args[1], 'COUNT', args[2])
 
 local function placed(job, lane)
   return redis.call('ZSCORE', lane_key(lane, true), job) or redis.call('ZSCORE', lane_key(lane, false), job)
@@ -10,46 +11,89 @@ local function placed(job, lane)
     or redis.call('ZSCORE', stem .. 'newer', 'job:' .. job) or redis.call('ZSCORE', stem .. 'dead', job)
 end
 
-for i = 1, #step[2], 2 do
-  local job = step[2][i]
-  local record = redis.call('HMGET', job_key(job), 'lane', 'urgent', 'state', 'due')
-  if not record[1] then
-    redis.call('ZREM', stem .. 'jobs', job)
-    decide('lost', job, 'its record is gone')
-    count('lost', 1)
-  elseif record[3] and record[3] ~= 'aside' then
-    redis.call('ZREM', stem .. 'jobs', job)
-  elseif not placed(job, record[1]) then
-    if record[3] == 'aside' then
-      redis.call('ZADD', stem .. 'dead', now, job)
-    else
-      -- Its due time survives: a wait is neither lost nor shortened.
-      enter(job, record[1], record[2] == '1', tonumber(record[4] or now))
+local function look_at(job, text)
+  local fine, record = pcall(cjson.decode, text)
+  if not fine or type(record) ~= 'table' or not record.lane then
+    if redis.call('ZADD', stem .. 'dead', 'NX', now, job) == 1 then decide('set aside', job, 'its record can not be read') end
+    return
+  end
+  if (record.state and record.state ~= 'aside') or placed(job, record.lane) then return end
+  if record.state == 'aside' then
+    redis.call('ZADD', stem .. 'dead', now, job)
+  elseif record.alone == 1 then
+    redis.call('ZADD', stem .. 'alone', record.due or now, job)
+  else
+    -- Its due time survives: a wait is neither lost nor shortened.
+    enter(job, record.lane, is_urgent(record), record.due or now)
+  end
+  decide('requeued', job, 'it was in no place')
+  back = back + 1
+end
+
+-- Numbers of one open stage from `first` on, as many as the budget allows; answers where it stopped.
+local function walk(id, plan, first, last)
+  while first <= last and budget > 0 do
+    local part, numbers = math.min(last - first + 1, budget, 200), {}
+    for i = 1, part do numbers[i] = first + i - 1 end
+    for i, text in ipairs(redis.call('HMGET', stem .. 'job:' .. id .. '#' .. plan, unpack(numbers))) do
+      if text then look_at(id .. '#' .. plan .. '.' .. numbers[i], text) end
     end
-    decide('requeued', job, 'it was in no place')
-    back = back + 1
+    first, budget = first + part, budget - part
+  end
+  return first
+end
+
+for i = 1, #step[2], 2 do
+  local id, record = step[2][i], {}
+  local key = deletion_key(id)
+  local flat = redis.call('HGETALL', key)
+  for j = 1, #flat, 2 do record[flat[j]] = flat[j + 1] end
+  if record.plan and now - tonumber(record.planned_at or 0) >= grace then
+    local from = tonumber(record.walked or 0)
+    local reached = from
+    for field, shape in pairs(record) do
+      local stage = string.match(field, '^stage%.(%d+)$')
+      if stage and record['opened.' .. stage] and not record['closed.' .. stage] then
+        local parts = split(shape)
+        local first, size = tonumber(parts[2]), tonumber(record['cursor.' .. stage] or parts[3])
+        if redis.call('ZSCORE', stem .. 'opening', id .. '|' .. stage) and not record['cursor.' .. stage] then size = 0 end
+        local last = first + size - 1
+        local stopped = walk(id, record.plan, math.max(first, from), last)
+        if stopped <= last then reached = math.max(reached, stopped) end
+      end
+    end
+    if budget <= 0 and reached > from then redis.call('HSET', key, 'walked', reached)
+    elseif from > 0 then redis.call('HDEL', key, 'walked') end
   end
 end
 
 for _, member in ipairs(redis.call('ZRANGE', stem .. 'newer', 0, args[2] - 1)) do
   local job = string.match(member, '^job:(.*)$')
   if job then
-    local record = redis.call('HMGET', job_key(job), 'lane', 'urgent', 'v', 'due')
-    if not record[1] then
+    local key, field = home(job)
+    local text = redis.call('HGET', key, field)
+    if not text then
       redis.call('ZREM', stem .. 'newer', member)
-    elseif record[3] and tonumber(record[3]) and tonumber(record[3]) <= version then
+    elseif (version_of(text) or math.huge) <= version then
+      local record = read(job)
       redis.call('ZREM', stem .. 'newer', member)
-      enter(job, record[1], record[2] == '1', tonumber(record[4] or now))
-      known = known + 1
+      if record then
+        enter(job, record.lane, is_urgent(record), record.due or now)
+        known = known + 1
+      else
+        redis.call('ZADD', stem .. 'dead', now, job)
+        decide('set aside', job, 'its record can not be read')
+      end
     end
   else
-    local kept = stem .. 'kept:' .. string.match(member, '^event:(.*)$')
+    local entry = string.match(member, '^event:(.*)$')
+    local kept = stem .. 'kept:' .. entry
     local written = redis.call('HGET', kept, 'v')
     if not written then
       redis.call('ZREM', stem .. 'newer', member)
     elseif tonumber(written) and tonumber(written) <= version then
       redis.call('XADD', stem .. 'events', '*', unpack(redis.call('HGETALL', kept)))
-      redis.call('DEL', kept)
+      redis.call('DEL', kept, stem .. 'why:' .. entry)
       redis.call('ZREM', stem .. 'newer', member)
       known = known + 1
     end

@@ -38,6 +38,6 @@ redis.call('HDEL', meta, 'survey_cursor', 'survey_due', 'survey_queued', 'survey
 redis.call('HSET', stats, 'surveyed_at', now, 'due', due, 'queued', queued, 'leased', leased, 'oldest', oldest,
   'held', redis.call('ZCARD', stem .. 'held'), 'aside', redis.call('ZCARD', stem .. 'dead'),
   'newer', redis.call('ZCARD', stem .. 'newer'), 'open', redis.call('ZCARD', stem .. 'open'),
-  'alone', redis.call('ZCARD', stem .. 'alone'), 'unfinished', redis.call('ZCARD', stem .. 'jobs'),
+  'alone', redis.call('ZCARD', stem .. 'alone'),
   'events', redis.call('XLEN', stem .. 'events'), 'paused', redis.call('HLEN', stem .. 'paused'))
 return answer({1})

@@ -1,107 +1,131 @@
 -- Due jobs of lanes into their lease sets, under fencing tokens; one audit entry of intent for each lane.
--- args: {worker, lease in ms, version, fields, lanes}; a lane is {name, urgent, background, cap, again (ms until the
--- budget has more, 0: no want), alone (job id or '')}. Answers {now, per lane {name, taken, rows}}; a row is the
--- job's id, its fence and its fields. A repeated call reads the same jobs again.
-local worker, lease, version, fields = args[1], args[2], args[3], args[4]
-local DEFAULTS = {attempts = '0', waits = '0', held = '0', alone = '0', deadline = '0', urgent = '0', stage = '0', v = '0'}
+-- args: {worker, lease in ms, version, lanes}; a lane is {name, urgent, background, cap, again (ms until the budget
+-- has more, 0: no want), alone (job id or '')}. Answers {now, per lane {name, fence, jobs, records}}. A repeated call
+-- reads the same jobs again.
+local worker, lease, version = args[1], args[2], args[3]
 
-local function row(job, fence)
-  local values = redis.call('HMGET', job_key(job), unpack(fields))
-  if not values[1] then return nil end
-  local line = {job, fence}
-  for i, name in ipairs(fields) do line[i + 2] = values[i] or DEFAULTS[name] or '' end
-  return line, tonumber(values[1])
+-- Records of many jobs, in as few calls as there are plans among them; false where one is gone.
+local function records_of(jobs)
+  local plans, order, records = {}, {}, {}
+  for i, job in ipairs(jobs) do
+    local key, field = home(job)
+    local plan = plans[key]
+    if not plan then
+      plan = {fields = {}, at = {}}
+      plans[key] = plan
+      order[#order + 1] = key
+    end
+    plan.fields[#plan.fields + 1] = field
+    plan.at[#plan.at + 1] = i
+  end
+  for _, key in ipairs(order) do
+    local plan = plans[key]
+    for first = 1, #plan.fields, SPREAD do
+      local texts = redis.call('HMGET', key, unpack(plan.fields, first, math.min(first + SPREAD - 1, #plan.fields)))
+      for i, text in ipairs(texts) do records[plan.at[first + i - 1]] = text end
+    end
+  end
+  return records
 end
 
 if repeated then
   local known = cmsgpack.unpack(repeated)
   for _, lane in ipairs(known[2]) do
-    for i, held in ipairs(lane[3]) do lane[3][i] = row(held[1], held[2]) or held end
+    local records = records_of(lane[3])
+    for i = 1, #lane[3] do lane[4][i] = records[i] or '' end
   end
   return cmsgpack.pack(known)
 end
 
--- Tokens follow the server's time, so that a lost write can't hand one out twice.
-local fence = math.max(tonumber(redis.call('HGET', stem .. 'meta', 'fence') or 0), now * 1000)
-local found, kept, lost = {}, {}, 0
-
-local function vanish(queue, job)
-  redis.call('ZREM', queue, job)
-  redis.call('ZREM', stem .. 'jobs', job)
-  decide('lost', job, 'its record is gone')
-  lost = lost + 1
-end
-
-local function lift(lane, queue, ids, rows)
-  local gone = {}
+-- Which jobs each lane gives, before any record is read.
+local all, picked = {}, {}
+local function pick(lane, queue, ids)
   for _, job in ipairs(ids) do
-    local line, written = row(job, fence + 1)
-    if not line then
-      vanish(queue, job)
-    elseif not written or written > version then
-      redis.call('ZADD', stem .. 'newer', now, 'job:' .. job)
-      gone[#gone + 1] = job
-    else
-      fence = fence + 1
-      gone[#gone + 1] = job
-      rows[#rows + 1] = line
-    end
+    all[#all + 1] = job
+    picked[#picked + 1] = {lane, queue}
   end
-  if #gone > 0 then spread('ZREM', queue, gone) end
+  return #ids
+end
+local function due(queue, most)
+  if most <= 0 then return {} end
+  return redis.call('ZRANGEBYSCORE', queue, '-inf', now, 'LIMIT', 0, most)
 end
 
-local taken = 0
-for _, want in ipairs(args[5]) do
-  local lane, cap, alone = want[1], want[4], want[6]
-  local leases = stem .. 'leases:' .. lane
-  local leased = redis.call('ZCARD', leases)
-  local room, rows = math.max(0, cap - leased), {}
-  if alone ~= '' then
-    local due = redis.call('ZSCORE', stem .. 'alone', alone)
-    if room > 0 and due and want[2] + want[3] > 0 then
-      lift(lane, stem .. 'alone', {alone}, rows)
+local lanes_now = {}
+for i, want in ipairs(args[4]) do
+  local lane = want[1]
+  local room = math.max(0, want[4] - redis.call('ZCARD', stem .. 'leases:' .. lane))
+  lanes_now[i] = {room = room, jobs = {}, records = {}}
+  if want[6] ~= '' then
+    if room > 0 and want[2] + want[3] > 0 and redis.call('ZSCORE', stem .. 'alone', want[6]) then
+      pick(i, stem .. 'alone', {want[6]})
     end
   else
-    local urgent, background = math.min(want[2], room), 0
-    if urgent > 0 then
-      lift(lane, lane_key(lane, true),
-           redis.call('ZRANGEBYSCORE', lane_key(lane, true), '-inf', now, 'LIMIT', 0, urgent), rows)
-    end
-    background = math.min(want[3], room - #rows)
-    if background > 0 then
-      lift(lane, lane_key(lane, false),
-           redis.call('ZRANGEBYSCORE', lane_key(lane, false), '-inf', now, 'LIMIT', 0, background), rows)
+    local urgent = lane_key(lane, true)
+    local got = pick(i, urgent, due(urgent, math.min(want[2], room)))
+    pick(i, lane_key(lane, false), due(lane_key(lane, false), math.min(want[3], room - got)))
+  end
+end
+
+local records, leaving, lost = records_of(all), {}, 0
+for i, job in ipairs(all) do
+  local text, from = records[i], picked[i]
+  local queue = leaving[from[2]]
+  if not queue then
+    queue = {}
+    leaving[from[2]] = queue
+  end
+  queue[#queue + 1] = job
+  if not text then
+    decide('lost', job, 'its record is gone')
+    lost = lost + 1
+  else
+    local written = version_of(text)
+    if not written or written > version then
+      -- Looked at before it is leased: a process that knows this version puts it back.
+      redis.call('ZADD', stem .. 'newer', now, 'job:' .. job)
+    else
+      local lane = lanes_now[from[1]]
+      lane.jobs[#lane.jobs + 1] = job
+      lane.records[#lane.records + 1] = text
     end
   end
-  if #rows > 0 then
-    local ends, holders, intent, brief = {}, {}, {}, {}
-    for i, line in ipairs(rows) do
-      ends[2 * i - 1], ends[2 * i] = now + lease, line[1]
-      holders[2 * i - 1], holders[2 * i] = line[1], string.format('%.0f', line[2]) .. ' ' .. worker
-      intent[i] = line[1]
-      brief[i] = {line[1], line[2]}
+end
+for queue, jobs in pairs(leaving) do spread('ZREM', queue, jobs) end
+
+-- Tokens follow the server's time, so that a lost write can't hand one out twice.
+local fence = math.max(tonumber(redis.call('HGET', stem .. 'meta', 'fence') or 0), now * 1000)
+local found, kept, taken = {}, {}, 0
+for i, want in ipairs(args[4]) do
+  local lane, jobs, room = want[1], lanes_now[i].jobs, lanes_now[i].room
+  local leases = stem .. 'leases:' .. lane
+  if #jobs > 0 then
+    fence = fence + 1
+    local ends, holders = {}, {}
+    local holder, over = string.format('%.0f', fence) .. ' ' .. worker, now + lease
+    for n, job in ipairs(jobs) do
+      ends[2 * n - 1], ends[2 * n] = over, job
+      holders[2 * n - 1], holders[2 * n] = job, holder
     end
     spread('ZADD', leases, ends)
     spread('HSET', stem .. 'holders:' .. lane, holders)
-    if not redis.call('ZSCORE', stem .. 'leased', lane) then
-      redis.call('ZADD', stem .. 'leased', now + lease, lane)
-    end
-    redis.call('XADD', stem .. 'audit', '*', 'entry', 'intent', 'worker', worker, 'lane', lane, 'count', #rows,
-               'jobs', table.concat(intent, ' '))
-    taken = taken + #rows
-    found[#found + 1] = {lane, #rows, rows}
-    kept[#kept + 1] = {lane, #rows, brief}
+    if not redis.call('ZSCORE', stem .. 'leased', lane) then redis.call('ZADD', stem .. 'leased', over, lane) end
+    redis.call('XADD', stem .. 'audit', '*', 'entry', 'intent', 'worker', worker, 'lane', lane, 'count', #jobs,
+               'jobs', table.concat(jobs, ' '))
+    taken = taken + #jobs
+    found[#found + 1] = {lane, fence, jobs, lanes_now[i].records}
+    kept[#kept + 1] = {lane, fence, jobs, {}}
   end
   if want[5] > 0 then redis.call('HSET', stem .. 'dry', lane, now + want[5]) end
   rescore(lane)
-  if room - #rows <= 0 then
+  if room - #jobs <= 0 then
     -- Full: `settle` scores it anew; the end of its first lease is the latest that it waits.
     local soonest = first_score(leases)
     if soonest and redis.call('ZSCORE', lanes, lane) then redis.call('ZADD', lanes, math.max(now, soonest), lane) end
   end
   gauge(lane)
 end
-if taken > 0 then redis.call('HSET', stem .. 'meta', 'fence', fence) end
+if taken > 0 then redis.call('HSET', stem .. 'meta', 'fence', string.format('%.0f', fence)) end
 count('taken', taken)
 count('lost', lost)
 announce()

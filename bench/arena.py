@@ -1,0 +1,80 @@
+"""The one server on which all contenders are measured, and what is read from it: memory and commands.
+
+It is emptied between contenders, its append-only file included, so that nobody inherits another's remains.
+"""
+
+from __future__ import annotations
+
+import time
+from types import TracebackType
+from collections.abc import Callable
+from typing import Any, Final, Self
+
+import redis
+
+from bench.watching import CommandWatch
+from service.local.servers import Server
+
+_STEP: Final = 0.02
+_PATIENCE: Final = 60.0
+
+
+class Arena:
+    """Embedded Valkey: append-only file synced every second, nothing evicted, no rewrite at a random moment."""
+
+    def __init__(self) -> None:
+        self._server = Server(
+            appendonly=True, appendfsync="everysec", options={"auto-aof-rewrite-percentage": "0"}
+        )
+
+    def __enter__(self) -> Self:
+        self._server.start()
+        # Emptying a million keys takes longer than an ordinary client waits.
+        self._client = redis.Redis(host="127.0.0.1", port=self.port, socket_timeout=120, decode_responses=True)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._client.close()
+        self._server.stop()
+
+    @property
+    def port(self) -> int:
+        return self._server.port
+
+    @property
+    def version(self) -> str:
+        about = self._info("server")
+        return f"{about.get('server_name', 'redis')} {about.get('valkey_version', about['redis_version'])}"
+
+    @property
+    def used_memory(self) -> int:
+        return int(self._info("memory")["used_memory"])
+
+    def empty(self) -> None:
+        """Waits until the last contender's connections are gone: what they still send must not survive the flush."""
+        self._wait(lambda: bool(self._info("clients")["connected_clients"] == 1), "all other clients are gone")
+        self._client.flushall()
+        self._client.script_flush()
+        self._client.function_flush()
+        self._client.bgrewriteaof()
+        self._wait(self._rewrite_is_over, "the append-only file is rewritten")
+
+    def watch_commands(self) -> CommandWatch:
+        return CommandWatch(self.port)
+
+    def _rewrite_is_over(self) -> bool:
+        state = self._info("persistence")
+        return bool(state["aof_rewrite_in_progress"] == 0 and state["aof_rewrite_scheduled"] == 0)
+
+    def _info(self, section: str) -> dict[str, Any]:
+        found: dict[str, Any] = self._client.info(section)
+        return found
+
+    def _wait(self, holds: Callable[[], bool], what: str) -> None:
+        deadline = time.monotonic() + _PATIENCE
+        while not holds():
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"waited {_PATIENCE:g} s in vain until {what}")
+            time.sleep(_STEP)

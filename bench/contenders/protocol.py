@@ -1,0 +1,86 @@
+"""What the harness asks of a contender; a system that cannot do one of these says so instead of being measured.
+
+Rows know only this protocol. Most contenders are a `ProcessContender`, which needs no more than a command to start.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from bench.arena import Arena
+
+Kind = Literal["knell", "limit", "python", "other"]
+
+
+class NotSupportedError(Exception):
+    """The system has no such thing; the message says what it lacks, and goes into the report."""
+
+
+class ContenderFailedError(Exception):
+    """The system should have been able to, but its process failed or took too long."""
+
+
+@dataclass(frozen=True)
+class Drain:
+    """What one worker process did with jobs that were there before it started."""
+
+    jobs: int
+    seconds: float
+    """From the end of the first job to the end of the last: start-up does not count."""
+    cpu_seconds: float
+    """User and system time of the worker process and its children over the same span."""
+    peak_memory: int | None
+    """Largest resident size of the worker process and its children in bytes; not known where there is no /proc."""
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """Jobs due one after the other, `gap` seconds apart, or all at one moment."""
+
+    jobs: int
+    gap: float
+
+    @property
+    def seconds(self) -> float:
+        return self.jobs * self.gap
+
+
+class Contender(Protocol):
+    """One job system. The arena is empty before every measurement; each call starts and ends its own processes."""
+
+    name: str
+    kind: Kind
+    settings: str
+    """How it is set up where that is not its default, for the report."""
+    jobs: int
+    """How many no-op jobs keep one worker busy for two to five seconds."""
+    enqueue_jobs: int
+    """How many jobs one producer needs two to five seconds for."""
+    most_parked: int
+    """The largest number of parked jobs that can be put in within reasonable time; 0 where nothing can be parked."""
+
+    def left_out(self) -> str | None:
+        """Why this contender cannot take part on this machine, or None."""
+
+    def version(self) -> str:
+        """The locked version, for the report."""
+
+    def prepare(self, announce: Callable[[str], None]) -> None:
+        """Installs what it needs; tells before it does something that takes time."""
+
+    def enqueue(self, arena: Arena, jobs: int) -> float:
+        """Puts jobs in, as fast as its documentation offers, from one process; answers the seconds it took."""
+
+    def fill(self, arena: Arena, jobs: int) -> None:
+        """Brings the server to the state in which `drain` finds exactly that many jobs due."""
+
+    def drain(self, arena: Arena, jobs: int) -> Drain:
+        """One worker process runs the no-op jobs that `fill` put there."""
+
+    def lateness(self, arena: Arena, schedule: Schedule) -> list[float]:
+        """Seconds from due time to start, of every job of the schedule, with one worker that is already up."""
+
+    def park(self, arena: Arena, jobs: int) -> None:
+        """Puts in that many jobs that are due in a day, in addition to those that are there."""

@@ -1,0 +1,93 @@
+"""The `knell` command: which subcommands there are, and the options that all of them share.
+A subcommand's module is imported when it is called, so that asking for help costs no more than this file."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+
+@dataclass(frozen=True, slots=True)
+class Choices:
+    """What was said before the subcommand; the same options after it win."""
+
+    config: Path | None = None
+    output: str = "table"
+
+
+# Name, module of service.cli, attribute there, one line for `knell --help`.
+_COMMANDS: Final[tuple[tuple[str, str, str, str], ...]] = (
+    ("work", "work", "work", "Run workers: plan events and carry out their jobs."),
+    ("run", "run", "run", "Run everything in one process."),
+    ("demo", "demo", "demo", "Show it at work on an embedded server."),
+    ("status", "status", "status", "What is going on: lanes, totals, budgets."),
+    ("jobs", "jobs", "jobs", "List, show, retry or abandon jobs."),
+    ("deletions", "deletions", "deletions", "List deletions, or tell the whole story of one."),
+    ("held", "held", "held", "What waits for a person: list, replay, drop."),
+    ("pause", "pausing", "pause", "Stop all lanes, or one, before the next destructive call."),
+    ("resume", "pausing", "resume", "Let all lanes, or one, go on."),
+    ("reshard", "reshard", "reshard", "Move the data to another number of shards, with workers stopped."),
+    ("doctor", "doctor", "doctor", "Check the server and say what is missing and how to mend it."),
+)
+
+
+class LazyGroup(click.Group):
+    """Knows its subcommands by name and help; imports one only when it is called."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return [name for name, *_ in _COMMANDS]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        for name, module, attribute, _ in _COMMANDS:
+            if name == cmd_name:
+                command = getattr(import_module(f"service.cli.{module}"), attribute)
+                if not isinstance(command, click.Command):
+                    raise TypeError(f"service.cli.{module}.{attribute} is no command")
+                return command
+        return None
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, about) for name, _, _, about in _COMMANDS])
+
+
+def _version(ctx: click.Context, _parameter: click.Parameter, wanted: bool) -> None:
+    if wanted and not ctx.resilient_parsing:
+        from importlib.metadata import version
+
+        click.echo(f"knell {version('knell')}")
+        ctx.exit()
+
+
+@click.group(
+    cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110}
+)
+@click.option(
+    "--config",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="YAML file with settings; otherwise the one that KNELL_CONFIG names.",
+)
+@click.option(
+    "--output",
+    type=click.Choice(["table", "json"]),
+    default="table",
+    help="How pictures are shown.  [default: table]",
+)
+@click.option(
+    "--version", is_flag=True, expose_value=False, is_eager=True, callback=_version, help="Show the version."
+)
+@click.pass_context
+def cli(ctx: click.Context, config: Path | None, output: str) -> None:
+    """Removes what a Kubernetes object owned outside its cluster: completely, once, in order, within quotas.
+
+    Every setting can be given in a YAML file or as a variable KNELL_<SECTION>_<KEY>, such as KNELL_REDIS_URL.
+    """
+    ctx.obj = Choices(config, output)
+
+
+def main(arguments: Sequence[str] | None = None) -> Any:
+    """The entry point that the package installs."""
+    return cli.main(args=arguments, prog_name="knell")

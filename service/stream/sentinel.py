@@ -1,0 +1,41 @@
+"""Finds the master through Sentinel, for many connections that look for it at the same moment.
+The library's own search reorders its list while others walk it, by which sentinels get lost for good."""
+
+from typing import Any
+
+from redis.asyncio import BlockingConnectionPool, Redis
+from redis.asyncio.sentinel import MasterNotFoundError, Sentinel, SentinelConnectionPool
+from redis.exceptions import ConnectionError as UnreachableError
+from redis.exceptions import TimeoutError as SilentError
+
+from service.settings import HostPort
+
+
+class MasterFinder(Sentinel):
+    """Asks the sentinels in turn, the one that knew the answer last time first."""
+
+    def __init__(self, entries: tuple[HostPort, ...], options: dict[str, Any]) -> None:
+        addresses = [(entry.host, entry.port) for entry in entries]
+        super().__init__(addresses, sentinel_kwargs=options)  # type: ignore[no-untyped-call]
+        self._knew: Redis | None = None
+
+    async def discover_master(self, service_name: str) -> tuple[str, int]:
+        reasons = []
+        for sentinel in sorted(self.sentinels, key=lambda known: known is not self._knew):
+            try:
+                masters = await sentinel.sentinel_masters()
+            except (UnreachableError, SilentError) as error:
+                reasons.append(str(error))
+                continue
+            state = masters.get(service_name)
+            if state and self.check_master_state(state, service_name):
+                self._knew = sentinel
+                return state["ip"], state["port"]
+            reasons.append(
+                "one knows the name, but its master is down" if state else "one does not know the name"
+            )
+        raise MasterNotFoundError(f"no sentinel names a master {service_name}: {'; '.join(reasons)}")
+
+
+class SentinelPool(SentinelConnectionPool, BlockingConnectionPool):
+    """Looks for the master for each new connection; who finds none free waits for one."""

@@ -1,0 +1,124 @@
+"""What waits for a person: events that can't be read, deletions that can't be planned, jobs that get stuck.
+Each has a name that says what it is (`event:`, `deletion:`, `job:`), since when, and why."""
+
+from collections.abc import AsyncIterator, Sequence
+from datetime import datetime
+from typing import Final, NamedTuple
+
+import msgspec
+
+from service.stream.engine import Shard
+from service.stream.installation import Installation
+from service.stream.views.jobs import describe
+from service.stream.views.reading import Member, batch, members, moment, records, server_ms
+
+KINDS: Final = ("event", "deletion", "job")
+
+
+class HeldView(msgspec.Struct, frozen=True, kw_only=True):
+    """`fields` is what an event had, whole, as far as it is text."""
+
+    name: str
+    kind: str
+    shard: int
+    since: datetime | None
+    why: str
+    about: str
+    fields: dict[str, str]
+
+
+class Listing(NamedTuple):
+    held: list[HeldView]
+    more: bool
+
+
+async def list_held(installation: Installation, *, kind: str | None = None, limit: int = 50) -> Listing:
+    """Those that wait longest first."""
+    found: list[HeldView] = []
+    for shard in installation.shards:
+        part: list[Member] = []
+        async for page in names(shard, kind):
+            part += page
+            if len(part) > limit:
+                break
+        found += await _views(shard, part[: limit + 1])
+    found.sort(key=lambda view: view.since.timestamp() if view.since else 0.0)
+    return Listing(found[:limit], len(found) > limit)
+
+
+async def names(shard: Shard, kind: str | None = None) -> AsyncIterator[list[Member]]:
+    """The names of what one shard holds, in pages."""
+    async for page in members(shard, "held"):
+        yield [member for member in page if kind is None or member.name.startswith(f"{kind}:")]
+
+
+async def shards_with(installation: Installation, name: str) -> list[int]:
+    """The shards that hold something of this name; two shards may have an event of the same entry."""
+    commands = [("ZSCORE", shard.stem + "held", name) for shard in installation.shards]
+    scores = [(await batch(installation.caller, [command]))[0] for command in commands]
+    return [number for number, score in enumerate(scores) if score is not None]
+
+
+async def _views(shard: Shard, found: Sequence[Member]) -> list[HeldView]:
+    views = [*await _events(shard, found), *await _deletions(shard, found), *await _jobs(shard, found)]
+    return sorted(views, key=lambda view: view.since.timestamp() if view.since else 0.0)
+
+
+def _of(found: Sequence[Member], kind: str) -> list[tuple[Member, str]]:
+    return [(one, one.name.partition(":")[2]) for one in found if one.name.startswith(f"{kind}:")]
+
+
+async def _events(shard: Shard, found: Sequence[Member]) -> list[HeldView]:
+    rows = _of(found, "event")
+    kept = await records(shard.caller, [f"{shard.stem}kept:{entry}" for _, entry in rows])
+    whys = await records(shard.caller, [f"{shard.stem}why:{entry}" for _, entry in rows])
+    return [
+        _view(
+            shard,
+            one,
+            why.get("why", ""),
+            " ".join(f"{field}={value}" for field, value in fields.items()),
+            fields,
+        )
+        for (one, _), fields, why in zip(rows, kept, whys, strict=True)
+    ]
+
+
+async def _deletions(shard: Shard, found: Sequence[Member]) -> list[HeldView]:
+    rows = _of(found, "deletion")
+    kept = await records(shard.caller, [f"{shard.stem}deletion:{deletion}" for _, deletion in rows])
+    return [
+        _view(
+            shard,
+            one,
+            record.get("held", ""),
+            f"{record.get('resource', '')} {record.get('name', '')}".strip(),
+        )
+        for (one, _), record in zip(rows, kept, strict=True)
+    ]
+
+
+async def _jobs(shard: Shard, found: Sequence[Member]) -> list[HeldView]:
+    rows = _of(found, "job")
+    jobs = await describe(shard, [job for _, job in rows], await server_ms(shard)) if rows else []
+    return [
+        _view(shard, one, _why(job.verdict, job.reason, job.attempts), f"{job.kind} {job.target}")
+        for (one, _), job in zip(rows, jobs, strict=True)
+    ]
+
+
+def _why(verdict: str, reason: str, attempts: int) -> str:
+    return f"failed {attempts} times, lastly: {reason}" if verdict == "retry" else f"{verdict}: {reason}"
+
+
+def _view(shard: Shard, one: Member, why: str, about: str, fields: dict[str, str] | None = None) -> HeldView:
+    kind = one.name.partition(":")[0]
+    return HeldView(
+        name=one.name,
+        kind=kind,
+        shard=shard.number,
+        since=moment(one.score),
+        why=why,
+        about=about,
+        fields=fields or {},
+    )

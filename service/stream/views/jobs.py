@@ -1,0 +1,247 @@
+"""Jobs as they stand: which there are in a state or a lane, and where each one is at this moment.
+A job's state is not a field but the set it lies in; the record only knows how it ended."""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any, Final, Literal, NamedTuple, get_args
+
+import msgspec
+
+from service.stream.engine import Shard
+from service.stream.installation import Installation
+from service.stream.keys import deletion_of
+from service.stream.views.overview import LANES_AT_ONCE, lane_names
+from service.stream.views.reading import (
+    PAGE,
+    batch,
+    chunks,
+    members,
+    moment,
+    number,
+    records,
+    server_ms,
+    text,
+)
+
+ListState = Literal["due", "waiting", "leased", "alone", "dead", "held", "newer"]
+LIST_STATES: Final[tuple[str, ...]] = get_args(ListState)
+
+ENDED: Final = frozenset({"gone", "dead", "abandoned"})
+
+
+class JobView(msgspec.Struct, frozen=True, kw_only=True):
+    """One job. State is due, waiting (due later, or its stage is not open: then without a due time), leased,
+    alone (to be tried alone), newer, aside, gone, dead, abandoned, or nowhere; held is a mark on top."""
+
+    id: str
+    deletion: str
+    shard: int
+    state: str
+    held: bool
+    lane: str
+    kind: str
+    target: str
+    stage: int
+    strategy: str
+    urgent: bool
+    attempts: int
+    waits: int
+    due: datetime | None
+    verdict: str
+    detail: str
+    first_error: str
+    last_error: str
+    last_at: datetime | None
+    deadline: datetime | None
+    lease_end: datetime | None
+    worker: str
+    data: str
+    resume: str
+
+    @property
+    def ended(self) -> bool:
+        return self.state in ENDED
+
+    @property
+    def reason(self) -> str:
+        """Why it is where it is, as far as anybody said."""
+        return self.last_error if self.verdict == "retry" or not self.detail else self.detail
+
+
+class Listing(NamedTuple):
+    """`more` says that the limit cut something off."""
+
+    jobs: list[JobView]
+    more: bool
+
+
+class _Place(NamedTuple):
+    """Where a job was found, and the score it has there."""
+
+    state: str
+    score: float | None
+
+
+async def list_jobs(
+    installation: Installation, *, state: str | None = None, lane: str | None = None, limit: int = 50
+) -> Listing:
+    """Jobs state by state, each by its time. Without a state: all unfinished ones, and those that died."""
+    wanted = [state] if state else [name for name in LIST_STATES if name != "held"]
+    found: dict[str, JobView] = {}
+    for name in wanted:
+        part: list[JobView] = []
+        for shard in installation.shards:
+            now = await server_ms(shard)
+            ids = await _candidates(shard, name, lane, now, limit + 1)
+            part += [view for view in await describe(shard, ids, now) if _fits(view, name, lane)]
+        part.sort(key=_order)
+        found |= {view.id: view for view in part if view.id not in found}
+        if len(found) > limit:
+            break
+    views = list(found.values())
+    return Listing(views[:limit], len(views) > limit)
+
+
+async def one_job(installation: Installation, job: str) -> JobView | None:
+    shard = installation.shard_of_job(job)
+    (view,) = await describe(shard, [job], await server_ms(shard))
+    return None if view.state == "lost" else view
+
+
+async def describe(shard: Shard, jobs: Sequence[str], now: int) -> list[JobView]:
+    """What is known of jobs; one whose record is gone has the state `lost`."""
+    views: list[JobView] = []
+    for part in chunks(jobs, PAGE):
+        found = await records(shard.caller, [f"{shard.stem}job:{job}" for job in part])
+        pairs = list(zip(part, found, strict=True))
+        running = [
+            (job, record["lane"]) for job, record in pairs if "lane" in record and "state" not in record
+        ]
+        places = await _locate(shard, running, now)
+        holders = await _holders(
+            shard, [(job, lane) for job, lane in running if places[job].state == "leased"]
+        )
+        views += [_view(shard, job, record, places.get(job), holders.get(job, "")) for job, record in pairs]
+    return views
+
+
+async def _candidates(shard: Shard, state: str, lane: str | None, now: int, limit: int) -> list[str]:
+    """Ids, lowest score first. Several lanes are asked together, each for no more than could be shown."""
+    match state:
+        case "due" | "waiting" | "leased":
+            lanes = [lane] if lane else await lane_names(shard)
+            return await _in_lanes(shard, state, lanes, now, limit)
+        case "dead":
+            return await _in_set(shard, "dead", "", lane, limit)
+        case "alone":
+            return await _in_set(shard, "alone", "", lane, limit)
+        case _:
+            return await _in_set(shard, state, "job:", lane, limit)
+
+
+async def _in_lanes(shard: Shard, state: str, lanes: Sequence[str], now: int, limit: int) -> list[str]:
+    low, high = {"due": ("-inf", now), "waiting": (f"({now}", "+inf"), "leased": ("-inf", "+inf")}[state]
+    names = ("leases:{}",) if state == "leased" else ("lane:{}", "lane:{}:urgent")
+    found: list[tuple[float, str]] = []
+    for part in chunks(lanes, LANES_AT_ONCE):
+        commands: list[tuple[Any, ...]] = [
+            ("ZRANGEBYSCORE", shard.stem + name.format(lane), low, high, "LIMIT", 0, limit, "WITHSCORES")
+            for lane in part
+            for name in names
+        ]
+        for answer in await batch(shard.caller, commands):
+            found += [(score, text(member)) for member, score in answer]
+    return [job for _, job in sorted(found)[:limit]]
+
+
+async def _in_set(shard: Shard, name: str, prefix: str, lane: str | None, limit: int) -> list[str]:
+    found: list[str] = []
+    async for page in members(shard, name):
+        jobs = [member.name.removeprefix(prefix) for member in page if member.name.startswith(prefix)]
+        if lane is not None:
+            lanes = await batch(shard.caller, [("HGET", f"{shard.stem}job:{job}", "lane") for job in jobs])
+            jobs = [job for job, known in zip(jobs, lanes, strict=True) if known == lane.encode()]
+        found += jobs
+        if len(found) >= limit:
+            break
+    return found[:limit]
+
+
+async def _locate(shard: Shard, jobs: Sequence[tuple[str, str]], now: int) -> dict[str, _Place]:
+    stem = shard.stem
+    commands: list[tuple[Any, ...]] = []
+    for job, lane in jobs:
+        commands += [
+            ("ZSCORE", f"{stem}leases:{lane}", job), ("ZSCORE", f"{stem}lane:{lane}", job),
+            ("ZSCORE", f"{stem}lane:{lane}:urgent", job), ("ZSCORE", f"{stem}alone", job),
+            ("ZSCORE", f"{stem}newer", f"job:{job}"), ("ZSCORE", f"{stem}jobs", job),
+        ]  # fmt: skip
+    answers = await batch(shard.caller, commands)
+    return {job: _placed(scores, now) for (job, _), scores in zip(jobs, chunks(answers, 6), strict=True)}
+
+
+def _placed(scores: Sequence[float | None], now: int) -> _Place:
+    leased, background, urgent, alone, newer, indexed = scores
+    queued = background if background is not None else urgent
+    if leased is not None:
+        return _Place("leased", leased)
+    if alone is not None:
+        return _Place("alone", alone)
+    if queued is not None:
+        return _Place("due" if queued <= now else "waiting", queued)
+    if newer is not None:
+        return _Place("newer", None)
+    # Not in the index: its stage is not open. In the index and in no place: the janitor puts it back.
+    return _Place("waiting" if indexed is None else "nowhere", None)
+
+
+async def _holders(shard: Shard, jobs: Sequence[tuple[str, str]]) -> dict[str, str]:
+    answers = await batch(shard.caller, [("HGET", f"{shard.stem}holders:{lane}", job) for job, lane in jobs])
+    return {
+        job: text(answer or b"").partition(" ")[2] for (job, _), answer in zip(jobs, answers, strict=True)
+    }
+
+
+def _view(shard: Shard, job: str, record: Mapping[str, str], place: _Place | None, worker: str) -> JobView:
+    state = place.state if place else record.get("state", "lost")
+    score = place.score if place else None
+    return JobView(
+        id=job,
+        deletion=deletion_of(job),
+        shard=shard.number,
+        state=state,
+        held=record.get("held", "0") == "1" and state not in ENDED,
+        lane=record.get("lane", ""),
+        kind=record.get("kind", ""),
+        target=record.get("target", ""),
+        stage=int(number(record.get("stage"))),
+        strategy=record.get("strategy", "required"),
+        urgent=record.get("urgent", "1") != "0",
+        attempts=int(number(record.get("attempts"))),
+        waits=int(number(record.get("waits"))),
+        due=moment(score) if state in ("due", "waiting", "alone") else None,
+        verdict=record.get("verdict", "gone" if state == "gone" else ""),
+        detail=record.get("detail", ""),
+        first_error=record.get("first_error", ""),
+        last_error=record.get("last_error", ""),
+        last_at=moment(record.get("last_at")),
+        deadline=moment(record.get("deadline")),
+        lease_end=moment(score) if state == "leased" else None,
+        worker=worker,
+        data=record.get("data", ""),
+        resume=record.get("resume", ""),
+    )
+
+
+def _order(view: JobView) -> float:
+    at = view.due or view.lease_end or view.last_at
+    return at.timestamp() if at else 0.0
+
+
+def _fits(view: JobView, state: str, lane: str | None) -> bool:
+    """It may have moved since its set was read."""
+    if lane is not None and view.lane != lane:
+        return False
+    if state == "held":
+        return view.held
+    return view.state == state or (state == "dead" and view.state == "aside")

@@ -1,0 +1,34 @@
+"""Waits for a state of the world, with a deadline that fails the test and says what did not come about.
+
+Nothing here sleeps for a time that a test guessed: it looks, and looks again.
+"""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from typing import TypeVar
+
+T = TypeVar("T")
+STEP = 0.01
+PATIENCE = timedelta(seconds=20)
+
+
+async def until(what: str, look: Callable[[], Awaitable[T]], within: timedelta = PATIENCE) -> T:
+    """The first answer that is true in itself; what was seen last stands in the failure."""
+    deadline = time.monotonic() + within.total_seconds()
+    while True:
+        seen = await look()
+        if seen:
+            return seen
+        if time.monotonic() > deadline:
+            raise AssertionError(f"waited {within.total_seconds():g} s in vain until {what}; last seen: {seen!r}")
+        await asyncio.sleep(STEP)
+
+
+async def stays(what: str, look: Callable[[], Awaitable[bool]], during: timedelta) -> None:
+    """A state that must not change for a while: the only way to see that nothing happens."""
+    end = time.monotonic() + during.total_seconds()
+    while time.monotonic() < end:
+        assert await look(), f"it did not stay so that {what}"
+        await asyncio.sleep(STEP)

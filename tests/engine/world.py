@@ -1,0 +1,318 @@
+"""One installation on a real server, with workers that a test starts, stops and kills, and a clock that it turns.
+
+What is in Redis is read with plain commands, so that a test sees what an operator would see.
+"""
+
+import asyncio
+import contextlib
+import itertools
+import json
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, TypeVar
+
+import msgspec
+
+from service.contract import Event, Target
+from service.contract.version import VERSION
+from service.local.servers.cluster import Cluster
+from service.local.servers.sentinel import Sentinels
+from service.local.servers.single import Server
+from service.settings import RedisSettings, RetrySettings, Settings, WorkerSettings
+from service.stream.arrange import arrange
+from service.stream.attendance import Attendance
+from service.stream.engine import Shard, Taken, Want
+from service.stream.installation import Installation
+from service.stream.scripts import Scripts
+from tests.engine.outside import Outside
+from tests.engine.waiting import PATIENCE, stays, until
+from workers.handlers.protocol import Handler
+from workers.handlers.registry import Registry
+from workers.handlers.release import Release
+from workers.runtime.janitor import Janitor
+from workers.runtime.worker import Worker
+
+T = TypeVar("T")
+AnyServer = Server | Cluster | Sentinels
+LEASE = timedelta(seconds=60)
+
+QUICK = Settings(
+    worker=WorkerSettings(concurrency=64, lease=timedelta(seconds=10), attempt_timeout=timedelta(seconds=8)),
+    retry=RetrySettings(
+        base=timedelta(milliseconds=10),
+        cap=timedelta(milliseconds=50),
+        blocked_base=timedelta(milliseconds=10),
+        blocked_cap=timedelta(milliseconds=50),
+    ),
+)
+
+
+@dataclass(slots=True)
+class Running:
+    """A worker under way, with connections of its own, as a process of its own would have."""
+
+    worker: Worker
+    installation: Installation
+    task: asyncio.Task[None]
+
+    @property
+    def name(self) -> str:
+        return self.worker.name
+
+    async def stop(self, within: timedelta = PATIENCE) -> None:
+        """The orderly end, as after a first signal."""
+        self.worker.stop()
+        async with asyncio.timeout(within.total_seconds()):
+            await self.task
+
+    async def crash(self) -> None:
+        """The end of a killed process: nothing more is written, nothing is handed back."""
+        self.task.cancel()
+        with contextlib.suppress(asyncio.CancelledError, Exception):
+            await self.task
+        await self.installation.aclose()
+
+
+class World:
+    def __init__(self, server: AnyServer, redis: RedisSettings) -> None:
+        self.server = server
+        self.offset = timedelta(0)
+        self.settings = msgspec.structs.replace(QUICK, redis=redis)
+        self.running: list[Running] = []
+        self._installed: list[Installation] = []
+        self._names = itertools.count(1)
+        self.installation = self.install()
+
+    # ---- taking part
+
+    def change(self, section: str, **values: Any) -> None:
+        """Other settings, for what is started from now on."""
+        changed = msgspec.structs.replace(getattr(self.settings, section), **values)
+        self.settings = msgspec.structs.replace(self.settings, **{section: changed})
+
+    def install(
+        self,
+        settings: Settings | None = None,
+        scripts: Scripts | None = None,
+        patience: timedelta | None = None,
+    ) -> Installation:
+        installation = Installation(
+            settings or self.settings, scripts=scripts, clock_offset=lambda: self.offset, patience=patience
+        )
+        self._installed.append(installation)
+        return installation
+
+    async def arrive(self) -> None:
+        """What the first process does: epoch, shard count, group."""
+        await Attendance(self.installation.shards).attend()
+
+    async def start(
+        self,
+        outside: Outside | None = None,
+        *,
+        release: Handler | None = None,
+        others: Iterable[Handler] = (),
+        scripts: Scripts | None = None,
+        ready: bool = True,
+        **worker: Any,
+    ) -> Running:
+        """A worker; what is given by name are settings of its `worker` section."""
+        outside = outside if outside is not None else Outside()
+        name = worker.pop("name", None) or f"worker-{next(self._names)}"
+        own = msgspec.structs.replace(self.settings.worker, name=name, **worker)
+        installation = self.install(msgspec.structs.replace(self.settings, worker=own), scripts=scripts)
+        registry = Registry([outside, release or Release(), *others], {"*": outside})
+        made = Worker(installation, registry)
+        running = Running(made, installation, asyncio.create_task(made.run(), name=name))
+        self.running.append(running)
+        if ready:
+            await self.until(f"{name} is ready", lambda: _true(made.ready))
+        return running
+
+    async def close(self) -> None:
+        for running in self.running:
+            await running.crash()
+        for installation in self._installed:
+            await installation.aclose()
+
+    # ---- acting
+
+    async def publish(self, *events: Event) -> None:
+        answers = await self.installation.publish(events)
+        assert {answer.state for answer in answers} <= {"added"}
+
+    def shard(self, one: Event | str) -> Shard:
+        """The shard of an event, a deletion id or a job id."""
+        deletion = one.deletion if isinstance(one, Event) else one.partition("#")[0]
+        return self.installation.shard_of(deletion)
+
+    async def deliver(self, one: Event) -> str:
+        """Publish and read as a planner called `hand` would; the answer is the entry."""
+        await self.publish(one)
+        shard = self.shard(one)
+        ((_, ((entry, _),)),) = await self.client.xreadgroup(
+            "planners", "hand", {shard.stem + "events": ">"}, count=1
+        )
+        return str(entry.decode())
+
+    async def lay(self, one: Event, targets: Iterable[Target]) -> dict[str, str]:
+        """Publish and plan by hand, without a worker: target -> job id."""
+        entry = await self.deliver(one)
+        arranged = arrange(one, targets, self.settings.retry.best_effort_deadline)
+        shard = self.shard(one)
+        answer = await shard.plan_whole(one, entry, arranged)
+        assert answer.state == "planned"
+        while (await shard.open())[1]:
+            pass
+        return {target: job for job, target in await self.targets_of(one)}
+
+    async def take(
+        self, one: Event | str, worker: str, lane: str, count: int = 100, *, lease: timedelta = LEASE,
+        cap: int = 1000, alone: str = "", version: int = VERSION,
+    ) -> Taken:  # fmt: skip
+        """Take by hand, without budgets."""
+        want = Want(lane, count, count, cap, 0, alone)
+        return await self.shard(one).take(worker, lease, [want], version)
+
+    async def tidy(self) -> None:
+        """A whole round of every shard's janitor, now."""
+        for shard in self.installation.shards:
+            await Janitor(shard, self.settings, "janitor").whole_round()
+
+    async def jump(self, by: timedelta) -> None:
+        """The clock goes on (or back) at once, and everyone asleep looks at it."""
+        self.offset += by
+        for shard in self.installation.shards:
+            await self.client.xadd(shard.stem + "wake", {"next": 0})
+
+    # ---- waiting
+
+    async def until(self, what: str, look: Callable[[], Awaitable[T]], within: timedelta = PATIENCE) -> T:
+        """Waits, and tells at once if a worker died of a fault meanwhile."""
+
+        async def watched() -> T:
+            for running in self.running:
+                if running.task.done() and not running.task.cancelled():
+                    running.task.result()
+            return await look()
+
+        return await until(what, watched, within)
+
+    async def until_done(self, *events: Event, within: timedelta = PATIENCE) -> None:
+        async def unfinished() -> bool:
+            return all([await self.state(one) == "done" for one in events])
+
+        await self.until(f"{len(events)} deletions are done", unfinished, within)
+
+    async def stays(self, what: str, look: Callable[[], Awaitable[bool]], during: timedelta) -> None:
+        await stays(what, look, during)
+
+    # ---- looking
+
+    @property
+    def client(self) -> Any:
+        """The library's client; its methods answer in the same shapes for every kind of server."""
+        return self.installation.connections.client
+
+    async def hash(self, key: str) -> dict[str, str]:
+        answer = await self.client.hgetall(key)
+        return {name.decode(): value.decode(errors="replace") for name, value in answer.items()}
+
+    async def deletion(self, one: Event | str) -> dict[str, str]:
+        id_ = one.deletion if isinstance(one, Event) else one
+        return await self.hash(self.shard(one).stem + "deletion:" + id_)
+
+    async def state(self, one: Event | str) -> str | None:
+        return (await self.deletion(one)).get("state")
+
+    async def job(self, job: str) -> dict[str, str]:
+        """A job's record as text fields; what goes without saying may be missing."""
+        flat = await self.hash(self.shard(job).stem + "job:" + job)
+        if flat:
+            return flat
+        plan, _, number = job.rpartition(".")
+        text = await self.client.hget(self.shard(job).stem + "job:" + plan, number)
+        return {name: str(value) for name, value in json.loads(text).items()} if text else {}
+
+    async def jobs_of(self, one: Event) -> list[str]:
+        """The ids of a planned deletion's jobs; the last one is its release."""
+        record = await self.deletion(one)
+        last = int(record[f"stage.{record['release']}"].split()[1])
+        return [f"{one.deletion}#{record['plan']}.{number}" for number in range(last + 1)]
+
+    async def targets_of(self, one: Event) -> list[tuple[str, str]]:
+        return [(job, (await self.job(job))["target"]) for job in await self.jobs_of(one)]
+
+    async def members(self, name: str) -> dict[str, float]:
+        """A sorted set, over all shards."""
+        found: dict[str, float] = {}
+        for shard in self.installation.shards:
+            for member, score in await self.client.zrange(shard.stem + name, 0, -1, withscores=True):
+                found[member.decode()] = float(score)
+        return found
+
+    async def queue(self, lane: str) -> dict[str, float]:
+        """Job -> due time in a lane, urgent or not."""
+        return await self.members(f"lane:{lane}") | await self.members(f"lane:{lane}:urgent")
+
+    async def leases(self, lane: str) -> dict[str, float]:
+        return await self.members(f"leases:{lane}")
+
+    async def stats(self) -> dict[str, float]:
+        """The numbers for dashboards, summed over all shards."""
+        sums: dict[str, float] = {}
+        for shard in self.installation.shards:
+            for name, value in (await self.hash(shard.stem + "stats")).items():
+                sums[name] = sums.get(name, 0) + float(value)
+        return sums
+
+    async def audit(self, kind: str | None = None) -> list[dict[str, str]]:
+        found = []
+        for shard in self.installation.shards:
+            for _, raw in await self.client.xrange(shard.stem + "audit"):
+                entry = {name.decode(): value.decode() for name, value in raw.items()}
+                if kind is None or entry["entry"] == kind:
+                    found.append(entry)
+        return found
+
+    async def decisions(self, what: str) -> list[str]:
+        """The ids that a kind of decision was about."""
+        return [entry["id"] for entry in await self.audit("decision") if entry["what"] == what]
+
+    async def meta(self, shard: int = 0) -> dict[str, str]:
+        return await self.hash(self.installation.shards[shard].stem + "meta")
+
+    async def budget(self, place: str = "sim/acct") -> dict[str, str]:
+        return await self.hash(self.installation.keys.budget(place))
+
+    async def entries(self) -> list[str]:
+        """The entries of the events streams."""
+        found = []
+        for shard in self.installation.shards:
+            found += [entry.decode() for entry, _ in await self.client.xrange(shard.stem + "events")]
+        return found
+
+    async def pending(self) -> int:
+        """Entries that were delivered to a planner and are not yet planned."""
+        total = 0
+        for shard in self.installation.shards:
+            total += int((await self.client.xpending(shard.stem + "events", "planners"))["pending"])
+        return total
+
+    async def now(self) -> int:
+        """The server's time in milliseconds, as scripts see it."""
+        seconds, micros = await self._time()
+        return int(seconds) * 1000 + int(micros) // 1000 + int(self.offset / timedelta(milliseconds=1))
+
+    async def _time(self) -> tuple[int, int]:
+        options = {}
+        if hasattr(self.client, "get_node_from_key"):
+            await self.client.initialize()
+            options["target_nodes"] = self.client.get_node_from_key(self.installation.shards[0].stem + "meta")
+        answer: tuple[int, int] = await self.client.time(**options)
+        return answer
+
+
+async def _true(value: bool) -> bool:
+    return value

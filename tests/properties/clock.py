@@ -1,0 +1,28 @@
+"""A clock that stands still between calls and jumps when a test says so, forwards and back.
+
+The scripts still read the server's time; the offset that they are given takes away what passed meanwhile.
+"""
+
+import time
+from datetime import timedelta
+
+TICK = 20
+"""Milliseconds between two calls: more than a call takes, so that time does not go back by itself."""
+
+
+class JumpingClock:
+    """`at` is the time that scripts see, in milliseconds; `furthest` is the latest that they have seen."""
+
+    def __init__(self) -> None:
+        self.at = time.time() * 1000
+        self.furthest = self.at
+
+    def offset(self) -> timedelta:
+        return timedelta(milliseconds=self.at - time.time() * 1000)
+
+    def tick(self) -> None:
+        self.jump(timedelta(milliseconds=TICK))
+
+    def jump(self, by: timedelta) -> None:
+        self.at += by / timedelta(milliseconds=1)
+        self.furthest = max(self.furthest, self.at)

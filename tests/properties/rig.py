@@ -1,0 +1,107 @@
+"""What the machines stand on: connections to a real server, one event loop, calls that are written down.
+
+A machine's rules are plain functions; `run` takes a coroutine through the loop.
+"""
+
+import asyncio
+import itertools
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, TypeVar
+
+from service.settings import RedisSettings
+from service.stream.calls import Caller
+from service.stream.connection import Client, Connections
+from service.stream.keys import Keys
+from service.stream.scripts import Scripts
+from tests.properties.clock import JumpingClock
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One move that was made; `args` are what was sent."""
+
+    name: str
+    key: str
+    stem: str
+    args: Any
+    request: str
+    answer: bytes
+
+
+class WrittenDown(Caller):
+    """A caller that remembers every move, so that any of them can be sent again under its own name."""
+
+    def __init__(self, client: Client, clock: JumpingClock, scripts: Scripts | None = None) -> None:
+        super().__init__(client, scripts=scripts, clock_offset=clock.offset)
+        self.clock = clock
+        self.calls: list[Call] = []
+
+    async def move(
+        self,
+        name: str,
+        key: str,
+        stem: str,
+        args: Any | Callable[[], Any],
+        *,
+        patience: timedelta | None = None,
+        request: str | None = None,
+    ) -> bytes:
+        self.clock.tick()
+        sent = args() if callable(args) else args
+        request = request or self.request()
+        answer = await super().move(name, key, stem, sent, patience=patience, request=request)
+        self.calls.append(Call(name, key, stem, sent, request, answer))
+        return answer
+
+    async def again(self, call: Call) -> bytes:
+        """The same call once more, as after an answer that got lost."""
+        self.clock.tick()
+        return await super().move(call.name, call.key, call.stem, call.args, request=call.request)
+
+
+class Rig:
+    """One server, seen from one process. Every example gets keys of its own and leaves none behind."""
+
+    def __init__(self, settings: RedisSettings) -> None:
+        self.settings = settings
+        self._loop = asyncio.new_event_loop()
+        self._connections = Connections(settings, name="properties")
+        self._numbers = itertools.count(1)
+
+    @property
+    def client(self) -> Client:
+        return self._connections.client
+
+    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        return self._loop.run_until_complete(coroutine)
+
+    def caller(self, clock: JumpingClock, scripts: Scripts | None = None) -> WrittenDown:
+        return WrittenDown(self.client, clock, scripts)
+
+    def keys(self) -> Keys:
+        return Keys(f"example{next(self._numbers)}", self.settings.shards)
+
+    def clear(self, *names: str) -> None:
+        """Remove the keys of slots: each name is the beginning that all keys of one slot share."""
+        for name in names:
+            self.run(_clear(self.client, name))
+
+    def close(self) -> None:
+        self.run(self._connections.aclose())
+        self.run(self._loop.shutdown_asyncgens())
+        self._loop.close()
+
+
+_CLEAR = """
+local found = redis.call('KEYS', ARGV[1] .. '*')
+for first = 1, #found, 500 do redis.call('UNLINK', unpack(found, first, math.min(first + 499, #found))) end
+return #found
+"""
+
+
+async def _clear(client: Client, name: str) -> None:
+    await client.execute_command("EVAL", _CLEAR, 1, name, name)
