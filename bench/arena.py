@@ -6,8 +6,8 @@ It is emptied between contenders, its append-only file included, so that nobody 
 from __future__ import annotations
 
 import time
-from types import TracebackType
 from collections.abc import Callable
+from types import TracebackType
 from typing import Any, Final, Self
 
 import redis
@@ -20,7 +20,8 @@ _PATIENCE: Final = 60.0
 
 
 class Arena:
-    """Embedded Valkey: append-only file synced every second, nothing evicted, no rewrite at a random moment."""
+    """Embedded Valkey: append-only file synced every second, nothing evicted, no rewrite at a random
+    moment."""
 
     def __init__(self) -> None:
         self._server = Server(
@@ -30,7 +31,9 @@ class Arena:
     def __enter__(self) -> Self:
         self._server.start()
         # Emptying a million keys takes longer than an ordinary client waits.
-        self._client = redis.Redis(host="127.0.0.1", port=self.port, socket_timeout=120, decode_responses=True)
+        self._client = redis.Redis(
+            host="127.0.0.1", port=self.port, socket_timeout=120, decode_responses=True
+        )
         return self
 
     def __exit__(
@@ -53,8 +56,11 @@ class Arena:
         return int(self._info("memory")["used_memory"])
 
     def empty(self) -> None:
-        """Waits until the last contender's connections are gone: what they still send must not survive the flush."""
-        self._wait(lambda: bool(self._info("clients")["connected_clients"] == 1), "all other clients are gone")
+        """Waits until the last contender's connections are gone: what they still send must not survive the
+        flush."""
+        self._wait(
+            lambda: bool(self._info("clients")["connected_clients"] == 1), "all other clients are gone"
+        )
         self._client.flushall()
         self._client.script_flush()
         self._client.function_flush()

@@ -1,6 +1,7 @@
 """Environments of the peers, made in the clone on first use and again when their lock file changed.
 
-Each group of Python peers has one of its own, because their pins contradict each other; Node and Go keep theirs alike.
+Each group of Python peers has one of its own, because their pins contradict each other; Node and Go keep
+theirs alike.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 _BENCH: Final = ROOT / "bench"
+PIP_INSTALL: Final = ("-m", "pip", "install", "--quiet", "--disable-pip-version-check")
 _STAMP: Final = ".bench-lock"
 
 Announce = Callable[[str], None]
@@ -39,8 +41,7 @@ def prepare_python(group: str, announce: Announce) -> None:
     if not python_of(group).exists():
         _run([sys.executable, "-m", "venv", "--clear", str(home)])
     _run(
-        [str(python_of(group)), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-        + ["--require-hashes", "-r", str(lock)]
+        [str(python_of(group)), *PIP_INSTALL, "--require-hashes", "-r", str(lock)],
     )
     _mark_current(home, [lock])
 
@@ -81,10 +82,13 @@ def prepare_go(announce: Announce) -> None:
 
 
 def locked_version(lock: str, package: str) -> str:
-    """The version of a package as a lock file under `bench` names it: requirements, package.json or go.mod."""
+    """The version of a package as a lock file under `bench` names it: requirements, package.json or
+    go.mod."""
     text = (_BENCH / lock).read_text()
     name = re.escape(package)
-    found = re.search(rf'^{name}==(\S+)|"{name}": "([^"]+)"|^\s*(?:require )?{name} v(\S+)', text, re.MULTILINE)
+    found = re.search(
+        rf'^{name}==(\S+)|"{name}": "([^"]+)"|^\s*(?:require )?{name} v(\S+)', text, re.MULTILINE
+    )
     if found is None:
         raise LookupError(f"{package} is not in {lock}")
     return next(version for version in found.groups() if version)

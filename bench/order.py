@@ -1,6 +1,7 @@
 """What one process of a contender is told to do, as one JSON argument that Python, Node and Go all read.
 
-Only the standard library is used here, because this file is also imported inside the environments of the peers.
+Only the standard library is used here, because this file is also imported inside the environments of the
+peers.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ FIELDS: dict[str, str] = {
 
 @dataclass(frozen=True)
 class Order:
-    """One process, one task: put jobs in, put them in with due times, work them off, or work them off and tell how late."""
+    """One process, one task: put jobs in, put them in with due times, work them off, or work them off and
+    tell how late."""
 
     task: Task
     port: int

@@ -1,27 +1,42 @@
 """Counts the commands that reach the server, by reading its MONITOR stream.
 
-The server's own counters cannot tell what a client sent from what a script called; MONITOR can: it marks the latter.
+The server's own counters cannot tell what a client sent from what a script called; MONITOR can: it marks the
+latter.
 """
 
 from __future__ import annotations
 
+import contextlib
 import re
 import socket
 import threading
 import time
+import uuid
 from types import TracebackType
 from typing import Final, Self
 
-# `+1700000000.000001 [0 127.0.0.1:40000] "XADD" "key" ...`, or `[0 lua]` for a call made inside a script. An argument
-# cannot fake a line: MONITOR escapes line ends.
+# `+1700000000.000001 [0 127.0.0.1:40000] "XADD" "key" ...`, or `[0 lua]` for a call made inside a script. An
+# argument cannot fake a line: MONITOR escapes line ends.
 _LINE: Final = re.compile(rb'^\+[0-9.]+ \[\d+ (lua|[^\]]*)\] "([^"]*)"')
 
-# What a client says once per connection or at its start. How many connections a pool opens says nothing about jobs.
+# What a client says once per connection or at its start. How many connections a pool opens says nothing
+# about jobs.
 _SET_UP: Final = frozenset(
-    {b"hello", b"auth", b"select", b"client", b"info", b"script", b"function", b"command", b"config", b"monitor"}
+    {
+        b"hello",
+        b"auth",
+        b"select",
+        b"client",
+        b"info",
+        b"script",
+        b"function",
+        b"command",
+        b"config",
+        b"monitor",
+    }
 )
-_QUIET: Final = 0.25
-_LONGEST_WAIT: Final = 10.0
+_LATE_COMERS: Final = 0.3
+_CATCH_UP_WITHIN: Final = 60.0
 
 
 class CommandWatch:
@@ -31,7 +46,8 @@ class CommandWatch:
         self.sent = 0
         self.inside = 0
         self._port = port
-        self._last_line = time.monotonic()
+        self._marker = uuid.uuid4().hex.encode()
+        self._caught_up = threading.Event()
 
     def __enter__(self) -> Self:
         self._socket = socket.create_connection(("127.0.0.1", self._port))
@@ -46,17 +62,20 @@ class CommandWatch:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._socket.shutdown(socket.SHUT_RDWR)
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
         self._reader.join()
         self._stream.close()
         self._socket.close()
 
-    def settle(self) -> None:
-        """Waits until the reader has caught up, which is when nothing came for a moment: the last acknowledgements
-        arrive after the last job has told that it ran. A peer that polls is cut off after a while."""
-        deadline = time.monotonic() + _LONGEST_WAIT
-        while time.monotonic() < deadline and time.monotonic() - self._last_line < _QUIET:
-            time.sleep(_QUIET / 10)
+    def finish(self) -> None:
+        """Counts up to now. Acknowledgements of the last jobs come after these have told that they ran,
+        hence the short wait; then a marker shows when the reader has seen all that came before it."""
+        time.sleep(_LATE_COMERS)
+        with socket.create_connection(("127.0.0.1", self._port)) as other:
+            other.sendall(b"ECHO " + self._marker + b"\r\n")
+            if not self._caught_up.wait(_CATCH_UP_WITHIN):
+                raise ConnectionError("the stream of commands broke off before its end")
 
     def _read(self) -> None:
         for line in self._stream:
@@ -65,8 +84,8 @@ class CommandWatch:
                 continue
             if found[1] == b"lua":
                 self.inside += 1
+            elif found[2].lower() == b"echo" and self._marker in line:
+                self._caught_up.set()
+                return
             elif found[2].lower() not in _SET_UP:
                 self.sent += 1
-            else:
-                continue
-            self._last_line = time.monotonic()

@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
 from bench.arena import Arena
 from bench.contenders.protocol import ContenderFailedError, Drain, Kind, NotSupportedError, Schedule
@@ -31,17 +31,18 @@ _PARK_WITHIN: Final = 900.0
 
 
 class ProcessContender:
-    """Subclasses say what to run; see `bench/order.py` for the order and `bench/peers/tally.py` for the answer."""
+    """Subclasses say what to run; see `bench/order.py` for the order and `bench/peers/tally.py` for the
+    answer."""
 
-    name: ClassVar[str]
-    kind: ClassVar[Kind] = "python"
-    settings: ClassVar[str]
-    jobs: ClassVar[int]
-    enqueue_jobs: ClassVar[int]
-    most_parked: ClassVar[int] = 0
-    concurrency: ClassVar[int] = 100
-    cannot_schedule: ClassVar[str | None] = None
-    cannot_park: ClassVar[str | None] = None
+    name: str
+    kind: Kind = "python"
+    settings: str
+    jobs: int
+    enqueue_jobs: int
+    most_parked: int = 0
+    concurrency: int = 100
+    cannot_schedule: str | None = None
+    cannot_park: str | None = None
 
     def left_out(self) -> str | None:
         return None
@@ -64,9 +65,11 @@ class ProcessContender:
     def fill(self, arena: Arena, jobs: int) -> None:
         self.enqueue(arena, jobs)
 
-    def drain(self, arena: Arena, jobs: int) -> Drain:
+    def drain(self, arena: Arena, jobs: int, before_end: Callable[[], None] | None = None) -> Drain:
         with self._process(self._order(arena, "drain", jobs)) as worker:
             figures = self._answer(worker, _ANSWER_WITHIN)
+            if before_end is not None:
+                before_end()
             return Drain(
                 jobs=jobs,
                 seconds=float(figures["seconds"]),
@@ -108,9 +111,7 @@ class ProcessContender:
                 producer.wait(5)
         return figures
 
-    def _order(
-        self, arena: Arena, task: Task, jobs: int, start: float = 0.0, gap: float = 0.0
-    ) -> Order:
+    def _order(self, arena: Arena, task: Task, jobs: int, start: float = 0.0, gap: float = 0.0) -> Order:
         return Order(
             task=task,
             port=arena.port,
@@ -141,7 +142,8 @@ class ProcessContender:
                 tail = complaints.read()[-2000:].decode(errors="replace").strip()
                 raise ContenderFailedError(f"{error}\n{tail}" if tail else str(error)) from error
             finally:
-                # Its work is done and counted; how a peer shuts down is not measured, so it gets no time for it.
+                # Its work is done and counted; how a peer shuts down is not measured, so it gets no time for
+                # it.
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
@@ -169,7 +171,8 @@ class ProcessContender:
 
 
 def _peak_memory(pid: int) -> int | None:
-    """Of the process and its descendants. Their peaks may lie at different moments, so a sum is an upper bound."""
+    """Of the process and its descendants. Their peaks may lie at different moments, so a sum is an upper
+    bound."""
     try:
         status = Path(f"/proc/{pid}/status").read_text()
         children = [

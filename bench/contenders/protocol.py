@@ -1,6 +1,8 @@
-"""What the harness asks of a contender; a system that cannot do one of these says so instead of being measured.
+"""What the harness asks of a contender; a system that cannot do one of these says so instead of being
+measured.
 
-Rows know only this protocol. Most contenders are a `ProcessContender`, which needs no more than a command to start.
+Rows know only this protocol. Most contenders are a `ProcessContender`, which needs no more than a command to
+start.
 """
 
 from __future__ import annotations
@@ -32,7 +34,8 @@ class Drain:
     cpu_seconds: float
     """User and system time of the worker process and its children over the same span."""
     peak_memory: int | None
-    """Largest resident size of the worker process and its children in bytes; not known where there is no /proc."""
+    """Largest resident size of the worker process and its children in bytes; not known where there is no
+    /proc."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +51,8 @@ class Schedule:
 
 
 class Contender(Protocol):
-    """One job system. The arena is empty before every measurement; each call starts and ends its own processes."""
+    """One job system. The arena is empty before every measurement; each call starts and ends its own
+    processes."""
 
     name: str
     kind: Kind
@@ -59,7 +63,8 @@ class Contender(Protocol):
     enqueue_jobs: int
     """How many jobs one producer needs two to five seconds for."""
     most_parked: int
-    """The largest number of parked jobs that can be put in within reasonable time; 0 where nothing can be parked."""
+    """The largest number of parked jobs that can be put in within reasonable time; 0 where nothing can be
+    parked."""
 
     def left_out(self) -> str | None:
         """Why this contender cannot take part on this machine, or None."""
@@ -71,16 +76,19 @@ class Contender(Protocol):
         """Installs what it needs; tells before it does something that takes time."""
 
     def enqueue(self, arena: Arena, jobs: int) -> float:
-        """Puts jobs in, as fast as its documentation offers, from one process; answers the seconds it took."""
+        """Puts jobs in, as fast as its documentation offers, from one process; answers the seconds it
+        took."""
 
     def fill(self, arena: Arena, jobs: int) -> None:
         """Brings the server to the state in which `drain` finds exactly that many jobs due."""
 
-    def drain(self, arena: Arena, jobs: int) -> Drain:
-        """One worker process runs the no-op jobs that `fill` put there."""
+    def drain(self, arena: Arena, jobs: int, before_end: Callable[[], None] | None = None) -> Drain:
+        """One worker process runs the no-op jobs that `fill` put there; `before_end` is called after the
+        last job, while the worker is still up."""
 
     def lateness(self, arena: Arena, schedule: Schedule) -> list[float]:
-        """Seconds from due time to start, of every job of the schedule, with one worker that is already up."""
+        """Seconds from due time to start, of every job of the schedule, with one worker that is already
+        up."""
 
     def park(self, arena: Arena, jobs: int) -> None:
         """Puts in that many jobs that are due in a day, in addition to those that are there."""

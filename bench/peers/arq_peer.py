@@ -18,7 +18,8 @@ from bench.peers.tally import Tally, answer
 
 CHUNK = 100
 # With its defaults a drain is bound by the half second between two polls, not by arq's work. When lateness is
-# measured the default stays: a worker that polls a hundred times a second is not how anybody runs an idle one.
+# measured the default stays: a worker that polls a hundred times a second is not how anybody runs an idle
+# one.
 SETTINGS_UNDER_LOAD = {"poll_delay": 0.01, "queue_read_limit": 2000}
 
 

@@ -1,6 +1,7 @@
 """The raw limit: what redis-py itself can do with the same data and no promises beyond the stream's own.
 
-Put in with pipelined XADD; read in batches, decoded with msgspec, one asyncio task per message, acknowledged in batches.
+Put in with pipelined XADD; read in batches, decoded with msgspec, one asyncio task per message, acknowledged
+in batches.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ PIPELINE = 500
 
 
 class Job(msgspec.Struct):
-    """The fields of every contender's job; numbers arrive as text and are converted, as in any real reader."""
+    """The fields of every contender's job; numbers arrive as text and are converted, as in any real
+    reader."""
 
     version: int
     deletion: str
@@ -60,7 +62,9 @@ async def work(order: Order) -> None:
     client = redis.asyncio.Redis(port=order.port, decode_responses=True)
     await client.xgroup_create(STREAM, GROUP, id="0", mkstream=True)
     while True:
-        answered: Any = await client.xreadgroup(GROUP, "one", {STREAM: ">"}, count=order.concurrency, block=1000)
+        answered: Any = await client.xreadgroup(
+            GROUP, "one", {STREAM: ">"}, count=order.concurrency, block=1000
+        )
         for _, messages in answered:
             async with asyncio.TaskGroup() as group:
                 for _, fields in messages:

@@ -18,9 +18,7 @@ CHUNK = 500
 
 
 def worker_and_task(order: Order, tally: Tally | None):
-    worker = Worker(
-        redis_url=order.url, concurrency=order.concurrency, anyio_kwargs={"use_uvloop": True}
-    )
+    worker = Worker(redis_url=order.url, concurrency=order.concurrency, anyio_kwargs={"use_uvloop": True})
 
     @worker.task(name="noop", silent=True, ttl=0)
     async def noop(fields, due):

@@ -1,6 +1,8 @@
-"""Counts finished no-op jobs inside a worker process and prints the one line of JSON that the harness waits for.
+"""Counts finished no-op jobs inside a worker process and prints the one line of JSON that the harness waits
+for.
 
-The same clock for every Python peer: from the end of the first job to the end of the last, start-up not included.
+The same clock for every Python peer: from the end of the first job to the end of the last, start-up not
+included.
 """
 
 from __future__ import annotations

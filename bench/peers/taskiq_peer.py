@@ -1,4 +1,5 @@
-"""The taskiq producer and worker of the bench, on its Redis stream broker; run only inside the Python peers' environment.
+"""The taskiq producer and worker of the bench, on its Redis stream broker; run only inside the Python peers'
+environment.
 
 Settings: no result backend, parameters not validated again, its default of messages read at once, uvloop.
 """

@@ -10,7 +10,7 @@ from typing import Any, Final
 import click
 import msgspec
 from rich import box
-from rich.console import Console, RenderableType
+from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -70,27 +70,25 @@ def clean(value: object) -> str:
 
 def table(
     title: str, columns: Sequence[str], rows: Iterable[Sequence[object]], *, numbers: Sequence[str] = ()
-) -> Table:
+) -> RenderableType:
     """`numbers` are the columns that stand to the right."""
-    made = Table(title=Text(title, style="bold"), title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    made = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
     for column in columns:
         made.add_column(Text(column), justify="right" if column in numbers else "left", overflow="fold")
     for row in rows:
         made.add_row(*(cell if isinstance(cell, Text) else Text(clean(cell)) for cell in row))
-    return made
+    return Group(note(title, "bold"), made, Text())
 
 
-def facts(title: str, rows: Iterable[tuple[str, object]]) -> Table:
+def facts(title: str, rows: Iterable[tuple[str, object]]) -> RenderableType:
     """Names and values, those without a value left out."""
-    made = Table(
-        title=Text(title, style="bold"), title_justify="left", box=None, pad_edge=False, show_header=False
-    )
+    made = Table(box=None, pad_edge=False, show_header=False)
     made.add_column(style="dim")
     made.add_column(overflow="fold")
     for name, value in rows:
         if value not in (None, ""):
             made.add_row(Text(name), value if isinstance(value, Text) else Text(clean(value)))
-    return made
+    return Group(note(title, "bold"), made, Text())
 
 
 def note(words: str, style: str = "") -> Text:
@@ -121,11 +119,7 @@ def moment(at: datetime | None) -> str:
     return at.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3] + "Z"
 
 
-def relative(at: datetime | None, now: datetime) -> str:
-    if at is None:
+def relative(at: datetime | None, now: datetime | None) -> str:
+    if at is None or now is None:
         return ""
     return f"in {span(at - now)}" if at > now else f"{span(now - at)} ago"
-
-
-def when(at: datetime | None, now: datetime) -> str:
-    return f"{moment(at)} ({relative(at, now)})" if at else ""

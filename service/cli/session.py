@@ -51,9 +51,13 @@ def config_option(command: C) -> C:
 
 
 def output_option(command: C) -> C:
-    """`--output` after the subcommand, too."""
+    """`--output` after the subcommand, too; the command gets its choice as `form`."""
     option = click.option(
-        "--output", type=click.Choice(["table", "json"]), help="How it is shown.  [default: table]"
+        "--output",
+        "form",
+        type=click.Choice(["table", "json"]),
+        callback=lambda _context, _parameter, chosen: chosen or choices().output,
+        help="How it is shown.  [default: table]",
     )
     return option(command)
 
@@ -81,16 +85,25 @@ def operator() -> str:
     return f"{user}@{socket.gethostname()}".replace(" ", "_")
 
 
-def call(
-    work: Callable[[Installation], Awaitable[T]], config: Path | None = None, *, any_shards: bool = False
-) -> T:
-    """Run one command's work with an installation. `any_shards` lets a wrong shard count pass."""
-    settings = impatient(settings_of(config))
-    # Warnings of the engine would come between an operator and his table; he is told by the command itself.
+def prepared(config: Path | None = None) -> Settings:
+    """Settings for a command that an operator waits for: short waits, logs that leave his screen alone."""
+    settings = settings_of(config)
+    redis = settings.redis
+    shorter = msgspec.structs.replace(
+        redis,
+        call_timeout=min(redis.call_timeout, _LONGEST_WAIT),
+        connect_timeout=min(redis.connect_timeout, _LONGEST_WAIT),
+    )
     level = settings.log.level if settings.log.level == "debug" else "error"
     logs.configure(msgspec.structs.replace(settings.log, level=level))
+    return msgspec.structs.replace(settings, redis=shorter)
+
+
+def call(work: Callable[[Installation], Awaitable[T]], config: Path | None = None) -> T:
+    """Run one command's work with an installation whose shard count fits the data."""
+    settings = prepared(config)
     try:
-        return asyncio.run(_call(work, settings, any_shards=any_shards))
+        return asyncio.run(_call(work, settings))
     except Exception as error:
         words = explain(error, settings.redis)
         if words is None:
@@ -98,13 +111,12 @@ def call(
         raise Trouble(words) from None
 
 
-async def _call(work: Callable[[Installation], Awaitable[T]], settings: Settings, *, any_shards: bool) -> T:
+async def _call(work: Callable[[Installation], Awaitable[T]], settings: Settings) -> T:
     installation = Installation(settings, name="knell-cli", patience=PATIENCE)
     try:
         # The first call is made once and without patience: a server that is not there is said at once.
         await installation.connections.client.execute_command("PING")
-        if not any_shards:
-            await _check_shards(installation)
+        await _check_shards(installation)
         return await work(installation)
     finally:
         await installation.aclose()
@@ -114,8 +126,8 @@ async def _check_shards(installation: Installation) -> None:
     stored = await stored_shards(installation)
     if stored.moving_to:
         raise WrongShards(
-            f"the data is being moved to {stored.moving_to} shards, or such a move was interrupted; wait for it, "
-            f"or run `knell reshard --to {stored.moving_to}` again with all workers stopped"
+            f"the data is being moved to {stored.moving_to} shards, or such a move was interrupted; wait for "
+            f"it, or run `knell reshard --to {stored.moving_to}` again with all workers stopped"
         )
     wanted = installation.keys.shards
     if stored.kept and stored.kept != wanted:
@@ -125,17 +137,6 @@ async def _check_shards(installation: Installation) -> None:
         )
 
 
-def impatient(settings: Settings) -> Settings:
-    """The same server, but nobody waits long for it."""
-    redis = settings.redis
-    shorter = msgspec.structs.replace(
-        redis,
-        call_timeout=min(redis.call_timeout, _LONGEST_WAIT),
-        connect_timeout=min(redis.connect_timeout, _LONGEST_WAIT),
-    )
-    return msgspec.structs.replace(settings, redis=shorter)
-
-
 def explain(error: BaseException, redis: RedisSettings) -> str | None:
     """What is wrong with the server and what to do, in a sentence; None where it is not about the server."""
     if isinstance(error, ServerAway) and error.__cause__ is not None:
@@ -143,6 +144,9 @@ def explain(error: BaseException, redis: RedisSettings) -> str | None:
     said = mask_text(" ".join(str(error).split())) or type(error).__name__
     where = redis.described()
     match error:
+        case BrokenPipeError():
+            # Whoever read our output has gone; that is not about the server.
+            return None
         case WrongShards():
             return said
         case errors.AuthenticationError():
@@ -155,9 +159,9 @@ def explain(error: BaseException, redis: RedisSettings) -> str | None:
             return f"{where} did not answer in time; is the host reachable and the server not hung?"
         case errors.ReadOnlyError():
             return f"{where} is a replica, which takes no writes; let redis.url name the primary"
-        case errors.ConnectionError() | ConnectionError() | errors.RedisClusterException() | OSError():
+        case errors.ConnectionError() | ConnectionError() | errors.RedisClusterException():
             what = "start the server, or set redis.url (KNELL_REDIS_URL) and redis.mode"
-            return f"can't reach {where} ({said}); {what}"
+            return f"can't reach {where}: {said.rstrip('.')}; {what}"
         case ServerAway():
             return f"{where} stopped answering ({said}); try again in a moment"
         case errors.ResponseError() if "cross" in said.lower() or said.startswith("MOVED"):

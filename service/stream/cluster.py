@@ -12,6 +12,7 @@ from redis.exceptions import ConnectionError as UnreachableError
 from redis.exceptions import RedisClusterException, SlotNotCoveredError
 
 from service.settings import HostPort
+from service.stream.prompt import PromptConnection, PromptTlsConnection
 
 # The client takes connections for itself, to read the layout: these come on top of those for calls.
 _SPARE_CONNECTIONS: Final = 8
@@ -19,8 +20,8 @@ _SPARE_CONNECTIONS: Final = 8
 
 class ClusterClient(RedisCluster):
     """Differs from its parent in this: who finds no connection free waits for one; the node of a blocking
-    read is computed, not asked from a server that may be the dead one; a cluster that cannot be reached is a lost
-    connection, not a misuse; and when all known nodes are gone, the configured ones are asked again."""
+    read is computed, not asked from a server that may be the dead one; a cluster that cannot be reached is
+    a lost connection, not a misuse; when all known nodes are gone, the configured ones are asked again."""
 
     def __init__(
         self, entries: tuple[HostPort, ...], connections: int, patience: timedelta, options: dict[str, Any]
@@ -35,6 +36,11 @@ class ClusterClient(RedisCluster):
             require_full_coverage=False,
             **options,
         )
+        # There is no parameter for the class of connections; nodes take it from here when they are made.
+        prompt = PromptTlsConnection if options.get("ssl") else PromptConnection
+        self.connection_kwargs["connection_class"] = prompt
+        for node in self.nodes_manager.startup_nodes.values():
+            node.connection_class = prompt
 
     async def execute_command(self, *args: Any, **kwargs: Any) -> Any:
         await self._acquire()

@@ -6,8 +6,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
-from redis.asyncio import BlockingConnectionPool, Connection, Redis, RedisCluster, SSLConnection
-from redis.asyncio.connection import UnixDomainSocketConnection
+from redis.asyncio import BlockingConnectionPool, Redis, RedisCluster
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.credentials import CredentialProvider, UsernamePasswordCredentialProvider
@@ -16,6 +15,13 @@ from redis.exceptions import AuthenticationError
 from service.settings import RedisSettings
 from service.stream.away import AWAY, is_away
 from service.stream.cluster import ClusterClient
+from service.stream.prompt import (
+    PromptConnection,
+    PromptMasterConnection,
+    PromptSocketConnection,
+    PromptTlsConnection,
+    PromptTlsMasterConnection,
+)
 from service.stream.sentinel import MasterFinder, SentinelPool
 
 __all__ = ["AWAY", "Client", "Connections", "PasswordFile", "is_away"]
@@ -65,8 +71,14 @@ class Connections:
             "timeout": patience.total_seconds(),
         }
         if self._finder is not None:
+            managed = PromptTlsMasterConnection if settings.url.tls else PromptMasterConnection
+            certificates = _certificates(settings) if settings.url.tls else {}
             master: Redis = self._finder.master_for(
-                settings.sentinel_master, connection_pool_class=SentinelPool, **options, **_tls(settings)
+                settings.sentinel_master,
+                connection_pool_class=SentinelPool,
+                connection_class=managed,
+                **options,
+                **certificates,
             )
             return master
         return Redis.from_pool(BlockingConnectionPool(**options, **_address(settings)))
@@ -131,15 +143,19 @@ def _certificates(settings: RedisSettings) -> dict[str, Any]:
 def _address(settings: RedisSettings) -> dict[str, Any]:
     url = settings.url
     if url.scheme == "unix":
-        return {"connection_class": UnixDomainSocketConnection, "path": url.path}
-    where = {"host": url.host, "port": url.port}
-    if url.tls:
-        return {"connection_class": SSLConnection, **where, **_certificates(settings)}
-    return {"connection_class": Connection, **where}
+        return {"connection_class": PromptSocketConnection, "path": url.path}
+    return {"host": url.host, "port": url.port, **_transport(settings)}
+
+
+def _transport(settings: RedisSettings) -> dict[str, Any]:
+    if settings.url.tls:
+        return {"connection_class": PromptTlsConnection, **_certificates(settings)}
+    return {"connection_class": PromptConnection}
 
 
 def _finder(settings: RedisSettings) -> MasterFinder:
-    options = _options(settings, settings.call_timeout) | _tls(settings)
+    options = _options(settings, settings.call_timeout) | _transport(settings)
+    options["timeout"] = settings.call_timeout.total_seconds()
     if settings.sentinel_password_file is not None:
         options["credential_provider"] = PasswordFile(
             settings.sentinel_username, settings.sentinel_password_file

@@ -135,12 +135,39 @@ def _decoder(kind: Any) -> Callable[[bytes], Any]:
     return msgspec.msgpack.Decoder(type=kind, strict=False).decode
 
 
-_look, _taken, _settled = _decoder(Look), _decoder(Taken), _decoder(Settled)
+_look, _taken = _decoder(Look), _decoder(Taken)
+_late: Callable[[bytes], tuple[list[list[str]], int]] = _decoder(tuple[list[list[str]], int])
 _published, _planned = _decoder(list[Published]), _decoder(list[Planned])
 _reclaimed, _attended = _decoder(Reclaimed), _decoder(Attended)
 _numbers, _words = _decoder(list[int]), _decoder(list[str])
 _renewed: Callable[[bytes], tuple[int, list[str]]] = _decoder(tuple[int, list[str]])
 _stepped: Callable[[bytes], tuple[str, int, int]] = _decoder(tuple[str, int, int])
+
+
+def grouped(items: Sequence[Settlement]) -> tuple[list[str], dict[tuple[str, int], tuple[list[Any], list[Any]]]]:
+    """Settlements by lane and fence, the plain successes apart; plans are named once and then by number."""
+    plans: dict[str, int] = {}
+    groups: dict[tuple[str, int], tuple[list[Any], list[Any]]] = {}
+    seen: set[tuple[str, int]] = set()
+    for item in items:
+        if (item.job, item.fence) in seen:
+            continue
+        seen.add((item.job, item.fence))
+        name, _, number = item.job.rpartition(".")
+        plan = plans.get(name)
+        if plan is None:
+            plan = plans[name] = len(plans) + 1
+        group = groups.get((item.lane, item.fence))
+        if group is None:
+            group = groups[item.lane, item.fence] = ([], [])
+        if item.kind == "gone" and not item.was_held:
+            group[0].append((item.job, plan, number, item.stage, item.record + "}", item.note))
+        else:
+            group[1].append(
+                (item.kind, item.job, plan, number, item.stage, item.record, item.note, item.delay, item.urgent,
+                 item.next_lane, item.was_held, item.held, item.alone)
+            )  # fmt: skip
+    return list(plans), groups
 
 
 def flat(event: Event) -> list[str | int]:
@@ -215,9 +242,20 @@ class Shard:
         self, worker: str, items: Callable[[], Sequence[Settlement]] | Sequence[Settlement]
     ) -> Settled:
         """`items` may be a function, so that due times are right however late the call gets through."""
-        compute = items if callable(items) else (lambda: items)
-        answer: Settled = _settled(await self._move("settle", lambda: [worker, compute()]))
-        return answer
+        last: Sequence[Settlement] = ()
+        order: list[tuple[str, int]] = []
+
+        def args() -> list[Any]:
+            nonlocal last, order
+            last = items() if callable(items) else items
+            plans, groups = grouped(last)
+            order = list(groups)
+            return [worker, plans, [[lane, fence, *groups[lane, fence]] for lane, fence in order]]
+
+        late, opening = _late(await self._move("settle", args))
+        refused = {(fence, job) for (_, fence), jobs in zip(order, late, strict=True) for job in jobs}
+        accepted = [0 if (item.fence, item.job) in refused else item.fence for item in last]
+        return Settled(accepted, opening)
 
     async def renew(
         self, worker: str, lease: timedelta, held: Sequence[tuple[str, list[str | int]]], patience: timedelta
@@ -253,12 +291,13 @@ class Shard:
         return _stepped(await self._move("mend", [cursor, most, ms(grace)]))
 
     async def hold(self, events: Sequence[tuple[str, str, str, str, list[Any]]]) -> int:
-        kept: int = _numbers(await self._move("hold", events))[0]
+        # Raw fields are copied by the script: bytes that are no text can't travel as arguments.
+        rows = [(*event[:4], event[4] if event[3] else []) for event in events]
+        kept: int = _numbers(await self._move("hold", rows))[0]
         return kept
 
     async def unhold(self, member: str, *, replay: bool, who: str, event: list[Any] | None = None) -> str:
-        packed = msgspec.msgpack.encode(event or [])
-        word: str = _words(await self._move("unhold", [member, int(replay), who, packed]))[0]
+        word: str = _words(await self._move("unhold", [member, int(replay), who, event or []]))[0]
         return word
 
     async def retry(self, job: str, who: str) -> str:

@@ -23,9 +23,10 @@ class Keys:
     def budget(self, place: str) -> str:
         return f"{self.prefix}:budget:{{{place}}}"
 
-    def shard_of(self, deletion: str) -> int:
+    def shard_of(self, deletion: str | bytes) -> int:
         """The shard that holds a deletion and all its jobs."""
-        return zlib.crc32(deletion.encode()) % self.shards
+        name = deletion.encode() if isinstance(deletion, str) else deletion
+        return zlib.crc32(name) % self.shards
 
 
 def deletion_of(job: str) -> str:

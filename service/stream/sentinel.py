@@ -15,8 +15,12 @@ class MasterFinder(Sentinel):
     """Asks the sentinels in turn, the one that knew the answer last time first."""
 
     def __init__(self, entries: tuple[HostPort, ...], options: dict[str, Any]) -> None:
-        addresses = [(entry.host, entry.port) for entry in entries]
-        super().__init__(addresses, sentinel_kwargs=options)  # type: ignore[no-untyped-call]
+        super().__init__([])  # type: ignore[no-untyped-call]
+        # Made here and not by the parent, which has no parameter for the class of connections.
+        self.sentinels = [
+            Redis.from_pool(BlockingConnectionPool(host=entry.host, port=entry.port, **options))
+            for entry in entries
+        ]
         self._knew: Redis | None = None
 
     async def discover_master(self, service_name: str) -> tuple[str, int]:
@@ -27,7 +31,8 @@ class MasterFinder(Sentinel):
             except (UnreachableError, SilentError) as error:
                 reasons.append(str(error))
                 continue
-            state = masters.get(service_name)
+            # With protocol 2 the library answers by name; the list in its types belongs to protocol 3.
+            state = masters.get(service_name) if isinstance(masters, dict) else None
             if state and self.check_master_state(state, service_name):
                 self._knew = sentinel
                 return state["ip"], state["port"]

@@ -1,4 +1,10 @@
-"""What a running process shows of itself over HTTP: liveness, readiness and metrics.
+"""What a long-running process shows to the outside: whether it lives, whether it is ready, and its numbers.
 
-It reads the state of others and changes none of it.
+Nothing here changes anything, and nothing here shows a credential.
 """
+
+from service.surface.health import Health
+from service.surface.metrics import Metrics, ProcessCounts
+from service.surface.server import Surface, SurfaceFailed
+
+__all__ = ["Health", "Metrics", "ProcessCounts", "Surface", "SurfaceFailed"]

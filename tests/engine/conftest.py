@@ -1,30 +1,39 @@
-"""The world that each test gets, on each kind of server."""
+"""The world that each test gets, on each kind of server that the tests run on.
 
-from collections.abc import AsyncIterator, Iterator
+Tests marked `heavy` take long where a server is more than one process: there they belong to the long run.
+"""
+
+import logging
+from collections.abc import AsyncIterator
 
 import pytest
 import structlog
 
-from service.local.servers.binaries import redis_binary
-from service.local.servers.cluster import Cluster
-from service.local.servers.sentinel import Sentinels
-from service.local.servers.single import Server
-from tests.engine.world import AnyServer, World
+from tests.engine.world import World
+from tests.servers import TestServer
 
 
-@pytest.fixture(scope="session", params=["embedded"])
-def server(request) -> Iterator[AnyServer]:
-    with Server() as s:
-        yield s
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "heavy: belongs to the long run on every server but the embedded one")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.get_closest_marker("heavy") and not item.name.endswith("[embedded]"):
+            item.add_marker(pytest.mark.long)
+
 
 @pytest.fixture(autouse=True)
 def _quiet() -> None:
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(30))
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
+
 
 @pytest.fixture
-async def world(server: AnyServer) -> AsyncIterator[World]:
-    made = World(server, server.settings(prefix="t"))
+async def world(server: TestServer) -> AsyncIterator[World]:
+    """An installation of its own on a server that others use, too."""
+    made = World(server.server, server.settings())
     await made.arrive()
-    yield made
-    await made.close()
-    with server.admin() as c: c.flushall()
+    try:
+        yield made
+    finally:
+        await made.close()

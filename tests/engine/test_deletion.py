@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Sequence
 from datetime import timedelta
 
 from service.contract import Draw, Gone, Hold, Job, Plan, Refused, Verdict
+from service.stream.engine import flat
 from tests.engine.outside import Outside, event, thing
 from tests.engine.world import World
 from workers.handlers.protocol import Batch
@@ -42,7 +43,6 @@ async def test_an_event_becomes_jobs_and_ends_done(world: World) -> None:
     assert [(await world.job(job))["state"] for job in await world.jobs_of(going)] == ["gone"] * 3
     assert going.deletion in await world.members("finished")
     assert not await world.members("open")
-    assert not await world.members("jobs")
     assert not await world.entries()
     assert not await world.pending()
 
@@ -171,8 +171,6 @@ async def test_a_held_deletion_that_is_replayed_is_planned_anew(world: World) ->
 
     await world.until("it is held", held)
     outside.plans["a"] = Plan([thing("one")])
-    from service.stream.engine import flat
-
     word = await world.shard(going).unhold(
         f"deletion:{going.deletion}", replay=True, who="tests", event=flat(going)
     )

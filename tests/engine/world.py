@@ -16,9 +16,6 @@ import msgspec
 
 from service.contract import Event, Target
 from service.contract.version import VERSION
-from service.local.servers.cluster import Cluster
-from service.local.servers.sentinel import Sentinels
-from service.local.servers.single import Server
 from service.settings import RedisSettings, RetrySettings, Settings, WorkerSettings
 from service.stream.arrange import arrange
 from service.stream.attendance import Attendance
@@ -27,6 +24,7 @@ from service.stream.installation import Installation
 from service.stream.scripts import Scripts
 from tests.engine.outside import Outside
 from tests.engine.waiting import PATIENCE, stays, until
+from tests.servers import AnyServer
 from workers.handlers.protocol import Handler
 from workers.handlers.registry import Registry
 from workers.handlers.release import Release
@@ -34,7 +32,6 @@ from workers.runtime.janitor import Janitor
 from workers.runtime.worker import Worker
 
 T = TypeVar("T")
-AnyServer = Server | Cluster | Sentinels
 LEASE = timedelta(seconds=60)
 
 QUICK = Settings(
@@ -228,12 +225,17 @@ class World:
 
     async def job(self, job: str) -> dict[str, str]:
         """A job's record as text fields; what goes without saying may be missing."""
-        flat = await self.hash(self.shard(job).stem + "job:" + job)
-        if flat:
-            return flat
         plan, _, number = job.rpartition(".")
         text = await self.client.hget(self.shard(job).stem + "job:" + plan, number)
         return {name: str(value) for name, value in json.loads(text).items()} if text else {}
+
+    async def rewrite(self, job: str, text: str | None = None, **changes: object) -> None:
+        """Another hand changes a job's stored record: fields of it, or all."""
+        plan, _, number = job.rpartition(".")
+        key = self.shard(job).stem + "job:" + plan
+        if text is None:
+            text = json.dumps(json.loads(await self.client.hget(key, number)) | changes, separators=(",", ":"))
+        await self.client.hset(key, number, text)
 
     async def jobs_of(self, one: Event) -> list[str]:
         """The ids of a planned deletion's jobs; the last one is its release."""

@@ -11,11 +11,10 @@ TICK = 20
 
 
 class JumpingClock:
-    """`at` is the time that scripts see, in milliseconds; `furthest` is the latest that they have seen."""
+    """`at` is the time that scripts see, in milliseconds; a call that takes long sees a little more."""
 
     def __init__(self) -> None:
         self.at = time.time() * 1000
-        self.furthest = self.at
 
     def offset(self) -> timedelta:
         return timedelta(milliseconds=self.at - time.time() * 1000)
@@ -25,4 +24,3 @@ class JumpingClock:
 
     def jump(self, by: timedelta) -> None:
         self.at += by / timedelta(milliseconds=1)
-        self.furthest = max(self.furthest, self.at)

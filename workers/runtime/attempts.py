@@ -25,6 +25,7 @@ from workers.runtime.flight import Flight, Flights
 from workers.runtime.gate import Gate
 from workers.runtime.outcomes import judge, settlement, unreadable
 from workers.runtime.settler import Settler
+from workers.runtime.tally import Tally
 
 log = structlog.get_logger(__name__)
 LANES_AT_ONCE = 40
@@ -49,6 +50,7 @@ class Bench:
     flights: Flights
     wakeups: WakeUps
     group: asyncio.TaskGroup
+    tally: Tally
 
 
 class Pilot:
@@ -147,6 +149,7 @@ class Pilot:
     def _start(self, lane: TakenLane, sent: float, corrections: int) -> int:
         """Put the jobs of one lane into the air, one batch for each kind."""
         b = self._b
+        b.tally.taken += len(lane.jobs)
         draws = b.registry.draws(lane.lane)
         lease = b.settings.worker.lease.total_seconds()
         kinds: dict[str, list[Job]] = {}

@@ -49,7 +49,7 @@ class Flight:
             if draw.limit.name == feedback.limit:
                 if isinstance(feedback, Pause):
                     wait = feedback.wait.total_seconds() if feedback.wait is not None else UNNAMED_PAUSE
-                    self._gate.paused_here(feedback.limit, time.monotonic() + wait)
+                    self._gate.paused_here(self.lane, feedback.limit, time.monotonic() + wait)
                     self.told_pause = True
                 self._reports.hear(place_of(self.lane), draw.limit, feedback)
                 return

@@ -20,15 +20,17 @@ class Gate:
         self._caller, self._keys, self._clock = caller, keys, clock
         self._paused_key = keys.of(shard, "paused")
         self._waiting: dict[str, asyncio.Task[NotCleared | None]] = {}
-        self._local: dict[str, float] = {}
+        self._local: dict[tuple[str, str], float] = {}
 
-    def paused_here(self, limit: str, until: float) -> None:
+    def paused_here(self, lane: str, limit: str, until: float) -> None:
         """An answer in this process named a pause: it holds at once, before the budget has been told."""
-        self._local[limit] = max(self._local.get(limit, 0.0), until)
+        # A limit has the same name in every account: only that of this place is paused.
+        key = place_of(lane), limit
+        self._local[key] = max(self._local.get(key, 0.0), until)
 
     async def check(self, lane: str, draws: tuple[Draw, ...]) -> None:
         for draw in draws:
-            rest = self._local.get(draw.limit.name, 0.0) - time.monotonic()
+            rest = self._local.get((place_of(lane), draw.limit.name), 0.0) - time.monotonic()
             if rest > 0:
                 raise NotCleared(f"{draw.limit.name} is paused", int(rest * 1000) + 1)
         task = self._waiting.get(lane)

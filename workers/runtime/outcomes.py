@@ -42,26 +42,26 @@ def judge(
     jitter: Callable[[], float] = random.random,
 ) -> Outcome:
     """What comes next; a best-effort job is given up at its deadline."""
-    outcome = _judge(job.record, verdict, retry, jitter)
+    outcome = _judge(job.record, verdict, retry, now, jitter)
     deadline = job.record.deadline
     if deadline and outcome.kind not in ("gone", "back"):
         if now >= deadline:
             why = _short(f"gave up at its deadline; last: {outcome.kind} {outcome.note}")
-            return Outcome("dead", 0, replace(outcome.record, state="dead", held=0, last_error=why), why)
+            return Outcome("dead", 0, replace(outcome.record, state="dead", held=0, last_error=why, last_at=now, due=0), why)
         if now + outcome.delay > deadline:
             return outcome._replace(delay=deadline - now)
     return outcome
 
 
 def _judge(
-    record: Record, verdict: Verdict | Exception, retry: RetrySettings, jitter: Callable[[], float]
+    record: Record, verdict: Verdict | Exception, retry: RetrySettings, now: int, jitter: Callable[[], float]
 ) -> Outcome:
     """The one place where verdicts are matched."""
     if isinstance(verdict, Exception):
         return _failed(record, verdict, retry, jitter)
     match verdict:
         case Gone(detail):
-            gone = replace(record, state="gone", verdict="gone", detail=detail, held=0)
+            gone = replace(record, state="gone", verdict="gone", detail=detail, held=0, last_at=now, due=0)
             return Outcome("gone", 0, gone, detail)
         case Pending(check_after, detail, lane, resume):
             fault = lane_fault(lane) if lane else None
@@ -102,11 +102,11 @@ def _failed(record: Record, error: Exception, retry: RetrySettings, jitter: Call
 
 
 def settlement(job: Job, lane: str, outcome: Outcome, *, called: bool) -> Settlement:
-    """The outcome in the form that the `settle` move takes; times are left for the server to add."""
+    """The outcome in the form that the `settle` move takes; the times of a job that goes on are the server's to add."""
     before, record = job.record, outcome.record
     if before.alone and outcome.kind != "back":
         record = replace(record, alone=0, kills=0, fallen=0, suspect="")
-    if record.due or record.last_at:
+    if outcome.kind not in ("gone", "dead") and (record.due or record.last_at):
         record = replace(record, due=0, last_at=0)
     note = outcome.kind + (" called" if called else "") + (f": {outcome.note}" if outcome.note else "")
     moved = record.lane if record.lane != lane else ""

@@ -17,6 +17,7 @@ from service.stream.connection import Client, is_away
 from service.stream.engine import CHUNK, PlanRow, Shard, flat, rows
 from workers.handlers.registry import Registry
 from workers.runtime.crew import Crew
+from workers.runtime.tally import Tally
 
 log = structlog.get_logger(__name__)
 GROUP = "planners"
@@ -28,10 +29,17 @@ class Planning:
     """The planners of one shard in this process."""
 
     def __init__(
-        self, shard: Shard, blocking: Client, registry: Registry, settings: Settings, worker: str, crew: Crew
+        self,
+        shard: Shard,
+        blocking: Client,
+        registry: Registry,
+        settings: Settings,
+        worker: str,
+        crew: Crew,
+        tally: Tally,
     ) -> None:
         self._shard, self._blocking, self._registry = shard, blocking, registry
-        self._settings, self._worker, self._crew = settings, worker, crew
+        self._settings, self._worker, self._crew, self._tally = settings, worker, crew, tally
         self._caller: Caller = shard.caller
         self._events = shard.stem + "events"
         self._in_hand: set[str] = set()
@@ -92,7 +100,7 @@ class Planning:
     async def _plan_one(self, entry: str, raw: dict[bytes, bytes]) -> None:
         held = await self._judge(entry, raw)
         if held is not None:
-            await self._shard.hold([held])
+            self._tally.held += await self._shard.hold([held])
             self._done(entry)
 
     async def _judge(self, entry: str, raw: dict[bytes, bytes]) -> tuple[str, str, str, str, list[Any]] | None:
@@ -115,6 +123,7 @@ class Planning:
             self._wanted.set()
         else:
             answer = await self._shard.plan_whole(event, entry, arranged)
+            self._tally.planned += answer.state == "planned"
             log.info("planned", deletion=event.deletion, jobs=len(arranged.jobs), state=answer.state)
             await self._open()
             self._done(entry)
@@ -152,6 +161,7 @@ class Planning:
                     jobs += len(row.jobs)
                 answers = await self._shard.plan(part)
                 stale = sum(answer.state == "stale" for answer in answers)
+                self._tally.planned += len(answers) - stale
                 log.debug("planned", deletions=len(part), jobs=jobs, stale=stale)
                 for row in part:
                     self._done(row.entry)

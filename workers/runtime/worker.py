@@ -6,6 +6,7 @@ is in hand, a second one ends at once.
 
 import asyncio
 import contextlib
+import os
 import signal
 from collections.abc import Callable
 
@@ -29,6 +30,7 @@ from workers.runtime.keeper import Keeper
 from workers.runtime.planning import Planning
 from workers.runtime.reclaimer import Reclaimer
 from workers.runtime.settler import Settler
+from workers.runtime.tally import Tally
 
 log = structlog.get_logger(__name__)
 PILOTS = 2
@@ -45,7 +47,7 @@ class Worker:
         self.name = self.settings.worker.name
         self.crew = Crew(self.settings.worker.concurrency)
         self.attendance = Attendance(installation.shards)
-        self.settled_count = 0
+        self.tally = Tally()
         self.on_settled: Callable[[list[Settlement], list[int]], None] | None = None
         self.ready = False
         self._pilots = pilots
@@ -60,6 +62,10 @@ class Worker:
             log.info("stopping", worker=self.name, in_hand=self.crew.busy)
         self._stop.set()
 
+    @property
+    def stopping(self) -> bool:
+        return self._stop.is_set()
+
     def handle_signals(self) -> None:
         """SIGTERM and SIGINT stop; the second one ends at once."""
         loop = asyncio.get_running_loop()
@@ -67,9 +73,8 @@ class Worker:
         def heard(number: signal.Signals) -> None:
             if self._stop.is_set():
                 log.warning("second signal, ending at once", signal=number.name)
-                for task in asyncio.all_tasks():
-                    task.cancel()
-                return
+                # Not by cancelling: what waits for a server that is away would go on waiting. Leases run out.
+                os._exit(128 + number)
             self.stop()
 
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -77,7 +82,8 @@ class Worker:
 
     async def run(self) -> None:
         """Work until stopped."""
-        await self.attendance.attend()
+        if not await self._arrive():
+            return
         log.info("working", worker=self.name, redis=self.settings.redis.described(), shards=len(self.installation.shards))
         with contextlib.suppress(Stopped):
             try:
@@ -92,6 +98,20 @@ class Worker:
         self.ready = False
         log.info("stopped", worker=self.name)
 
+    async def _arrive(self) -> bool:
+        """False where a stop came first: a server that stays away must not keep a worker from going."""
+        arriving = asyncio.ensure_future(self.attendance.attend())
+        stopping = asyncio.ensure_future(self._stop.wait())
+        try:
+            await asyncio.wait((arriving, stopping), return_when=asyncio.FIRST_COMPLETED)
+            if arriving.done():
+                arriving.result()
+            return not self._stop.is_set()
+        finally:
+            for task in (arriving, stopping):
+                task.cancel()
+            await asyncio.gather(arriving, stopping, return_exceptions=True)
+
     async def _begin(self, root: asyncio.TaskGroup, shard: Shard) -> None:
         installation, settings = self.installation, self.settings
         clock = ServerClock()
@@ -103,11 +123,12 @@ class Worker:
         gate = Gate(installation.caller, installation.keys, shard.number, clock)
         bench = Bench(
             shard, installation.budgets, self.registry, settings, self.name, self.crew, Caps(settings.worker), clock,
-            gate, reports, settler, flights, wakeups, root,
+            gate, reports, settler, flights, wakeups, root, self.tally,
         )  # fmt: skip
         planning = Planning(
-            shard, installation.connections.blocking(), self.registry, settings, self.name, self.crew
-        )
+            shard, installation.connections.blocking(), self.registry, settings, self.name, self.crew,
+            self.tally,
+        )  # fmt: skip
         self._benches.append(bench)
         self._plannings.append(planning)
         self._settlers.append(settler)
@@ -121,7 +142,8 @@ class Worker:
 
     def _settled(self, items: list[Settlement], accepted: list[int]) -> None:
         late = [item.job for item, fence in zip(items, accepted, strict=True) if not fence]
-        self.settled_count += len(items) - len(late)
+        self.tally.late += len(late)
+        self.tally.settled.update(item.kind for item, fence in zip(items, accepted, strict=True) if fence)
         outcomes = [(item.job, item.note) for item, fence in zip(items, accepted, strict=True) if fence]
         log.info("outcome", count=len(outcomes), outcomes=outcomes)
         if late:

@@ -14,7 +14,7 @@ from service.local.provider.behaviour import Behaviour
 class Resource(msgspec.Struct, frozen=True, kw_only=True):
     """A resource as it is seeded. `owner` is its tag; it can't go while one of `blocked_by` is there; who
     first asks to delete it learns that it is `reserved` for so many seconds from then; once its delete is
-    accepted, it `takes` so many until it is gone."""
+    accepted, it `takes` so many until it is gone. A blocker in another account is written as ACCOUNT/ID."""
 
     account: str
     id: str
@@ -98,7 +98,8 @@ class World:
         if found.gone_at is not None:
             return Judged(202)
         for blocker in found.seed.blocked_by:
-            if (account, blocker) in self.standing:
+            owner_account, _, other = blocker.rpartition("/")
+            if (owner_account or account, other) in self.standing:
                 return Judged(409, blocker=blocker)
         if found.seed.reserved:
             if found.reserved_until is None:

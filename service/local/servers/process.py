@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import weakref
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -25,7 +25,13 @@ os.execv(sys.argv[2], sys.argv[2:])
 _running: "weakref.WeakSet[subprocess.Popen[bytes]]" = weakref.WeakSet()
 
 
-def launch(command: Sequence[str | Path], *, directory: Path, output: Path) -> "subprocess.Popen[bytes]":
+def launch(
+    command: Sequence[str | Path],
+    *,
+    directory: Path,
+    output: Path,
+    environment: Mapping[str, str] | None = None,
+) -> "subprocess.Popen[bytes]":
     """Starts a process that is killed when the calling thread ends: call it from a thread that lives long."""
     words = [str(word) for word in command]
     if sys.platform == "linux":
@@ -33,7 +39,13 @@ def launch(command: Sequence[str | Path], *, directory: Path, output: Path) -> "
     with output.open("ab") as out:
         # A session of its own: an interrupt from the keyboard is for us; the server is stopped in order.
         process = subprocess.Popen(
-            words, cwd=directory, stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True
+            words,
+            cwd=directory,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=out,
+            start_new_session=True,
         )
     _running.add(process)
     return process

@@ -12,13 +12,18 @@ local function home(job)
   return stem .. 'job:' .. string.sub(job, 1, dot - 1), string.sub(job, dot + 1), string.sub(job, 1, sharp - 1)
 end
 
+local function decoded(text)
+  local fine, record = pcall(cjson.decode, text)
+  if fine and type(record) == 'table' and record.lane and record.stage then return record end
+end
+
 -- A record is flat JSON. It leaves out what goes without saying: most jobs are urgent, required and due at once.
 local function read(job)
   local key, field = home(job)
   local text = redis.call('HGET', key, field)
   if not text then return nil end
-  local fine, record = pcall(cjson.decode, text)
-  if not fine or type(record) ~= 'table' or not record.lane or not record.stage then return nil, text end
+  local record = decoded(text)
+  if not record then return nil, text end
   return record
 end
 local function write(job, record)
@@ -140,14 +145,18 @@ end
 
 -- One job less in its stage; written by `close_books`, once for all jobs of a stage that end in one call.
 local ended = {}
-local function job_ended(id, stage)
-  local name = id .. '|' .. stage
-  local entry = ended[name]
+local function job_ended(id, stage, number)
+  local stages = ended[id]
+  if not stages then
+    stages = {}
+    ended[id] = stages
+  end
+  local entry = stages[stage]
   if entry then
-    entry[3] = entry[3] + 1
+    entry[3] = entry[3] + (number or 1)
   else
-    entry = {id, stage, 1}
-    ended[name] = entry
+    entry = {id, stage, number or 1}
+    stages[stage] = entry
     ended[#ended + 1] = entry
   end
 end

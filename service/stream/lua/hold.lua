@@ -1,11 +1,13 @@
 -- Keeps events that can't be planned, whole and with the reason, and acks them, so that the stream goes on.
--- args: list of {entry, where (held | newer), why, deletion id or '', raw fields}; answers how many were kept.
+-- args: list of {entry, where (held | newer), why, deletion id or '', event fields if it has an id}; answers how many
+-- were kept. What can't be read is copied from the stream itself: its bytes may be no text that could travel.
 if repeated then return repeated end
 local acked, kept = {}, 0
 for _, event in ipairs(args) do
   local entry, where, why, id = event[1], event[2], event[3], event[4]
   -- The entry is the proof that nobody settled it meanwhile.
-  if #redis.call('XRANGE', stem .. 'events', entry, entry) > 0 then
+  local found = redis.call('XRANGE', stem .. 'events', entry, entry)
+  if #found > 0 then
     local member = 'event:' .. entry
     if id ~= '' then
       member = 'deletion:' .. id
@@ -15,7 +17,7 @@ for _, event in ipairs(args) do
       end
       redis.call('HSET', deletion_key(id), 'state', 'held', 'held', why, 'held_at', now)
     else
-      redis.call('HSET', stem .. 'kept:' .. entry, unpack(event[5]))
+      spread('HSET', stem .. 'kept:' .. entry, found[1][2])
       redis.call('HSET', stem .. 'why:' .. entry, 'why', why, 'at', now)
     end
     redis.call('ZADD', stem .. where, now, member)

@@ -17,7 +17,7 @@ for _, member in ipairs(redis.call('ZRANGE', stem .. 'opening', 0, most - 1)) do
     for i = 1, part do numbers[i] = from + cursor + i - 1 end
     local texts = redis.call('HMGET', stem .. 'job:' .. id .. '#' .. known[1], unpack(numbers))
     for i, text in ipairs(texts) do
-      local record = text and read(id .. '#' .. known[1] .. '.' .. numbers[i])
+      local record = text and decoded(text)
       -- A job that was abandoned before its stage opened has ended already.
       if record and not record.state then
         enter(id .. '#' .. known[1] .. '.' .. numbers[i], record.lane, is_urgent(record), math.max(now, record.due or 0))

@@ -5,6 +5,10 @@
 if repeated then return repeated end
 local answers, acked, planned, published = {}, {}, 0, 0
 
+local function ack(entry)
+  if entry ~= '' then acked[#acked + 1] = entry end
+end
+
 local function begin(key, id)
   local number = redis.call('HINCRBY', key, 'plan_seq', 1)
   -- What an unflipped plan wrote is litter now.
@@ -72,7 +76,7 @@ for i, plan in ipairs(args) do
   if state ~= 'published' and state ~= 'held' then
     -- Past planning: the entry is a leftover, and so are the chunks of a plan that lost the race.
     answers[i] = {'stale', number}
-    acked[#acked + 1] = plan[2]
+    ack(plan[2])
     if number ~= 0 and tonumber(known[3]) ~= number then
       redis.call('UNLINK', stem .. 'job:' .. id .. '#' .. number)
     end
@@ -85,7 +89,7 @@ for i, plan in ipairs(args) do
       flip(key, plan, number, whole)
       if state == 'held' then redis.call('ZREM', stem .. 'held', 'deletion:' .. id) end
       planned = planned + 1
-      acked[#acked + 1] = plan[2]
+      ack(plan[2])
       answers[i] = {'planned', number}
     else
       redis.call('HSET', key, 'plan_writing', number)

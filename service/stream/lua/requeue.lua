@@ -12,8 +12,8 @@ local function placed(job, lane)
 end
 
 local function look_at(job, text)
-  local fine, record = pcall(cjson.decode, text)
-  if not fine or type(record) ~= 'table' or not record.lane then
+  local record = decoded(text)
+  if not record then
     if redis.call('ZADD', stem .. 'dead', 'NX', now, job) == 1 then decide('set aside', job, 'its record can not be read') end
     return
   end

@@ -1,70 +1,79 @@
 -- The next state of a batch of attempts, each by its fencing token; an old token changes nothing.
--- args: {worker, items}; an item is {job, fence, kind, delay in ms, stage, lane, urgent (0|1), next lane ('': the
--- same), held before (0|1), held now (0|1), alone (0|1), record without its closing brace, note}.
--- Kinds: gone and dead end a job, `back` returns it untouched, `unreadable` sets it aside, all others put it back with a due time.
--- Answers {fences accepted or 0 for each, stages opening}.
+-- args: {worker, plans, groups}; plans are names DELETION#PLAN; a group is what a lane's batch came to: {lane, fence,
+-- jobs that are gone, the rest}. A gone one is {job, plan (index), number, stage, record, note}; of the rest each is
+-- {kind, job, plan, number, stage, record, note, delay in ms, urgent (0|1), next lane ('': the same), held before
+-- (0|1), held now (0|1), alone (0|1)}, its record without the closing brace, so that times can be added.
+-- Kinds: dead ends a job, `back` returns it untouched, `unreadable` sets it aside, all others put it back with a due
+-- time. Answers {for each group the jobs that were not accepted, stages opening}.
 if repeated then return repeated end
-local worker, items, accepted = args[1], args[2], {}
-local groups, counts, seen, plans = {}, {}, {}, {}
+local worker, names = args[1], args[2]
+local counts, plans, refused = {}, {}, {}
 local moment = string.format('%.0f', now)
-for i, item in ipairs(items) do
-  local group = groups[item[6]]
-  if not group then
-    group = {jobs = {}, at = {}}
-    groups[item[6]] = group
-    groups[#groups + 1] = item[6]
-  end
-  group.jobs[#group.jobs + 1] = item[1]
-  group.at[#group.at + 1] = i
-end
 
 -- Written once for each plan, with all its jobs of this call.
-local function keep(job, text)
-  local key, field, id = home(job)
-  local plan = plans[key]
-  if not plan then
-    plan = {}
-    plans[key] = plan
-    plans[#plans + 1] = key
+local function keep(plan, number, text)
+  local fields = plans[plan]
+  if not fields then
+    fields = {}
+    plans[plan] = fields
   end
-  plan[#plan + 1] = field
-  plan[#plan + 1] = text
-  return id
+  local n = #fields
+  fields[n + 1], fields[n + 2] = number, text
 end
 
-local FINAL = {gone = true, dead = true}
-local function move(item)
-  local job, kind = item[1], item[3]
+local function deletion(plan)
+  return string.sub(names[plan], 1, string.find(names[plan], '#', 1, true) - 1)
+end
+
+local ends = {}
+local function job_over(plan, stage)
+  local key = plan * 1000 + stage
+  local entry = ends[key]
+  if entry then
+    entry[3] = entry[3] + 1
+  else
+    entry = {plan, stage, 1}
+    ends[key] = entry
+    ends[#ends + 1] = entry
+  end
+end
+
+local function mark(job, before_, now_)
+  if now_ == 1 and before_ == 0 then
+    redis.call('ZADD', stem .. 'held', now, 'job:' .. job)
+  elseif before_ == 1 and now_ == 0 then
+    redis.call('ZREM', stem .. 'held', 'job:' .. job)
+  end
+end
+
+local function move(lane, item)
+  local kind, job, plan, number, stage = item[1], item[2], item[3], item[4], item[5]
   if kind == 'unreadable' then
     -- What can't be read is left as it is, for a person to look at.
     redis.call('ZADD', stem .. 'dead', now, job)
     redis.call('ZADD', stem .. 'held', now, 'job:' .. job)
-    decide('set aside', job, item[13])
+    decide('set aside', job, item[7])
     return
   end
-  if FINAL[kind] then
-    local id = keep(job, item[12] .. ',"last_at":' .. moment .. '}')
+  if kind == 'gone' or kind == 'dead' then
+    keep(plan, number, item[6] .. '}')
     if kind == 'dead' then
       redis.call('ZADD', stem .. 'dead', now, job)
-      redis.call('HINCRBY', deletion_key(id), 'given_up', 1)
+      redis.call('HINCRBY', deletion_key(deletion(plan)), 'given_up', 1)
     end
-    job_ended(id, item[5])
+    job_over(plan, stage)
   else
-    local due = now + item[4]
-    keep(job, item[12] .. ',"last_at":' .. moment .. ',"due":' .. string.format('%.0f', due) .. '}')
-    if item[11] == 1 and kind == 'back' then
+    local due = now + item[8]
+    keep(plan, number, item[6] .. ',"last_at":' .. moment .. ',"due":' .. string.format('%.0f', due) .. '}')
+    if item[13] == 1 and kind == 'back' then
       -- Handed back before it was tried: it is still under suspicion.
       redis.call('ZADD', stem .. 'alone', due, job)
       redis.call('XADD', stem .. 'wake', 'MAXLEN', '~', 100, '*', 'next', due)
     else
-      enter(job, item[8] ~= '' and item[8] or item[6], item[7] == 1, due)
+      enter(job, item[10] ~= '' and item[10] or lane, item[9] == 1, due)
     end
   end
-  if item[10] == 1 and item[9] == 0 then
-    redis.call('ZADD', stem .. 'held', now, 'job:' .. job)
-  elseif item[9] == 1 and item[10] == 0 then
-    redis.call('ZREM', stem .. 'held', 'job:' .. job)
-  end
+  mark(job, item[11], item[12])
 end
 
 -- One entry for the batch: a field for each different outcome, with the jobs that had it.
@@ -79,35 +88,45 @@ local function record_outcomes(lane, outcome)
   end
 end
 
-for _, lane in ipairs(groups) do
-  local group, freed, outcome, holders = groups[lane], {}, {}, {}
-  for first = 1, #group.jobs, SPREAD do
-    local part = redis.call('HMGET', stem .. 'holders:' .. lane,
-                            unpack(group.jobs, first, math.min(first + SPREAD - 1, #group.jobs)))
+local function settle(lane, fence, gone, rest)
+  local jobs, outcome, late = {}, {}, {}
+  local expected = string.format('%.0f', fence) .. ' ' .. worker
+  for i, item in ipairs(gone) do jobs[i] = item[1] end
+  for _, item in ipairs(rest) do jobs[#jobs + 1] = item[2] end
+  local holders = {}
+  for first = 1, #jobs, SPREAD do
+    local part = redis.call('HMGET', stem .. 'holders:' .. lane, unpack(jobs, first, math.min(first + SPREAD - 1, #jobs)))
     for i, holder in ipairs(part) do holders[first + i - 1] = holder end
   end
-  local fence, expected
-  for i, at in ipairs(group.at) do
-    local item = items[at]
-    if item[2] ~= fence then
-      fence = item[2]
-      expected = string.format('%.0f', fence) .. ' ' .. worker
-    end
-    if holders[i] == expected and not seen[item[1]] then
-      seen[item[1]] = true
-      freed[#freed + 1] = item[1]
-      accepted[at] = fence
-      move(item)
-      counts[item[3]] = (counts[item[3]] or 0) + 1
-      local same = outcome[item[13]]
-      if same then
-        same[#same + 1] = item[1]
-      else
-        outcome[item[13]] = {item[1]}
-        outcome[#outcome + 1] = item[13]
-      end
+  local freed = {}
+  local function accept(i, note)
+    local job = jobs[i]
+    freed[#freed + 1] = job
+    local same = outcome[note]
+    if same then
+      same[#same + 1] = job
     else
-      accepted[at] = 0
+      outcome[note] = {job}
+      outcome[#outcome + 1] = note
+    end
+  end
+  for i, item in ipairs(gone) do
+    if holders[i] == expected then
+      keep(item[2], item[3], item[5])
+      job_over(item[2], item[4])
+      accept(i, item[6])
+    else
+      late[#late + 1] = item[1]
+    end
+  end
+  counts.gone = (counts.gone or 0) + #freed
+  for i, item in ipairs(rest) do
+    if holders[#gone + i] == expected then
+      move(lane, item)
+      accept(#gone + i, item[7])
+      counts[item[1]] = (counts[item[1]] or 0) + 1
+    else
+      late[#late + 1] = item[2]
     end
   end
   if #freed > 0 then
@@ -117,9 +136,13 @@ for _, lane in ipairs(groups) do
     count('lane/' .. lane .. '/settled', #freed)
     fresh(lane)
   end
+  return late
 end
-for _, key in ipairs(plans) do spread('HSET', key, plans[key]) end
+
+for i, group in ipairs(args[3]) do refused[i] = settle(group[1], group[2], group[3], group[4]) end
+for plan, fields in pairs(plans) do spread('HSET', stem .. 'job:' .. names[plan], fields) end
+for _, over in ipairs(ends) do job_ended(deletion(over[1]), over[2], over[3]) end
 close_books()
 place()
 for kind, number in pairs(counts) do count(kind, number) end
-return answer({accepted, #opening / 2})
+return answer({refused, #opening / 2})

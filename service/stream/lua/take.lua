@@ -8,18 +8,19 @@ local worker, lease, version = args[1], args[2], args[3]
 local function records_of(jobs)
   local plans, order, records = {}, {}, {}
   for i, job in ipairs(jobs) do
-    local key, field = home(job)
-    local plan = plans[key]
+    local dot = string.find(job, '.', string.find(job, '#', 1, true), true)
+    local name = string.sub(job, 1, dot - 1)
+    local plan = plans[name]
     if not plan then
-      plan = {fields = {}, at = {}}
-      plans[key] = plan
-      order[#order + 1] = key
+      plan = {fields = {}, at = {}, name = name}
+      plans[name] = plan
+      order[#order + 1] = plan
     end
-    plan.fields[#plan.fields + 1] = field
-    plan.at[#plan.at + 1] = i
+    local n = #plan.at + 1
+    plan.fields[n], plan.at[n] = string.sub(job, dot + 1), i
   end
-  for _, key in ipairs(order) do
-    local plan = plans[key]
+  for _, plan in ipairs(order) do
+    local key = stem .. 'job:' .. plan.name
     for first = 1, #plan.fields, SPREAD do
       local texts = redis.call('HMGET', key, unpack(plan.fields, first, math.min(first + SPREAD - 1, #plan.fields)))
       for i, text in ipairs(texts) do records[plan.at[first + i - 1]] = text end
@@ -29,10 +30,17 @@ local function records_of(jobs)
 end
 
 if repeated then
+  -- What was taken then is what this worker holds under the same fence now.
   local known = cmsgpack.unpack(repeated)
   for _, lane in ipairs(known[2]) do
-    local records = records_of(lane[3])
-    for i = 1, #lane[3] do lane[4][i] = records[i] or '' end
+    local holder, jobs, texts = string.format('%.0f', lane[2]) .. ' ' .. worker, {}, {}
+    local holders = redis.call('HGETALL', stem .. 'holders:' .. lane[1])
+    for i = 1, #holders, 2 do
+      if holders[i + 1] == holder then jobs[#jobs + 1] = holders[i] end
+    end
+    local records = records_of(jobs)
+    for i = 1, #jobs do texts[i] = records[i] or '' end
+    lane[3], lane[4] = jobs, texts
   end
   return cmsgpack.pack(known)
 end
@@ -114,7 +122,7 @@ for i, want in ipairs(args[4]) do
                'jobs', table.concat(jobs, ' '))
     taken = taken + #jobs
     found[#found + 1] = {lane, fence, jobs, lanes_now[i].records}
-    kept[#kept + 1] = {lane, fence, jobs, {}}
+    kept[#kept + 1] = {lane, fence}
   end
   if want[5] > 0 then redis.call('HSET', stem .. 'dry', lane, now + want[5]) end
   rescore(lane)

@@ -1,5 +1,5 @@
 -- A person's word on something held: an event or deletion is put back on the stream, or dropped for good.
--- args: {member, replay (1) or drop (0), who}; answers {what came of it}.
+-- args: {member, replay (1) or drop (0), who, a deletion's event fields}; answers {what came of it}.
 if repeated then return repeated end
 local member, replay, who = args[1], args[2] == 1, args[3]
 local kind, id = string.match(member, '^(%a+):(.*)$')
@@ -12,7 +12,7 @@ elseif kind == 'deletion' then
   local key = deletion_key(id)
   if redis.call('HGET', key, 'state') == 'held' then
     if replay then
-      local entry = redis.call('XADD', stem .. 'events', '*', unpack(cmsgpack.unpack(args[4])))
+      local entry = redis.call('XADD', stem .. 'events', '*', unpack(args[4]))
       redis.call('HSET', key, 'state', 'published', 'entry', entry)
       redis.call('HDEL', key, 'held')
     else

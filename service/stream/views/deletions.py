@@ -3,7 +3,7 @@ A deletion's record holds its event, its times and the shape of its stages; its 
 
 from collections.abc import AsyncIterator, Callable, Mapping
 from datetime import datetime
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import msgspec
 
@@ -72,7 +72,10 @@ class Story(msgspec.Struct, frozen=True, kw_only=True):
     jobs: list[JobView]
 
 
-class Listing(NamedTuple):
+class Listing(msgspec.Struct, frozen=True, kw_only=True):
+    """`more` says that the limit cut something off."""
+
+    at: datetime | None
     deletions: list[DeletionView]
     more: bool
 
@@ -94,7 +97,8 @@ async def list_deletions(installation: Installation, *, state: str | None = None
         found.sort(key=lambda view: _stamp(view.done_at), reverse=True)
     else:
         found.sort(key=lambda view: _stamp(view.published_at))
-    return Listing(found[:limit], len(found) > limit)
+    at = moment(await server_ms(installation.shards[0]))
+    return Listing(at=at, deletions=found[:limit], more=len(found) > limit)
 
 
 async def one_deletion(installation: Installation, deletion: str) -> DeletionView | None:

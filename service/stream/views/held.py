@@ -3,7 +3,7 @@ Each has a name that says what it is (`event:`, `deletion:`, `job:`), since when
 
 from collections.abc import AsyncIterator, Sequence
 from datetime import datetime
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 
@@ -27,7 +27,10 @@ class HeldView(msgspec.Struct, frozen=True, kw_only=True):
     fields: dict[str, str]
 
 
-class Listing(NamedTuple):
+class Listing(msgspec.Struct, frozen=True, kw_only=True):
+    """`more` says that the limit cut something off."""
+
+    at: datetime | None
     held: list[HeldView]
     more: bool
 
@@ -43,7 +46,8 @@ async def list_held(installation: Installation, *, kind: str | None = None, limi
                 break
         found += await _views(shard, part[: limit + 1])
     found.sort(key=lambda view: view.since.timestamp() if view.since else 0.0)
-    return Listing(found[:limit], len(found) > limit)
+    at = moment(await server_ms(installation.shards[0]))
+    return Listing(at=at, held=found[:limit], more=len(found) > limit)
 
 
 async def names(shard: Shard, kind: str | None = None) -> AsyncIterator[list[Member]]:

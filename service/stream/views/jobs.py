@@ -1,6 +1,7 @@
 """Jobs as they stand: which there are in a state or a lane, and where each one is at this moment.
 A job's state is not a field but the set it lies in; the record only knows how it ended."""
 
+import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final, Literal, NamedTuple, get_args
@@ -18,7 +19,6 @@ from service.stream.views.reading import (
     members,
     moment,
     number,
-    records,
     server_ms,
     text,
 )
@@ -31,7 +31,7 @@ ENDED: Final = frozenset({"gone", "dead", "abandoned"})
 
 class JobView(msgspec.Struct, frozen=True, kw_only=True):
     """One job. State is due, waiting (due later, or its stage is not open: then without a due time), leased,
-    alone (to be tried alone), newer, aside, gone, dead, abandoned, or nowhere; held is a mark on top."""
+    alone (to be tried alone), newer, nowhere, aside, unreadable, gone, dead, abandoned; held is a mark."""
 
     id: str
     deletion: str
@@ -68,11 +68,17 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True):
         return self.last_error if self.verdict == "retry" or not self.detail else self.detail
 
 
-class Listing(NamedTuple):
+class Listing(msgspec.Struct, frozen=True, kw_only=True):
     """`more` says that the limit cut something off."""
 
+    at: datetime | None
     jobs: list[JobView]
     more: bool
+
+
+def is_job(name: str) -> bool:
+    """Whether this can be a job's id: DELETION#PLAN.NUMBER."""
+    return re.fullmatch(r"[^#]+#\d+\.\d+", name) is not None
 
 
 class _Place(NamedTuple):
@@ -88,6 +94,7 @@ async def list_jobs(
     """Jobs state by state, each by its time. Without a state: all unfinished ones, and those that died."""
     wanted = [state] if state else [name for name in LIST_STATES if name != "held"]
     found: dict[str, JobView] = {}
+    now = 0
     for name in wanted:
         part: list[JobView] = []
         for shard in installation.shards:
@@ -99,10 +106,12 @@ async def list_jobs(
         if len(found) > limit:
             break
     views = list(found.values())
-    return Listing(views[:limit], len(views) > limit)
+    return Listing(at=moment(now), jobs=views[:limit], more=len(views) > limit)
 
 
 async def one_job(installation: Installation, job: str) -> JobView | None:
+    if not is_job(job):
+        return None
     shard = installation.shard_of_job(job)
     (view,) = await describe(shard, [job], await server_ms(shard))
     return None if view.state == "lost" else view
@@ -112,17 +121,47 @@ async def describe(shard: Shard, jobs: Sequence[str], now: int) -> list[JobView]
     """What is known of jobs; one whose record is gone has the state `lost`."""
     views: list[JobView] = []
     for part in chunks(jobs, PAGE):
-        found = await records(shard.caller, [f"{shard.stem}job:{job}" for job in part])
-        pairs = list(zip(part, found, strict=True))
-        running = [
-            (job, record["lane"]) for job, record in pairs if "lane" in record and "state" not in record
-        ]
+        found = dict(zip(part, await _records(shard, part), strict=True))
+        running = [(job, record["lane"]) for job, record in found.items() if _is_running(record)]
         places = await _locate(shard, running, now)
-        holders = await _holders(
-            shard, [(job, lane) for job, lane in running if places[job].state == "leased"]
-        )
-        views += [_view(shard, job, record, places.get(job), holders.get(job, "")) for job, record in pairs]
+        await _judge_unplaced(shard, found, places)
+        leased = [(job, lane) for job, lane in running if places[job].state == "leased"]
+        holders = await _holders(shard, leased)
+        views += [_view(shard, job, found[job], places.get(job), holders.get(job, "")) for job in part]
     return views
+
+
+async def _records(shard: Shard, jobs: Sequence[str]) -> list[dict[str, str]]:
+    """A record is a field of its plan's hash. What is there but can't be read has the state `unreadable`."""
+    plans: dict[str, list[str]] = {}
+    for job in jobs:
+        plan, _, field = job.rpartition(".")
+        plans.setdefault(plan, []).append(field)
+    commands = [("HMGET", f"{shard.stem}job:{plan}", *fields) for plan, fields in plans.items()]
+    answers = await batch(shard.caller, commands)
+    found = {
+        f"{plan}.{field}": _decoded(raw)
+        for (plan, fields), answer in zip(plans.items(), answers, strict=True)
+        for field, raw in zip(fields, answer, strict=True)
+    }
+    return [found[job] for job in jobs]
+
+
+def _decoded(raw: bytes | None) -> dict[str, str]:
+    if raw is None:
+        return {}
+    try:
+        # Not the contract's decoder: a record of a newer version is shown as far as it can be.
+        record = msgspec.json.decode(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        record = None
+    if not isinstance(record, dict) or "lane" not in record:
+        return {"state": "unreadable", "data": text(raw)}
+    return {str(name): str(value) for name, value in record.items()}
+
+
+def _is_running(record: Mapping[str, str]) -> bool:
+    return "lane" in record and "state" not in record
 
 
 async def _candidates(shard: Shard, state: str, lane: str | None, now: int, limit: int) -> list[str]:
@@ -159,8 +198,8 @@ async def _in_set(shard: Shard, name: str, prefix: str, lane: str | None, limit:
     async for page in members(shard, name):
         jobs = [member.name.removeprefix(prefix) for member in page if member.name.startswith(prefix)]
         if lane is not None:
-            lanes = await batch(shard.caller, [("HGET", f"{shard.stem}job:{job}", "lane") for job in jobs])
-            jobs = [job for job, known in zip(jobs, lanes, strict=True) if known == lane.encode()]
+            known = await _records(shard, jobs)
+            jobs = [job for job, record in zip(jobs, known, strict=True) if record.get("lane") == lane]
         found += jobs
         if len(found) >= limit:
             break
@@ -174,14 +213,14 @@ async def _locate(shard: Shard, jobs: Sequence[tuple[str, str]], now: int) -> di
         commands += [
             ("ZSCORE", f"{stem}leases:{lane}", job), ("ZSCORE", f"{stem}lane:{lane}", job),
             ("ZSCORE", f"{stem}lane:{lane}:urgent", job), ("ZSCORE", f"{stem}alone", job),
-            ("ZSCORE", f"{stem}newer", f"job:{job}"), ("ZSCORE", f"{stem}jobs", job),
+            ("ZSCORE", f"{stem}newer", f"job:{job}"),
         ]  # fmt: skip
     answers = await batch(shard.caller, commands)
-    return {job: _placed(scores, now) for (job, _), scores in zip(jobs, chunks(answers, 6), strict=True)}
+    return {job: _placed(scores, now) for (job, _), scores in zip(jobs, chunks(answers, 5), strict=True)}
 
 
 def _placed(scores: Sequence[float | None], now: int) -> _Place:
-    leased, background, urgent, alone, newer, indexed = scores
+    leased, background, urgent, alone, newer = scores
     queued = background if background is not None else urgent
     if leased is not None:
         return _Place("leased", leased)
@@ -189,10 +228,26 @@ def _placed(scores: Sequence[float | None], now: int) -> _Place:
         return _Place("alone", alone)
     if queued is not None:
         return _Place("due" if queued <= now else "waiting", queued)
-    if newer is not None:
-        return _Place("newer", None)
-    # Not in the index: its stage is not open. In the index and in no place: the janitor puts it back.
-    return _Place("waiting" if indexed is None else "nowhere", None)
+    return _Place("newer" if newer is not None else "nowhere", None)
+
+
+async def _judge_unplaced(
+    shard: Shard, found: Mapping[str, Mapping[str, str]], places: dict[str, _Place]
+) -> None:
+    """A job in no place waits for its stage to open; if that is open, the janitor will put the job back."""
+    unplaced = [job for job, place in places.items() if place.state == "nowhere"]
+    commands: list[tuple[Any, ...]] = []
+    for job in unplaced:
+        stage = found[job].get("stage", "")
+        fields = (f"opened.{stage}", f"cursor.{stage}", f"stage.{stage}")
+        commands.append(("HMGET", f"{shard.stem}deletion:{deletion_of(job)}", *fields))
+    for job, (opened, cursor, shape) in zip(unplaced, await batch(shard.caller, commands), strict=True):
+        first = number(text(shape).split()[1]) if shape and len(shape.split()) > 1 else 0
+        # While a stage is being opened, its cursor tells how many of its jobs have been.
+        if opened is None or (
+            cursor is not None and number(job.rpartition(".")[2]) >= first + number(cursor)
+        ):
+            places[job] = _Place("waiting", None)
 
 
 async def _holders(shard: Shard, jobs: Sequence[tuple[str, str]]) -> dict[str, str]:
@@ -243,5 +298,5 @@ def _fits(view: JobView, state: str, lane: str | None) -> bool:
     if lane is not None and view.lane != lane:
         return False
     if state == "held":
-        return view.held
-    return view.state == state or (state == "dead" and view.state == "aside")
+        return view.held or view.state == "unreadable"
+    return view.state == state or (state == "dead" and view.state in ("aside", "unreadable"))

@@ -1,5 +1,5 @@
 """The picture of everything at once: every lane with work in it, and the sums.
-It counts the live sets rather than trusting numbers that somebody kept, so it is right without workers, too."""
+It counts the live sets rather than trusting numbers that somebody kept, so it is right at any time."""
 
 import math
 import re
@@ -59,13 +59,12 @@ class Relist(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Totals(msgspec.Struct, frozen=True, kw_only=True):
-    """`lag` is None where the server can't tell; done, throttled, abandoned, lost count from the beginning."""
+    """`lag` are events that no planner was given yet; done, throttled, abandoned, lost are all so far."""
 
     events: int
-    lag: int | None
+    lag: int
     planning: int
     open: int
-    unfinished: int
     due: int
     queued: int
     leased: int
@@ -100,7 +99,7 @@ class _Part(msgspec.Struct, frozen=True, kw_only=True):
 
     now: int
     counts: dict[str, int]
-    lag: int | None
+    lag: int
     lanes: dict[str, tuple[int, int, int, float | None]]
     dry: dict[str, float]
     paused: list[PauseView]
@@ -116,7 +115,8 @@ async def overview(installation: Installation) -> Overview:
     paused = list({pause.lane: pause for part in reversed(parts) for pause in part.paused}.values())
     stopped = {pause.lane for pause in paused}
     names = sorted({lane for part in parts for lane in part.lanes})
-    lanes = [_lane(name, parts, now, stopped) for name in names]
+    found = [_lane(name, parts, now, stopped) for name in names]
+    lanes = [lane for lane in found if lane.queued or lane.leased or lane.lane in stopped]
     lanes.sort(key=lambda lane: (-lane.due, -lane.leased, -lane.queued, lane.lane))
     return Overview(
         at=moment(now) or datetime.min,
@@ -148,7 +148,7 @@ async def lane_names(shard: Shard) -> list[str]:
 async def _look(shard: Shard, silence: timedelta) -> _Part:
     stem, now = shard.stem, await server_ms(shard)
     heard = now - int(silence / timedelta(milliseconds=1))
-    sets = ("open", "jobs", "alone", "opening", "held", "dead", "newer")
+    sets = ("open", "alone", "opening", "held", "dead", "newer")
     commands: list[tuple[Any, ...]] = [("ZCARD", stem + name) for name in sets]
     commands += [
         ("XLEN", stem + "events"),
@@ -182,12 +182,14 @@ async def _look(shard: Shard, silence: timedelta) -> _Part:
     )
 
 
-def _group(groups: list[dict[str, Any]] | None, events: int) -> tuple[int | None, int]:
-    """Lag and pending entries. Without a group nobody has read anything yet: all are still to come."""
+def _group(groups: list[dict[str, Any]] | None, events: int) -> tuple[int, int]:
+    """Entries that no planner was given yet, and those that one has. Without a group nobody has read any."""
     for group in groups or ():
         if group["name"] == GROUP.encode():
-            lag = group.get("lag")
-            return (None if lag is None else int(lag)), int(group["pending"])
+            lag, pending = group.get("lag"), int(group["pending"])
+            # The server gives up counting once an entry ahead of the group was deleted. What is planned is
+            # deleted, too, so whatever else is left has not been given to anyone.
+            return (max(0, events - pending) if lag is None else int(lag)), pending
     return events, 0
 
 
@@ -250,13 +252,11 @@ def _totals(parts: Sequence[_Part], lanes: Sequence[LaneView], shards: int) -> T
         return sum(part.counts[name] for part in parts)
 
     held: Counter[str] = sum((part.held for part in parts), Counter())
-    lags = [part.lag for part in parts]
     return Totals(
         events=of("events"),
-        lag=None if None in lags else sum(lag or 0 for lag in lags),
+        lag=sum(part.lag for part in parts),
         planning=of("planning"),
         open=of("open"),
-        unfinished=of("jobs"),
         due=sum(lane.due for lane in lanes),
         queued=sum(lane.queued for lane in lanes),
         leased=sum(lane.leased for lane in lanes),

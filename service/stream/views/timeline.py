@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from service.stream.installation import Installation
-from service.stream.views.deletions import DeletionView
+from service.stream.views.deletions import DeletionView, Story
 from service.stream.views.reading import batch, text, texts
 
 PAGE: Final = 500
@@ -51,6 +51,23 @@ async def timeline(installation: Installation, view: DeletionView) -> AsyncItera
         if len(entries) < PAGE:
             return
         start = f"({last}"
+
+
+def milestones(story: Story) -> list[Moment]:
+    """What the records themselves tell: these times stay when the audit's entries have expired."""
+    view = story.deletion
+    told = [
+        (view.object_at, "happened", "as the event says"),
+        (view.published_at, "published", ""),
+        (view.held_at if view.held_why else None, "held", view.held_why),
+        (view.planned_at, "planned", f"{view.jobs} jobs in {len(story.stages)} stages"),
+        (view.done_at, view.state, ""),
+    ]
+    for stage in story.stages:
+        named = f"{stage.chain}, {stage.jobs} jobs"
+        told += [(stage.opened_at, f"stage {stage.number} opened", named)]
+        told += [(stage.closed_at, f"stage {stage.number} closed", named)]
+    return [Moment(at=at, what=what, job="", who="", why=why) for at, what, why in told if at]
 
 
 def bounds(view: DeletionView, offset_ms: int) -> tuple[int, str]:

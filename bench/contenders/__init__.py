@@ -1,0 +1,32 @@
+"""The job systems that are measured, one file each, in the order in which the report shows them.
+
+A contender knows how to start its own processes; it knows nothing of rows, rounds or goals.
+"""
+
+from bench.contenders.arq import Arq
+from bench.contenders.asynq import Asynq
+from bench.contenders.bullmq import BullMQ
+from bench.contenders.dramatiq import Dramatiq, DramatiqTuned
+from bench.contenders.knell import Knell
+from bench.contenders.protocol import Contender
+from bench.contenders.raw import Raw
+from bench.contenders.saq import Saq
+from bench.contenders.streaq import Streaq
+from bench.contenders.taskiq import Taskiq
+
+CONTENDERS: tuple[Contender, ...] = (
+    Knell(),
+    Raw(),
+    Arq(),
+    Saq(),
+    Taskiq(),
+    Streaq(),
+    Dramatiq(),
+    DramatiqTuned(),
+    BullMQ(),
+    Asynq(),
+)
+
+PYTHON_PEERS: tuple[str, ...] = tuple(peer.name for peer in CONTENDERS if peer.kind == "python")
+
+__all__ = ["CONTENDERS", "PYTHON_PEERS", "Contender"]

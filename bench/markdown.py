@@ -1,0 +1,115 @@
+"""The report as a Markdown page: the table, how each contender was set up, how far rounds lay apart, who is
+missing.
+
+It names versions and the machine, because a figure without them says little.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench.contenders.protocol import Contender
+from bench.report import Line
+from bench.rounds import Outcome
+from bench.rows.row import Row
+from bench.wording import DASH, number, verdict, with_ratio
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run of the bench, as far as the page tells of it."""
+
+    date: str
+    server: str
+    short: bool
+    rows: Sequence[Row]
+    contenders: Sequence[Contender]
+    left_out: Mapping[str, str]
+    outcome: Outcome
+
+
+def page(run: Run, report: Sequence[Line], better: Mapping[str, str], peers: Sequence[str]) -> str:
+    parts = [
+        [f"# Bench of {run.date}", "", *_circumstances(run, report), ""],
+        _table(report, better, peers),
+        ["", "## Rows", "", *(f"- `{line['id']}` ({line['unit']}): {line['what']}." for line in report)],
+        ["", "## Contenders", "", *(f"- {c.name} ({c.version()}): {c.settings}." for c in run.contenders)],
+        _missing(run),
+        _spread(run),
+    ]
+    return "\n".join(text for part in parts for text in part) + "\n"
+
+
+def _circumstances(run: Run, report: Sequence[Line]) -> list[str]:
+    ran = {row.id for row in run.rows}
+    kept = [line["id"] for line in report if line["id"] not in ran]
+    said = [
+        f"Server: {run.server}, append-only file synced every second, noeviction, on 127.0.0.1.",
+        f"Machine: {_processor()}, {os.cpu_count()} cores, {platform.system()}, "
+        f"Python {platform.python_version()}.",
+        f"Rounds: {run.outcome.rounds}, in which the contenders alternate; each figure is the median.",
+        "In brackets: how many times better Knell does.",
+    ]
+    if run.short:
+        said.append("**A short run: it shows that everything works; its figures are not for comparison.**")
+    if kept:
+        said.append(f"Not run this time, figures of an earlier run: {', '.join(kept)}.")
+    return [f"- {line}" for line in said]
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.machine()
+    return next(
+        (line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), platform.machine()
+    )
+
+
+def _table(report: Sequence[Line], better: Mapping[str, str], peers: Sequence[str]) -> list[str]:
+    there = [name for name in peers if any(name in line["peers"] for line in report)]
+    head = ["row", "unit", "knell", "raw limit", *there, "goal", "met"]
+    rows = [f"| {' | '.join(head)} |", f"|{'---|' * len(head)}"]
+    for line in report:
+        direction = better.get(line["id"], "more")
+        others = [line["limit"], *(line["peers"].get(name) for name in there)]
+        cells = [
+            line["id"],
+            line["unit"],
+            number(line["knell"]),
+            *(with_ratio(line, figure, direction) for figure in others),
+            line["goal"] or DASH,
+            verdict(line),
+        ]
+        rows.append(f"| {' | '.join(cells)} |")
+    return rows
+
+
+def _missing(run: Run) -> list[str]:
+    said = [f"- {name}: left out, {reason}." for name, reason in run.left_out.items()]
+    said += [f"- {name} in {trial}: {reason}." for (trial, name), reason in run.outcome.absent.items()]
+    said += [
+        f"- {name} in {trial}: failed, {reason.splitlines()[0]}."
+        for (trial, name), reason in run.outcome.failures.items()
+    ]
+    return ["", "## Not measured", "", *said] if said else []
+
+
+def _spread(run: Run) -> list[str]:
+    said = [
+        f"- `{row.id}`: {', '.join(ranges)}"
+        for row in run.rows
+        if (
+            ranges := [
+                f"{contender.name} {number(min(values))} to {number(max(values))}"
+                for contender in run.contenders
+                if (values := run.outcome.of(row, contender.name))
+            ]
+        )
+    ]
+    return ["", "## Lowest and highest round", "", *said] if said and run.outcome.rounds > 1 else []

@@ -1,0 +1,19 @@
+"""The rows of the report, one file per subject, in the order in which they are run and shown.
+
+A file exports `ROWS`; what it needs to know of a contender is in the contender's protocol.
+"""
+
+from bench.rows import commands, cpu, drain, enqueue, lateness, memory, parked
+from bench.rows.row import Row
+
+ROWS: tuple[Row, ...] = (
+    *enqueue.ROWS,
+    *drain.ROWS,
+    *cpu.ROWS,
+    *commands.ROWS,
+    *memory.ROWS,
+    *lateness.ROWS,
+    *parked.ROWS,
+)
+
+__all__ = ["ROWS", "Row"]

@@ -1,0 +1,44 @@
+"""How many commands the server gets per job while one worker drains: sent by clients, and called inside
+scripts.
+
+A trial of its own with fewer jobs, because watching every command slows the server down.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from bench.arena import Arena
+from bench.contenders.protocol import Contender
+from bench.rows.row import Row, Size, Trial
+
+
+def measure(contender: Contender, arena: Arena, size: Size) -> Mapping[str, float]:
+    jobs = min(10_000, max(2_000, size.jobs(contender.jobs) // 5))
+    contender.fill(arena, jobs)
+    with arena.watch_commands() as watch:
+        contender.drain(arena, jobs, before_end=watch.finish)
+    return {"sent": watch.sent / jobs, "inside": watch.inside / jobs}
+
+
+COMMANDS = Trial("commands", measure)
+
+ROWS = (
+    Row(
+        id="commands",
+        what="commands sent to the server per job by the worker's connections, a script call counting as "
+        "one; connection set-up not counted",
+        unit="commands/job",
+        trial=COMMANDS,
+        figure="sent",
+        better="less",
+    ),
+    Row(
+        id="commands.inside",
+        what="commands called inside scripts on the server per job, in addition to those sent",
+        unit="commands/job",
+        trial=COMMANDS,
+        figure="inside",
+        better="less",
+    ),
+)

@@ -1,0 +1,90 @@
+"""What jobs that are due in a day cost: server memory each, and whether they slow down the jobs that are due
+now.
+
+They are added up to a million within one trial, and a fixed number of due jobs is drained at each size on
+the way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from bench.arena import Arena
+from bench.contenders import CONTENDERS
+from bench.contenders.protocol import Contender, NotSupportedError
+from bench.goals import at_most, goal
+from bench.rows.row import Row, Size, Trial
+
+_SIZES: Final = (1_000, 10_000, 100_000, 1_000_000)
+_SHORT_SIZES: Final = (1_000, 10_000)
+
+
+def measure(contender: Contender, arena: Arena, size: Size) -> Mapping[str, float]:
+    sizes = [parked for parked in size.pick(_SIZES, _SHORT_SIZES) if parked <= contender.most_parked]
+    if not sizes:
+        # Asked all the same: the contender knows why it cannot.
+        contender.park(arena, 1)
+        raise NotSupportedError("is not asked to park jobs")
+    due = size.jobs(contender.jobs) // 2
+    figures: dict[str, float] = {}
+    there = 0
+    grown = 0
+    for parked in sizes:
+        # Only growth while parking counts: what drained jobs leave behind is another matter.
+        before = arena.used_memory
+        contender.park(arena, parked - there)
+        grown += arena.used_memory - before
+        there = parked
+        contender.fill(arena, due)
+        drained = contender.drain(arena, due)
+        figures[f"time.{parked}"] = drained.seconds / drained.jobs * 1e6
+    figures["memory"] = grown / there
+    figures["time"] = figures[f"time.{sizes[-1]}"] / figures[f"time.{sizes[0]}"]
+    return figures
+
+
+PARKED = Trial("parked", measure)
+
+
+def _fewer() -> str:
+    """Names the peers that put jobs in too slowly for the largest size."""
+    fewer = [
+        f"{peer.name} only up to {peer.most_parked:,}"
+        for peer in CONTENDERS
+        if 0 < peer.most_parked < _SIZES[-1]
+    ]
+    return f"; {', '.join(fewer)}" if fewer else ""
+
+
+ROWS = (
+    Row(
+        id="parked.memory",
+        what=f"server memory per parked job, at the largest number parked (1,000,000{_fewer()})",
+        unit="bytes/job",
+        trial=PARKED,
+        figure="memory",
+        better="less",
+    ),
+    Row(
+        id="parked.time",
+        what="time per due job beside the largest number parked, over that beside 1,000 "
+        f"(1,000,000{_fewer()})",
+        unit="times",
+        trial=PARKED,
+        figure="time",
+        better="less",
+        goal=goal(at_most(1.5, "times")),
+    ),
+    *(
+        Row(
+            id=f"parked.time.{parked}",
+            what=f"time per due job that one worker drains while {parked:,} jobs are parked",
+            unit="us/job",
+            trial=PARKED,
+            figure=f"time.{parked}",
+            better="less",
+        )
+        for parked in _SIZES
+    ),
+)

@@ -1,0 +1,56 @@
+"""A row of the report and the trial it takes its figure from; several rows may share one trial.
+
+A trial measures one contender once and answers with named figures; the harness repeats and takes medians.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Literal, TypeVar
+
+from bench.arena import Arena
+from bench.contenders.protocol import Contender
+from bench.goals import Goal
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Size:
+    """How much work one round is: in full, or a short form that only shows that everything runs."""
+
+    short: bool = False
+
+    def jobs(self, full: int) -> int:
+        return max(500, full // 10) if self.short else full
+
+    def pick(self, full: T, short: T) -> T:
+        return short if self.short else full
+
+
+Measure = Callable[[Contender, Arena, Size], Mapping[str, float]]
+
+
+@dataclass(frozen=True)
+class Trial:
+    """Run once per contender and round, on an empty server."""
+
+    name: str
+    measure: Measure
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the report; `figure` names the figure of the trial that it shows."""
+
+    id: str
+    what: str
+    unit: str
+    trial: Trial
+    figure: str
+    better: Literal["more", "less"]
+    goal: Goal | None = None
+
+    def chosen_by(self, only: str) -> bool:
+        return self.id == only or self.id.startswith(f"{only}.")

@@ -1,0 +1,34 @@
+"""The report in the terminal: a block of lines per row, one per contender with Knell's advantage over it.
+
+Long rather than wide, so that it can be read in a terminal of eighty columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from rich.console import Console
+from rich.table import Table
+
+from bench.report import Line
+from bench.wording import DASH, advantage, number, verdict
+
+_COLOURS = {"yes": "[green]met[/green]", "no": "[red]not met[/red]"}
+
+
+def show(console: Console, report: Sequence[Line], better: Mapping[str, str]) -> None:
+    table = Table(title="Medians, and how many times better Knell does")
+    table.add_column("row", no_wrap=True)
+    table.add_column("contender", no_wrap=True)
+    table.add_column("figure", justify="right", no_wrap=True)
+    table.add_column("knell is", justify="right", no_wrap=True)
+    table.add_column("goal")
+    for line in report:
+        judged = f"{line['goal']}: {_COLOURS[verdict(line)]}" if line["goal"] is not None else DASH
+        table.add_row(f"[bold]{line['id']}[/bold]", "[bold]knell[/bold]", number(line["knell"]), "", judged)
+        others = {"raw limit": line["limit"], **line["peers"]} if line["limit"] is not None else line["peers"]
+        for place, (name, figure) in enumerate(others.items()):
+            unit = f"[dim]{line['unit']}[/dim]" if place == 0 else ""
+            table.add_row(unit, name, number(figure), advantage(line, figure, better.get(line["id"], "more")))
+        table.add_section()
+    console.print(table)

@@ -1,0 +1,41 @@
+"""Figures in words, the same in the terminal and in the written report: short numbers, and how Knell
+compares.
+
+A ratio is always Knell's advantage: 2x means twice the rate, or half the cost.
+"""
+
+from __future__ import annotations
+
+from bench.report import Line
+from bench.rows.row import Row
+
+DASH = "–"
+
+
+def number(figure: float | None) -> str:
+    if figure is None:
+        return DASH
+    if abs(figure) >= 100:
+        return f"{figure:,.0f}"
+    return f"{figure:.3g}"
+
+
+def advantage(line: Line, other: float | None, better: str) -> str:
+    knell = line["knell"]
+    if knell is None or other is None or not knell or not other:
+        return ""
+    ratio = knell / other if better == "more" else other / knell
+    return f"{ratio:.3g}x"
+
+
+def with_ratio(line: Line, other: float | None, better: str) -> str:
+    ratio = advantage(line, other, better)
+    return f"{number(other)} ({ratio})" if ratio else number(other)
+
+
+def verdict(line: Line) -> str:
+    return {True: "yes", False: "no", None: DASH}[line["met"]]
+
+
+def directions(rows: tuple[Row, ...]) -> dict[str, str]:
+    return {row.id: row.better for row in rows}

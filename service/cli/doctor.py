@@ -1,0 +1,180 @@
+"""`knell doctor`: is the server reachable, new enough, persistent, safe from eviction, and ours to use?
+Whatever it finds comes with how to mend it; what a managed server keeps to itself is unknown, not wrong."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, Final
+
+import click
+from redis.exceptions import NoPermissionError, ResponseError
+from rich.text import Text
+
+from service.cli import output, session
+from service.cli.checks import (
+    Finding,
+    NodeFacts,
+    check_clock,
+    check_memory,
+    check_mode,
+    check_permissions,
+    check_persistence,
+    check_role,
+    check_shards,
+    check_version,
+)
+from service.cli.permissions import lacking
+from service.settings import RedisSettings, Settings
+from service.stream.connection import is_away
+from service.stream.engine import Shard
+from service.stream.installation import Installation
+from service.stream.views.reading import node_options, stored_shards
+
+_STYLES: Final = {"fine": "green", "warning": "yellow", "wrong": "bold red", "unknown": "cyan"}
+_WORDS: Final = {"unknown": "can't tell"}
+
+
+@click.command()
+@session.output_option
+@session.config_option
+def doctor(form: str, config: Path | None) -> None:
+    """Check the server and say what is missing and how to mend it.
+
+    The exit code is 1 if anything is wrong; warnings and what can't be told leave it at 0.
+    """
+    settings = session.prepared(config)
+    findings = asyncio.run(_gather(settings))
+    wrong = sum(finding.state == "wrong" for finding in findings)
+    if form == "json":
+        output.show_json({"server": settings.redis.described(), "sound": not wrong, "findings": findings})
+    else:
+        _show(settings.redis, findings, wrong)
+    if wrong:
+        click.get_current_context().exit(1)
+
+
+def _show(redis: RedisSettings, findings: list[Finding], wrong: int) -> None:
+    rows = [
+        (finding.check, Text(_WORDS.get(finding.state, finding.state), style=_STYLES[finding.state]),
+         finding.what, finding.mend, finding.node)
+        for finding in findings
+    ]  # fmt: skip
+    output.show([output.table(redis.described(), ("check", "state", "what", "how to mend it", "node"), rows)])
+    if wrong:
+        output.show([output.note(f"{wrong} of {len(findings)} checks found something wrong.", "bold red")])
+
+
+async def _gather(settings: Settings) -> list[Finding]:
+    installation = Installation(settings, name="knell-doctor", patience=session.PATIENCE)
+    try:
+        return [finding async for finding in examine(installation)]
+    finally:
+        await installation.aclose()
+
+
+async def examine(installation: Installation) -> AsyncIterator[Finding]:
+    """Check after check; where one makes the others pointless, they are left out."""
+    settings = installation.settings.redis
+    try:
+        await installation.connections.client.execute_command("PING")
+        yield Finding(check="reachable", state="fine", what="it answers")
+    except NoPermissionError:
+        yield Finding(check="reachable", state="fine", what="it answers, though not to PING")
+    except Exception as error:
+        words = session.explain(error, settings)
+        if words is None:
+            raise
+        what, _, mend = words.rpartition("; ")
+        yield Finding(check="reachable", state="wrong", what=what or mend, mend=mend if what else "")
+        return
+    try:
+        async for finding in _examine(installation, settings):
+            yield finding
+    except Exception as error:
+        words = session.explain(error, settings)
+        if words is None:
+            raise
+        yield Finding(
+            check="the rest", state="wrong", what=words, mend="mend what stands above, then look again"
+        )
+
+
+async def _examine(installation: Installation, settings: RedisSettings) -> AsyncIterator[Finding]:
+    mode_fits = True
+    for facts in await _nodes(installation):
+        yield check_version(facts)
+        mode = check_mode(facts, settings)
+        mode_fits &= mode.state != "wrong"
+        yield mode
+        yield check_role(facts)
+        yield check_persistence(facts)
+        yield check_memory(facts)
+        yield check_clock(facts)
+    if not mode_fits:
+        return
+    missing = await lacking(installation, installation.shards[0])
+    yield check_permissions(missing)
+    if "eval" not in missing:
+        yield await _scripting(installation)
+    if not {"hmget", "hget"} & set(missing) and not any(word.startswith("~") for word in missing):
+        yield check_shards(await stored_shards(installation), settings)
+
+
+async def _scripting(installation: Installation) -> Finding:
+    """The scripts need more than Lua: the two codecs that servers bring along."""
+    key = installation.keys.of(0, "meta")
+    script = "return {type(cmsgpack) == 'table' and 1 or 0, type(cjson) == 'table' and 1 or 0}"
+    try:
+        answer = await installation.connections.client.execute_command("EVAL", script, 1, key)
+    except ResponseError as error:
+        if is_away(error):
+            raise
+        answer, said = [0, 0], output.clean(error)
+    else:
+        said = "a codec is missing"
+    if list(answer) == [1, 1]:
+        return Finding(check="scripts", state="fine", what="Lua with cmsgpack and cjson")
+    return Finding(
+        check="scripts",
+        state="wrong",
+        what=f"Lua scripts can't be run as needed: {said}",
+        mend="use a server with EVAL and the cmsgpack and cjson libraries, as Redis and Valkey have them",
+    )
+
+
+async def _nodes(installation: Installation) -> list[NodeFacts]:
+    """What every server that holds one of our shards says of itself."""
+    found: dict[str, NodeFacts] = {}
+    for shard in installation.shards:
+        options = await node_options(shard)
+        node = options.get("target_nodes")
+        name = f"{node.host}:{node.port}" if node is not None else ""
+        if name not in found:
+            found[name] = await _facts(shard, name, options)
+    return list(found.values())
+
+
+async def _facts(shard: Shard, name: str, options: dict[str, Any]) -> NodeFacts:
+    info = await _asked(shard, "INFO", **options)
+    config = await _asked(
+        shard, "CONFIG GET", "appendonly", "save", "appendfsync", "maxmemory-policy", **options
+    )
+    before = time.time()
+    clock = await _asked(shard, "TIME", **options)
+    skew = None
+    if clock is not None:
+        middle = (before + time.time()) / 2
+        skew = timedelta(seconds=int(clock[0]) + int(clock[1]) / 1e6 - middle)
+    return NodeFacts(node=name, info=info, config=config, skew=skew)
+
+
+async def _asked(shard: Shard, *command: Any, **options: Any) -> Any:
+    """An answer, or None where the server does not give it to us: managed ones keep some to themselves."""
+    try:
+        return await shard.caller.command(*command, **options)
+    except ResponseError as error:
+        if is_away(error):
+            raise
+        return None

@@ -1,0 +1,168 @@
+"""`knell held`: what waits for a person, and his word on it: try it again, or drop it for good.
+A held job is tried again by a retry and dropped by abandoning it, with the question that belongs to it."""
+
+from pathlib import Path
+
+import click
+
+from service.cli import output, session
+from service.cli.jobs import abandon_job, confirm, retry_job
+from service.stream.engine import Shard
+from service.stream.installation import Installation
+from service.stream.views.deletions import event_of
+from service.stream.views.held import KINDS, HeldView, Listing, list_held, names, shards_with
+
+_KIND = click.Choice(KINDS)
+
+
+@click.group()
+def held() -> None:
+    """What waits for a person: list, replay, drop."""
+
+
+@held.command("list")
+@click.option("--kind", type=_KIND, help="Only events, deletions or jobs.")
+@click.option("--limit", default=50, show_default=True, type=click.IntRange(min=1), help="Entries at most.")
+@session.output_option
+@session.config_option
+def listing(kind: str | None, limit: int, form: str, config: Path | None) -> None:
+    """Everything held, with the reason; what waits longest comes first."""
+    found = session.call(lambda opened: list_held(opened, kind=kind, limit=limit), config)
+    _show_listing(found, form)
+
+
+def _show_listing(found: Listing, form: str) -> None:
+    if form == "json":
+        output.show_json(found)
+        return
+    if not found.held:
+        output.show([output.note("Nothing is held.")])
+        return
+    columns = ("name", "held for", "why", "about", "shard")
+    rows = [
+        (view.name, _since(view, found), view.why, _shortened(view.about), view.shard) for view in found.held
+    ]
+    output.show([output.table("held", columns, rows, numbers=("held for", "shard"))])
+    if found.more:
+        output.show([output.note(f"and more (--limit, now {len(found.held)})")])
+
+
+def _since(view: HeldView, found: Listing) -> str:
+    return output.span(found.at - view.since) if found.at and view.since else ""
+
+
+def _shortened(words: str, most: int = 120) -> str:
+    return words if len(words) <= most else words[: most - 1] + "…"
+
+
+@held.command("replay")
+@click.argument("name", required=False)
+@click.option("--all", "everything", is_flag=True, help="Everything held, or everything of one kind.")
+@click.option("--kind", type=_KIND, help="With --all: only events, deletions or jobs.")
+@click.option("--shard", type=click.IntRange(min=0), help="Where two shards have an event of this name.")
+@session.config_option
+def replay(
+    name: str | None, everything: bool, kind: str | None, shard: int | None, config: Path | None
+) -> None:
+    """Try something again: an event or deletion goes back on the stream, a job is due at once.
+
+    NAME is as `knell held list` shows it.
+    """
+    if everything == (name is not None):
+        raise session.Misuse("give one name, or --all")
+    if name is None:
+        session.call(lambda opened: _replay_all(opened, kind), config)
+    else:
+        known = name
+        click.echo(session.call(lambda opened: _replay_one(opened, known, shard), config))
+
+
+async def _replay_all(installation: Installation, kind: str | None) -> None:
+    """The names are gathered first: replaying changes the set that is walked."""
+    found = [
+        (shard, member.name)
+        for shard in installation.shards
+        for page in [page async for page in names(shard, kind)]
+        for member in page
+    ]
+    failed = 0
+    for shard, name in found:
+        try:
+            click.echo(await _replay(installation, shard, name))
+        except session.Trouble as trouble:
+            failed += 1
+            click.echo(trouble.message, err=True)
+    click.echo(f"{len(found) - failed} replayed, {failed} not.")
+    if failed:
+        raise session.Trouble("not everything could be replayed; the reasons stand above")
+
+
+async def _replay_one(installation: Installation, name: str, shard: int | None) -> str:
+    return await _replay(installation, await _place(installation, name, shard), name)
+
+
+async def _replay(installation: Installation, shard: Shard, name: str) -> str:
+    kind, _, identity = name.partition(":")
+    if kind == "job":
+        return await retry_job(installation, identity)
+    event = await event_of(installation, identity) if kind == "deletion" else []
+    if kind == "deletion" and not event:
+        raise session.Trouble(f"the record of {output.clean(name)} is gone; drop it, a relist brings it back")
+    word = await shard.unhold(name, replay=True, who=session.operator(), event=list(event))
+    if word != "replayed":
+        raise session.Trouble(_not_held(name))
+    return f"{output.clean(name)} is on the stream again."
+
+
+@held.command("drop")
+@click.argument("name")
+@click.option("--yes", is_flag=True, help="Don't ask.")
+@click.option("--shard", type=click.IntRange(min=0), help="Where two shards have an event of this name.")
+@session.config_option
+def drop(name: str, yes: bool, shard: int | None, config: Path | None) -> None:
+    """Drop something for good. NAME is as `knell held list` shows it."""
+    kind, _, identity = name.partition(":")
+    number = session.call(lambda opened: _number(opened, name, shard), config)
+    if kind == "job":
+        click.echo(abandon_job(identity, yes=yes, config=config))
+        return
+    if not yes:
+        confirm(output.clean(_QUESTIONS[kind].format(name=name)))
+    word = session.call(
+        lambda opened: opened.shards[number].unhold(name, replay=False, who=session.operator()), config
+    )
+    if word != "dropped":
+        raise session.Trouble(_not_held(name))
+    click.echo(f"{output.clean(name)} is dropped.")
+
+
+_QUESTIONS = {
+    "event": "{name} was never read by anybody. If you drop it, what it asked for is not done. Drop it?",
+    "deletion": "If you drop {name}, nothing outside is removed for it, and it does not release its object. "
+    "Drop it?",
+}  # fmt: skip
+
+
+async def _number(installation: Installation, name: str, shard: int | None) -> int:
+    return (await _place(installation, name, shard)).number
+
+
+async def _place(installation: Installation, name: str, shard: int | None) -> Shard:
+    kind, _, identity = name.partition(":")
+    if kind not in KINDS or not identity:
+        raise session.Misuse(
+            f"{output.clean(name)!r} is no name of something held; it begins with event:, deletion: or job:, "
+            f"as in `knell held list`"
+        )
+    found = await shards_with(installation, name)
+    if shard is not None:
+        found = [number for number in found if number == shard]
+    if not found:
+        raise session.Trouble(_not_held(name))
+    if len(found) > 1:
+        raise session.Misuse(f"shards {', '.join(map(str, found))} have a {name}; say which by --shard")
+    return installation.shards[found[0]]
+
+
+def _not_held(name: str) -> str:
+    return f"{output.clean(name)} is not held (any more); `knell held list` shows what is"

@@ -1,0 +1,164 @@
+"""`knell status`: what is going on, as one screen of totals, lanes and budgets, once or over and over.
+All numbers are read from the live data, so it tells the truth also while no worker runs."""
+
+import asyncio
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import click
+from rich.console import Group, RenderableType
+from rich.live import Live
+
+from service.cli import output, session
+from service.stream.calls import ServerAway
+from service.stream.connection import is_away
+from service.stream.installation import Installation
+from service.stream.views.overview import Overview, PauseView, overview
+
+_EVERY: Final = 1.0
+# What a screen shows besides lanes and budgets, and the lanes that it shows at least.
+_OTHER_LINES: Final = 20
+_FEWEST_LANES: Final = 3
+
+
+@click.command()
+@click.option("--watch", is_flag=True, help="Look again every second, until Ctrl-C.")
+@click.option("--lanes", default=20, show_default=True, help="Lanes to show, the fullest first; 0 for all.")
+@session.output_option
+@session.config_option
+def status(watch: bool, lanes: int, form: str, config: Path | None) -> None:
+    """What is going on: totals, lanes, budgets.
+
+    In JSON durations are seconds, and every lane is there.
+    """
+    try:
+        session.call(lambda found: _run(found, watch=watch, lanes=lanes, as_json=form == "json"), config)
+    except KeyboardInterrupt:
+        # How a watch is meant to end.
+        if not watch:
+            raise
+
+
+async def _run(installation: Installation, *, watch: bool, lanes: int, as_json: bool) -> None:
+    if watch and sys.stdout.isatty() and not as_json:
+        await _live(installation, lanes)
+        return
+    while True:
+        picture = await overview(installation)
+        if as_json:
+            output.show_json(picture, on_one_line=watch)
+        else:
+            output.show(render(picture, installation, lanes))
+        if not watch:
+            return
+        sys.stdout.flush()
+        await asyncio.sleep(_EVERY)
+
+
+async def _live(installation: Installation, lanes: int) -> None:
+    """A server that goes away ends nothing: the last picture stays, and says how old it is."""
+    picture, away = await overview(installation), list[RenderableType]()
+    with Live(console=output.console(), auto_refresh=False, screen=True) as live:
+        while True:
+            room = max(_FEWEST_LANES, live.console.height - _OTHER_LINES - len(picture.budgets))
+            shown = render(picture, installation, min(lanes or room, room))
+            live.update(Group(*away, *shown), refresh=True)
+            await asyncio.sleep(_EVERY)
+            try:
+                picture, away = await overview(installation), []
+            except Exception as error:
+                if not isinstance(error, ServerAway) and not is_away(error):
+                    raise
+                why = session.explain(error, installation.settings.redis) or str(error)
+                away = [output.note(f"This is from {output.moment(picture.at)}: {why}", "bold red")]
+
+
+def render(picture: Overview, installation: Installation, lanes: int) -> Iterator[RenderableType]:
+    """The whole screen."""
+    where = installation.settings.redis.described()
+    yield output.facts(
+        f"{where}, prefix {installation.keys.prefix}, {output.moment(picture.at)}", _totals(picture)
+    )
+    yield from _warnings(picture)
+    yield from _lanes(picture, lanes)
+    yield from _budgets(picture)
+
+
+def _totals(picture: Overview) -> Iterator[tuple[str, object]]:
+    totals = picture.totals
+    yield "events waiting", f"{totals.events}  (lag {totals.lag}, being planned {totals.planning})"
+    yield "deletions", f"{totals.open} open, {totals.done} done"
+    yield (
+        "jobs",
+        f"{totals.due} due, {totals.queued - totals.due} waiting, "
+        f"{totals.leased} leased, {totals.alone} alone; {totals.opening} stages opening",
+    )
+    yield "oldest due", output.span(totals.oldest) or "-"
+    yield (
+        "held",
+        f"{totals.held}  ({totals.held_events} events, {totals.held_deletions} deletions, "
+        f"{totals.held_jobs} jobs)",
+    )
+    yield "dead or set aside", totals.dead
+    yield "newer", totals.newer
+    yield "so far", f"{totals.throttled} throttled, {totals.abandoned} abandoned, {totals.lost} lost"
+    yield "workers heard", f"{totals.workers}, on {totals.shards} shards"
+
+
+def _warnings(picture: Overview) -> Iterator[RenderableType]:
+    for pause in picture.paused:
+        yield output.note(pause_words(pause), "yellow")
+    for relist in picture.relists:
+        asked = output.moment(relist.asked)
+        yield output.note(
+            f"Shard {relist.shard}: a relist is asked for since {asked}, {relist.why}.", "yellow"
+        )
+    if picture.totals.held or picture.totals.dead:
+        yield output.note(
+            "Something waits for a person: `knell held list`, `knell jobs list --state dead`.", "yellow"
+        )
+    if picture.totals.lost:
+        yield output.note("Records were found missing; a relist or a sweep brings them back.", "red")
+
+
+def pause_words(pause: PauseView) -> str:
+    what = "All lanes are" if pause.lane == "*" else f"Lane {pause.lane} is"
+    return f"{what} paused by {pause.who}, since {output.moment(pause.since)}."
+
+
+def _lanes(picture: Overview, most: int) -> Iterator[RenderableType]:
+    if not picture.lanes:
+        yield output.note("No lane has work in it.")
+        return
+    shown = picture.lanes[:most] if most > 0 else picture.lanes
+    yield output.table(
+        "lanes",
+        ("lane", "due", "queued", "leased", "oldest", "paused", "dry for"),
+        [
+            (lane.lane, lane.due, lane.queued, lane.leased, output.span(lane.oldest),
+             "paused" if lane.paused else "",
+             output.span(lane.dry_until - picture.at) if lane.dry_until else "")
+            for lane in shown
+        ],
+        numbers=("due", "queued", "leased", "oldest", "dry for"),
+    )  # fmt: skip
+    if len(shown) < len(picture.lanes):
+        yield output.note(f"and {len(picture.lanes) - len(shown)} more lanes (--lanes 0 shows all)")
+
+
+def _budgets(picture: Overview) -> Iterator[RenderableType]:
+    if not picture.budgets:
+        return
+    yield output.table(
+        "budgets",
+        ("place", "limit", "tokens", "of", "per", "kind", "speed", "paused for"),
+        [
+            (one.place, one.limit, f"{one.tokens:.10g}", f"{one.capacity:.10g}", output.span(one.per),
+             one.kind, f"{one.factor:.0%}",
+             output.span(one.paused_until - picture.at) if one.paused_until else "")
+            for one in picture.budgets
+        ],
+        numbers=("tokens", "of", "per", "speed", "paused for"),
+    )  # fmt: skip

@@ -1,0 +1,79 @@
+"""The small HTTP server beside every long-running command: `/healthz`, `/readyz`, `/metrics`.
+It starts before anything else does, so that a process which can't reach its server is seen to live."""
+
+from types import TracebackType
+from typing import Self
+
+import msgspec
+import structlog
+from aiohttp import web
+
+from service.settings import SurfaceSettings
+from service.surface.health import Health
+from service.surface.metrics import CONTENT_TYPE, Metrics
+
+log = structlog.get_logger(__name__)
+
+
+class SurfaceFailed(Exception):
+    """The port can't be had; the message says why, in one sentence."""
+
+
+class Surface:
+    def __init__(self, settings: SurfaceSettings, health: Health, metrics: Metrics) -> None:
+        self._settings, self._health, self._metrics = settings, health, metrics
+        self._runner: web.AppRunner | None = None
+        self.port = settings.port
+
+    async def start(self) -> Self:
+        app = web.Application()
+        app.add_routes(
+            [
+                web.get("/healthz", self._alive),
+                web.get("/readyz", self._ready),
+                web.get("/metrics", self._numbers),
+            ]
+        )
+        # Its own signal handling is off: the command decides when to stop.
+        self._runner = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=1.0)
+        await self._runner.setup()
+        site = web.TCPSite(self._runner, self._settings.host, self._settings.port)
+        try:
+            await site.start()
+        except OSError as error:
+            await self._runner.cleanup()
+            self._runner = None
+            where = f"{self._settings.host}:{self._settings.port}"
+            raise SurfaceFailed(
+                f"can't listen on {where} for health and metrics ({error.strerror or error}); "
+                "set surface.host and surface.port (KNELL_SURFACE_PORT), 0 takes any free port"
+            ) from None
+        self.port = self._runner.addresses[0][1]
+        log.info("surface", host=self._settings.host, port=self.port)
+        return self
+
+    async def stop(self) -> None:
+        if self._runner is not None:
+            await self._runner.cleanup()
+
+    async def __aenter__(self) -> Self:
+        return await self.start()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.stop()
+
+    async def _alive(self, _request: web.Request) -> web.Response:
+        return web.Response(text="alive\n")
+
+    async def _ready(self, _request: web.Request) -> web.Response:
+        found = await self._health.readiness()
+        return web.Response(
+            body=msgspec.json.encode(found) + b"\n",
+            status=200 if found.ready else 503,
+            content_type="application/json",
+        )
+
+    async def _numbers(self, _request: web.Request) -> web.Response:
+        return web.Response(body=await self._metrics.page(), headers={"Content-Type": CONTENT_TYPE})

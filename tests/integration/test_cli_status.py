@@ -1,0 +1,123 @@
+"""`knell status` tells what is really there, on every kind of server, with and without workers."""
+
+import asyncio
+import json
+import signal
+from collections.abc import AsyncIterator
+from datetime import timedelta
+
+import pytest
+
+from service.contract import Draw, Hold, Limit
+from service.stream.budgets import Ask, Said
+from tests.engine.outside import Outside, event, thing
+from tests.engine.world import World
+from tests.integration.operating import environment, invoke, knell, operated, start
+from tests.servers import TestServer
+
+
+@pytest.fixture
+async def world(server: TestServer) -> AsyncIterator[World]:
+    async with operated(server) as made:
+        yield made
+
+
+async def test_status_counts_the_live_sets_without_any_worker(world: World) -> None:
+    first, second = event("a"), event("b")
+    await world.lay(first, [thing("1"), thing("2"), thing("3", after=timedelta(hours=1))])
+    await world.lay(second, [thing("4", "aws/7/ec2.Delete")])
+    await world.publish(event("unread"))
+    await world.take(first, "hand", "sim/acct/delete", 1)
+
+    answer = await knell(world, "status", "--output", "json")
+
+    picture = answer.json
+    assert (answer.code, answer.err) == (0, "")
+    totals = picture["totals"]
+    expected = {"events": 1, "lag": 1, "planning": 0, "open": 3, "due": 2, "queued": 3, "leased": 1}
+    assert {name: totals[name] for name in expected} == expected
+    lanes = {lane["lane"]: (lane["due"], lane["queued"], lane["leased"]) for lane in picture["lanes"]}
+    assert lanes == {"sim/acct/delete": (1, 2, 1), "aws/7/ec2.Delete": (1, 1, 0)}
+    assert totals["oldest"] >= 0
+    assert totals["shards"] == len(world.installation.shards)
+
+
+async def test_status_shows_undecodable_events_and_everything_else_that_is_held_or_parked(
+    world: World,
+) -> None:
+    outside = Outside(plans={"odd": Hold("no such account")})
+    await world.start(outside)
+    stem = world.installation.shards[0].stem
+    await world.client.xadd(stem + "events", {"v": "x", "what": b"\xff\xfe"})
+    await world.client.xadd(stem + "events", {"v": "99"})
+    await world.publish(event("odd"))
+
+    async def all_judged() -> bool:
+        return len(await world.members("held")) == 2 and len(await world.members("newer")) == 1
+
+    await world.until("both are held and one is parked", all_judged)
+    totals = (await knell(world, "status", "--output", "json")).json["totals"]
+    assert (totals["held"], totals["held_events"], totals["held_deletions"], totals["newer"]) == (2, 1, 1, 1)
+    assert totals["workers"] == 1
+    table = (await knell(world, "status")).out
+    assert "2  (1 events, 1 deletions, 0 jobs)" in table
+    assert "knell held list" in table
+
+
+async def test_status_shows_pauses_dry_lanes_and_budgets(world: World) -> None:
+    going = event("a")
+    await world.lay(going, [thing("1")])
+    limit = Limit.bucket("deletes", 100, 0.001)
+    await world.installation.budgets.reserve(
+        "sim/acct", 0.1, [Ask("sim/acct/delete", 30, 30, 0, (Draw(limit),))]
+    )
+    shard = world.shard(going)
+    await shard.pause("sim/acct/delete", stop=True, who="ops")
+    await world.client.hset(shard.stem + "dry", "sim/acct/delete", await world.now() + 60_000)
+
+    picture = (await knell(world, "--output", "json", "status")).json
+    (lane,) = picture["lanes"]
+    assert lane["paused"] is True
+    assert lane["dry_until"] > picture["at"]
+    assert [(pause["lane"], pause["who"]) for pause in picture["paused"]] == [("sim/acct/delete", "ops")]
+    (budget,) = picture["budgets"]
+    assert (budget["place"], budget["limit"], budget["capacity"]) == ("sim/acct", "deletes", 100)
+    assert budget["tokens"] == pytest.approx(70, abs=0.5)
+    assert (budget["factor"], budget["paused_until"]) == (1, None)
+
+    await world.installation.budgets.correct("sim/acct", [Said(limit, 1, pause=45_000)])
+    picture = (await knell(world, "status", "--output", "json")).json
+    (budget,) = picture["budgets"]
+    assert budget["paused_until"] > picture["at"]
+    assert (budget["factor"], budget["tokens"]) == (pytest.approx(0.7, abs=0.01), 0)
+    table = (await knell(world, "status")).out
+    assert "Lane sim/acct/delete is paused by ops, since 20" in table
+    assert "70%" in table
+
+
+async def test_an_empty_server_has_an_empty_status(server: TestServer) -> None:
+    answer = await asyncio.to_thread(invoke, environment(server.settings()), "status")
+    assert (answer.code, answer.err) == (0, "")
+    assert "No lane has work in it." in answer.out
+
+
+async def test_a_long_list_of_lanes_is_cut_and_says_so(embedded_server: TestServer) -> None:
+    async with operated(embedded_server) as world:
+        await world.lay(event("a"), [thing(str(number), f"sim/acct/op{number}") for number in range(250)])
+        answer = await knell(world, "status", "--lanes", "7")
+        assert answer.out.count("sim/acct/op") == 7
+        assert "and 243 more lanes" in answer.out
+        assert len((await knell(world, "status", "--output", "json")).json["lanes"]) == 250
+
+
+def test_a_watch_shows_picture_after_picture_and_ends_well_with_ctrl_c(embedded_server: TestServer) -> None:
+    process = start(environment(embedded_server.settings()), "status", "--watch", "--output", "json")
+    try:
+        assert process.stdout is not None
+        times = [json.loads(process.stdout.readline())["at"] for _ in range(2)]
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=20)
+    finally:
+        process.kill()
+    assert times[0] < times[1]
+    assert (process.returncode, err) == (0, "")

@@ -1,0 +1,431 @@
+"""Connections on every kind of server: routing, separate pools, rotating passwords, healing after a loss."""
+
+import asyncio
+import subprocess
+from collections.abc import AsyncIterator, Awaitable, Callable
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from redis import exceptions as errors
+
+from service.local.servers import Cluster, Sentinels, Server, embedded_binary, redis_binary
+from service.local.servers.ports import free_ports
+from service.settings import HostPort, RedisSettings, RedisUrl, Secret, TlsSettings
+from service.stream.away import AWAY, is_away
+from service.stream.connection import Client, Connections
+from tests.servers import TestServer
+
+COUNT = "return redis.call('INCR', KEYS[1])"
+
+
+@pytest.fixture
+async def connections(redis_settings: RedisSettings) -> AsyncIterator[Connections]:
+    made = Connections(redis_settings)
+    yield made
+    await made.aclose()
+
+
+async def eventually(call: Callable[[], Awaitable[Any]], within: float = 30) -> list[BaseException]:
+    """Repeats a call until it succeeds and returns what it raised before. Only absence is waited out."""
+    raised: list[BaseException] = []
+    async with asyncio.timeout(within):
+        while True:
+            try:
+                await call()
+            except Exception as error:
+                if not is_away(error):
+                    raise
+                raised.append(error)
+                await asyncio.sleep(0.02)
+            else:
+                return raised
+
+
+def key(settings: RedisSettings, shard: int, name: str) -> str:
+    return f"{settings.prefix}:{{{shard}}}:{name}"
+
+
+async def blocked(client: Client, count: int) -> None:
+    """Until so many clients wait in a blocking read."""
+    async with asyncio.timeout(10):
+        while (await client.info("clients"))["blocked_clients"] < count:  # noqa: ASYNC110 - a state of the server
+            await asyncio.sleep(0.01)
+
+
+async def read(client: Client, name: str, block: int = 20_000) -> Any:
+    return await client.execute_command("XREAD", "BLOCK", block, "STREAMS", name, "$")
+
+
+def commands(cluster: Cluster, name: str) -> int:
+    total = 0
+    for node in cluster.nodes:
+        with node.admin() as client:
+            total += client.info("commandstats").get(f"cmdstat_{name}", {"calls": 0})["calls"]
+    return total
+
+
+async def test_scripts_run_in_every_shard_and_answer_in_bytes(connections: Connections) -> None:
+    settings = connections.settings
+    for shard in range(settings.shards):
+        name = key(settings, shard, "n")
+        assert await connections.client.execute_command("EVAL", COUNT, 1, name) == 1
+        assert await connections.client.get(name) == b"1"
+
+
+async def test_a_blocking_read_finds_its_shard_and_what_is_added_meanwhile(connections: Connections) -> None:
+    settings = connections.settings
+    reader = connections.blocking(timedelta(seconds=10))
+    for shard in range(settings.shards):
+        name = key(settings, shard, "wake")
+        await connections.client.xgroup_create(name, "g", mkstream=True)
+        words = ("GROUP", "g", "w", "COUNT", 1, "BLOCK", 10_000, "STREAMS", name, ">")
+        async with asyncio.TaskGroup() as group:
+            reading = group.create_task(_execute(reader, "XREADGROUP", *words))
+            await connections.client.xadd(name, {"a": "1"})
+        ((stream, ((_, fields),)),) = reading.result()
+        assert (stream, fields) == (name.encode(), {b"a": b"1"})
+
+
+async def _execute(client: Client, *words: Any) -> Any:
+    return await client.execute_command(*words)
+
+
+@pytest.mark.parametrize("turns", range(12))
+async def test_a_cancelled_blocking_read_ends_at_once_whenever_that_comes(
+    connections: Connections, turns: int
+) -> None:
+    reader = connections.blocking(timedelta(seconds=20))
+    name = key(connections.settings, 0, "wake")
+    for _ in range(3):
+        reading = asyncio.create_task(read(reader, name))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        reading.cancel()
+        async with asyncio.timeout(5):
+            await asyncio.wait([reading])
+        assert reading.cancelled()
+
+
+async def test_blocked_reads_take_no_connection_from_ordinary_calls(server: TestServer) -> None:
+    settings = msgspec.structs.replace(server.settings(shards=1), max_connections=1)
+    connections = Connections(settings)
+    reader = connections.blocking(timedelta(seconds=20))
+    name = key(settings, 0, "wake")
+    readings = [asyncio.create_task(read(reader, name)) for _ in range(5)]
+    async with asyncio.timeout(5):
+        assert await connections.client.execute_command("EVAL", COUNT, 1, key(settings, 0, "n")) == 1
+    assert not any(reading.done() for reading in readings)
+    for reading in readings:
+        reading.cancel()
+    await asyncio.gather(*readings, return_exceptions=True)
+    await connections.aclose()
+
+
+async def test_more_calls_than_connections_wait_for_their_turn(server: TestServer) -> None:
+    settings = msgspec.structs.replace(server.settings(shards=1), max_connections=2)
+    connections = Connections(settings)
+    name = key(settings, 0, "n")
+    answers = await asyncio.gather(
+        *(connections.client.execute_command("EVAL", COUNT, 1, name) for _ in range(50))
+    )
+    assert sorted(answers) == list(range(1, 51))
+    await connections.aclose()
+
+
+async def test_a_blocking_read_costs_no_extra_round_trip_on_a_cluster(cluster_server: TestServer) -> None:
+    cluster = cluster_server.server
+    assert isinstance(cluster, Cluster)
+    connections = Connections(cluster_server.settings())
+    reader = connections.blocking(timedelta(seconds=1))
+    before = commands(cluster, "command|getkeys")
+    for shard in range(4):
+        await read(reader, key(connections.settings, shard, "wake"), 1)
+    assert commands(cluster, "command|getkeys") == before
+    await connections.aclose()
+
+
+async def test_a_call_that_nobody_answers_ends_after_its_timeout() -> None:
+    with Server() as server:
+        settings = msgspec.structs.replace(server.settings(), call_timeout=timedelta(milliseconds=200))
+        connections = Connections(settings)
+        await connections.client.ping()
+        server.freeze()
+        with pytest.raises(AWAY) as caught:
+            await connections.client.ping()
+        server.thaw()
+        assert is_away(caught.value)
+        await eventually(connections.client.ping)
+        await connections.aclose()
+
+
+async def test_a_lost_call_is_not_sent_again_by_the_library() -> None:
+    with Server() as server:
+        settings = msgspec.structs.replace(server.settings(), call_timeout=timedelta(milliseconds=200))
+        connections = Connections(settings)
+        await connections.client.ping()
+        server.freeze()
+        with pytest.raises(errors.TimeoutError):
+            await connections.client.execute_command("EVAL", COUNT, 1, "calls")
+        # What was sent is still in the server's hands and is carried out now.
+        server.thaw()
+        await eventually(connections.client.ping)
+        assert await connections.client.get("calls") == b"1"
+        await connections.aclose()
+
+
+async def test_a_server_that_was_killed_is_found_again_when_it_is_back() -> None:
+    with Server() as server:
+        connections = Connections(server.settings())
+        reader = connections.blocking(timedelta(seconds=20))
+        reading = asyncio.create_task(read(reader, "wake"))
+        await blocked(connections.client, 1)
+        server.kill()
+        with pytest.raises(AWAY):
+            await connections.client.ping()
+        with pytest.raises(AWAY):
+            await reading
+        await server.revive()
+        assert await eventually(connections.client.ping) == []
+        await connections.aclose()
+
+
+async def test_a_sentinel_failover_leads_all_connections_to_the_new_master() -> None:
+    with Sentinels(embedded_binary()) as group:
+        connections = Connections(group.settings())
+        reader = connections.blocking(timedelta(seconds=20))
+        await connections.client.execute_command("EVAL", COUNT, 1, "n")
+        reading = asyncio.create_task(read(reader, "wake"))
+        await blocked(connections.client, 1)
+        old = group.kill_master()
+        with pytest.raises(AWAY):
+            await reading
+        raised = await eventually(lambda: connections.client.execute_command("EVAL", COUNT, 1, "n"))
+        assert raised
+        new = await group.until_promoted(old)
+        with new.admin() as client:
+            assert int(client.get("n") or 0) >= 1
+        await eventually(lambda: read(reader, "wake", 1))
+        await connections.aclose()
+
+
+async def test_a_demoted_master_is_left_for_the_new_one() -> None:
+    with Sentinels(embedded_binary()) as group:
+        old = group.master
+        connections = Connections(group.settings())
+        await connections.client.ping()
+        with group.sentinels[0].admin() as client:
+            client.execute_command("SENTINEL", "FAILOVER", "mymaster")
+        new = await group.until_promoted(old)
+        # The sentinels demote it only after some ten seconds; till then it takes writes that will be lost.
+        with old.admin() as client:
+            client.execute_command("REPLICAOF", new.host, new.port)
+        await eventually(lambda: connections.client.execute_command("EVAL", COUNT, 1, "after"))
+        with new.admin() as client:
+            assert client.get("after") == "1"
+        await connections.aclose()
+
+
+async def test_many_connections_at_once_lose_no_sentinel() -> None:
+    with Sentinels(embedded_binary()) as group:
+        group.sentinels[0].kill()
+        connections = Connections(group.settings())
+        finder = connections._finder
+        assert finder is not None
+        known = set(map(id, finder.sentinels))
+        await asyncio.gather(*(connections.client.ping() for _ in range(60)))
+        assert set(map(id, finder.sentinels)) == known
+        await connections.aclose()
+
+
+async def test_a_killed_cluster_master_is_replaced_and_the_other_shards_go_on() -> None:
+    with Cluster(embedded_binary(), replicas=1) as cluster:
+        connections = Connections(cluster.settings())
+        reader = connections.blocking(timedelta(seconds=1))
+
+        def count(shard: int) -> Awaitable[Any]:
+            return connections.client.execute_command("EVAL", COUNT, 1, key(connections.settings, shard, "n"))
+
+        def look(shard: int) -> Awaitable[Any]:
+            return read(reader, key(connections.settings, shard, "wake"), 1)
+
+        for shard in range(4):
+            await count(shard)
+            await look(shard)
+        cluster.owner_of("{0}").kill()
+        assert await eventually(lambda: count(0))
+        for shard in range(4):
+            await eventually(partial(count, shard))
+            await eventually(partial(look, shard))
+        await connections.aclose()
+
+
+async def test_a_cluster_that_is_wholly_away_is_a_lost_connection_and_comes_back() -> None:
+    with Cluster(embedded_binary()) as cluster:
+        connections = Connections(cluster.settings())
+        await connections.client.execute_command("EVAL", COUNT, 1, "n")
+        for node in cluster.nodes:
+            node.kill()
+        for _ in range(3):
+            with pytest.raises(errors.ConnectionError):
+                await connections.client.execute_command("EVAL", COUNT, 1, "n")
+        for node in cluster.nodes:
+            await node.revive()
+        await eventually(lambda: connections.client.execute_command("EVAL", COUNT, 1, "n"))
+        await connections.aclose()
+
+
+async def test_a_password_file_is_read_for_every_new_connection(tmp_path: Path) -> None:
+    secret = tmp_path / "password"
+    secret.write_text("first\n")
+    with Server() as server:
+        with server.admin() as admin:
+            admin.acl_setuser("knell", enabled=True, passwords=["+first"], keys=["*"], commands=["+@all"])
+        settings = msgspec.structs.replace(server.settings(), username="knell", password_file=secret)
+        connections = Connections(settings)
+        assert await connections.client.execute_command("ACL", "WHOAMI") == b"knell"
+        with server.admin() as admin:
+            admin.acl_setuser("knell", enabled=True, passwords=["-first", "+second"])
+            admin.client_kill_filter(user="knell")
+        # The first call may still find the dead connection.
+        with pytest.raises(AWAY):
+            await connections.client.ping()
+        with pytest.raises(errors.AuthenticationError) as caught:
+            await connections.client.ping()
+        assert is_away(caught.value)
+        secret.write_text("second\r\n")
+        assert await connections.client.execute_command("ACL", "WHOAMI") == b"knell"
+        await connections.aclose()
+
+
+async def test_a_password_file_that_is_gone_is_named() -> None:
+    with Server() as server:
+        settings = msgspec.structs.replace(server.settings(), password_file=Path("/no/such/file"))
+        connections = Connections(settings)
+        with pytest.raises(errors.AuthenticationError, match="/no/such/file cannot be read"):
+            await connections.client.ping()
+        await connections.aclose()
+
+
+async def test_the_password_of_an_address_is_used_and_not_shown() -> None:
+    with Server() as server:
+        with server.admin() as admin:
+            admin.acl_setuser("knell", enabled=True, passwords=["+hunter2"], keys=["*"], commands=["+@all"])
+        url = RedisUrl(
+            "redis", host=server.host, port=server.port, username="knell", password=Secret("hunter2")
+        )
+        connections = Connections(RedisSettings(url=url))
+        assert await connections.client.execute_command("ACL", "WHOAMI") == b"knell"
+        assert "hunter2" not in f"{connections.client!r} {connections.settings!r}"
+        await connections.aclose()
+
+
+async def test_a_socket_file_serves_as_an_address(tmp_path: Path) -> None:
+    path = tmp_path / "s"
+    with Server(options={"unixsocket": str(path)}):
+        connections = Connections(RedisSettings(url=RedisUrl("unix", path=str(path), db=3)))
+        await connections.client.set("a", "1")
+        assert await connections.client.get("a") == b"1"
+        await connections.aclose()
+
+
+def certificates(directory: Path) -> None:
+    """An authority, and a certificate for 127.0.0.1 by it that serves both sides."""
+
+    def openssl(*words: str) -> None:
+        subprocess.run(["openssl", *words], cwd=directory, check=True, capture_output=True)
+
+    ca = ["-x509", "-keyout", "ca.key", "-out", "ca.pem", "-subj", "/CN=ca", "-days", "2", "-nodes"]
+    openssl("req", "-newkey", "rsa:2048", *ca)
+    openssl("req", "-newkey", "rsa:2048", "-keyout", "k.pem", "-out", "r.pem", "-subj", "/CN=s", "-nodes")
+    (directory / "ext").write_text("subjectAltName=IP:127.0.0.1\n")
+    signing = ["-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial", "-days", "2", "-extfile", "ext"]
+    openssl("x509", "-req", "-in", "r.pem", "-out", "c.pem", *signing)
+
+
+@pytest.mark.skipif(redis_binary() is None, reason="the embedded server is built without TLS")
+async def test_tls_is_verified_unless_it_is_told_not_to(tmp_path: Path) -> None:
+    certificates(tmp_path)
+    files = {"tls-ca-cert-file": "ca.pem", "tls-cert-file": "c.pem", "tls-key-file": "k.pem"}
+    with Server(redis_binary()) as server:
+        with server.admin() as admin:
+            for option, name in files.items():
+                admin.config_set(option, str(tmp_path / name))
+            (port,) = free_ports(1)
+            admin.config_set("tls-port", port)
+        url = RedisUrl("rediss", host=server.host, port=port)
+        own = TlsSettings(cert_file=tmp_path / "c.pem", key_file=tmp_path / "k.pem")
+        known = msgspec.structs.replace(own, ca_file=tmp_path / "ca.pem")
+        trusted = Connections(RedisSettings(url=url, tls=known))
+        assert await trusted.client.ping()
+        strange = Connections(RedisSettings(url=url, tls=own))
+        with pytest.raises(errors.ConnectionError, match="CERTIFICATE_VERIFY_FAILED"):
+            await strange.client.ping()
+        lenient = Connections(RedisSettings(url=url, tls=msgspec.structs.replace(own, verify=False)))
+        assert await lenient.client.ping()
+        for connections in (trusted, strange, lenient):
+            await connections.aclose()
+
+
+async def test_a_server_that_never_was_there_is_away() -> None:
+    connections = Connections(RedisSettings(url=RedisUrl("redis", host="127.0.0.1", port=1)))
+    with pytest.raises(AWAY):
+        await connections.client.ping()
+    await connections.aclose()
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        RedisSettings(mode="sentinel", sentinels=(HostPort("127.0.0.1", 1),)),
+        RedisSettings(mode="cluster", nodes=(HostPort("127.0.0.1", 1),)),
+    ],
+    ids=["sentinel", "cluster"],
+)
+async def test_no_sentinel_and_no_node_that_answers_is_away(settings: RedisSettings) -> None:
+    connections = Connections(settings)
+    with pytest.raises(AWAY):
+        await connections.client.execute_command("EVAL", COUNT, 1, "n")
+    await connections.aclose()
+
+
+async def test_a_server_out_of_memory_and_one_without_replicas_are_away() -> None:
+    with Server() as server:
+        connections = Connections(server.settings())
+        for option, limit, unlimited in (("maxmemory", 1, 0), ("min-replicas-to-write", 1, 0)):
+            await connections.client.config_set(option, limit)
+            with pytest.raises(errors.ResponseError) as caught:
+                await connections.client.execute_command("EVAL", COUNT, 1, "n")
+            assert is_away(caught.value)
+            await connections.client.config_set(option, unlimited)
+        await connections.aclose()
+
+
+@pytest.mark.parametrize(
+    "text", ["MISCONF Errors writing to the AOF file", "UNBLOCKED force unblock", "BUSY script", "LOADING x"]
+)
+def test_codes_without_a_class_of_their_own_are_recognised(text: str) -> None:
+    assert is_away(errors.ResponseError(text))
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        errors.NoScriptError("No matching script"),
+        errors.ResponseError("WRONGTYPE Operation against a key"),
+        errors.ResponseError("ERR MISCONF inside a sentence"),
+        errors.NoPermissionError("this user has no permissions"),
+        errors.RedisClusterException("EVAL - all keys must map to the same key slot"),
+        ValueError("x"),
+        ExceptionGroup("mixed", [errors.ConnectionError("x"), ValueError("y")]),
+    ],
+)
+def test_a_fault_is_not_taken_for_an_absent_server(error: BaseException) -> None:
+    assert not is_away(error)
+
+
+def test_a_group_of_lost_connections_is_away() -> None:
+    assert is_away(ExceptionGroup("all", [errors.ConnectionError("x"), TimeoutError()]))

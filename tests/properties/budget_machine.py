@@ -1,0 +1,175 @@
+"""Any order of reservations, returns, corrections, repeats and clock jumps on one budget, and the laws of its limits."""
+
+import time
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import ClassVar
+
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from service.contract import Draw, Limit
+from service.stream.budgets import Ask, Budgets, Said
+from service.stream.scripts import Scripts
+from tests.properties.clock import JumpingClock
+from tests.properties.laws import require
+from tests.properties.rig import Rig
+from tests.properties.spending import Book, Spent
+
+PLACE = "sim/account"
+BUCKET = Limit.bucket("bucket", 10, rate=1)
+WINDOW = Limit.window("window", 6, timedelta(seconds=20))
+SPARED = Limit.bucket("spared", 8, rate=2, spare=3)
+LIMITS = (BUCKET, WINDOW, SPARED)
+LANES = {
+    f"{PLACE}/one": (Draw(BUCKET),),
+    f"{PLACE}/two": (Draw(BUCKET, 2.0), Draw(WINDOW)),
+    f"{PLACE}/three": (Draw(WINDOW, 2.0),),
+    f"{PLACE}/four": (Draw(SPARED), Draw(BUCKET, 0.5)),
+}
+JUMPS = (100, 1_000, 3_000, 10_000, 21_000, 3_600_000, -500, -5_000, -3_600_000)
+FEW = st.integers(0, 12)
+LANE = st.sampled_from(sorted(LANES))
+
+
+@dataclass(slots=True)
+class Reservation:
+    """Jobs that were granted together, and the entries in the books that their tokens have."""
+
+    lane: str
+    count: int
+    corrections: int
+    entries: dict[str, Spent]
+
+
+class BudgetMachine(RuleBasedStateMachine):
+    """`rig` and `scripts` are set by whoever runs it."""
+
+    rig: ClassVar[Rig]
+    scripts: ClassVar[Scripts | None] = None
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.clock = JumpingClock()
+        self.keys = self.rig.keys()
+        self.caller = self.rig.caller(self.clock, self.scripts)
+        self.budgets = Budgets(self.caller, self.keys)
+        self.books = {limit.name: Book(limit) for limit in LIMITS}
+        self.open: list[Reservation] = []
+
+    def teardown(self) -> None:
+        self.rig.clear(self.keys.budget(PLACE))
+
+    # ---- what can happen
+
+    @rule(wants=st.lists(st.tuples(LANE, st.integers(1, 12), FEW, FEW), min_size=1, max_size=3), share=st.sampled_from((0.0, 0.1, 0.5, 1.0)))
+    def reserve(self, wants: list[tuple[str, int, int, int]], share: float) -> None:
+        for grant, (lane, most, urgent, background) in zip(self._reserve(wants, share), wants, strict=True):
+            require(
+                "nobody gets more than was asked for",
+                0 <= grant.urgent <= urgent and 0 <= grant.background <= background and grant.urgent + grant.background <= most,
+                f"{grant} for {lane}, {most} of {urgent} and {background}",
+            )
+
+    @rule(which=st.integers(0, 20), part=st.integers(1, 12))
+    def give_back(self, which: int, part: int) -> None:
+        """Some of the calls were not made."""
+        if not self.open:
+            return
+        reservation = self.open[which % len(self.open)]
+        count = min(part, reservation.count)
+        if count == 0:
+            return
+        reservation.count -= count
+        draws = LANES[reservation.lane]
+        self._timed([draw.limit for draw in draws], self.budgets.give_back(
+            PLACE, reservation.corrections, [(draw.limit, draw.cost * count) for draw in draws]
+        ))  # fmt: skip
+        for draw in draws:
+            reservation.entries[draw.limit.name].tokens -= draw.cost * count
+
+    @rule(limit=st.sampled_from(LIMITS), wait=st.sampled_from((0, 500, 4_000, 30_000)), age=st.sampled_from((0, 700)), strike=st.integers(0, 1))
+    def pause(self, limit: Limit, wait: int, age: int, strike: int) -> None:
+        begun = self.clock.at
+        self._timed([limit], self.budgets.correct(PLACE, [Said(limit, 1, age=age, pause=wait, strike=strike)]))
+        self.books[limit.name].paused(begun + max(0, wait - age))
+
+    @rule(limit=st.sampled_from(LIMITS), left=st.integers(0, 12), age=st.sampled_from((0, 2_000)), answered=st.integers(1, 4))
+    def hear_what_is_left(self, limit: Limit, left: int, age: int, answered: int) -> None:
+        before = self._field(limit, "tokens", limit.capacity)
+        self._timed([limit], self.budgets.correct(PLACE, [Said(limit, answered, remaining=left, age=age)]))
+        after = self._field(limit, "tokens", limit.capacity)
+        # What flowed in since the last call is in `after` too, where the word was too old to count.
+        flowed = self.books[limit.name].rate * 1e9 if limit.kind == "bucket" else limit.capacity
+        require(
+            "a told remainder is believed", after <= max(left, min(limit.capacity, before + flowed)),
+            f"{limit.name}: {after} tokens, told were {left}",
+        )  # fmt: skip
+        self.books[limit.name].corrected(after)
+
+    @rule(by=st.sampled_from(JUMPS))
+    def jump(self, by: int) -> None:
+        self.clock.jump(timedelta(milliseconds=by))
+
+    @rule(back=st.integers(0, 6))
+    def say_it_again(self, back: int) -> None:
+        """An answer got lost and the call is sent once more."""
+        if back >= len(self.caller.calls):
+            return
+        call, before = self.caller.calls[-1 - back], self._stored()
+        answer = self.rig.run(self.caller.again(call))
+        require("a repeated call gets the same answer", answer == call.answer, f"{call.name}: {answer!r}")
+        require("a repeated call changes nothing", self._stored() == before, call.name)
+
+    @rule(lane=LANE)
+    def come_again_when_told(self, lane: str) -> None:
+        """Who is told when to come again gets something then, if nobody else came in between."""
+        for _ in range(40):
+            (grant,) = self._reserve([(lane, 1, 1, 0)], 0.1)
+            if grant.urgent:
+                return
+            require("the time to come again is told", grant.again > 0, lane)
+            self.clock.jump(timedelta(milliseconds=grant.again + 1))
+            if len(LANES[lane]) == 1 and LANES[lane][0].limit.kind == "bucket":
+                (grant,) = self._reserve([(lane, 1, 1, 0)], 0.1)
+                require("the time to come again is right", grant.urgent == 1, f"{lane}: {grant}, {self._stored()}")
+                return
+        require("the time to come again is right", False, f"{lane}: nothing after 40 visits, {self._stored()}")
+
+    # ---- what must hold
+
+    @invariant()
+    def laws(self) -> None:
+        for book in self.books.values():
+            book.check()
+
+    # ----
+
+    def _reserve(self, wants: list[tuple[str, int, int, int]], share: float):  # type: ignore[no-untyped-def]
+        limits = [draw.limit for lane, *_ in wants for draw in LANES[lane]]
+        answer = self._timed(limits, self.budgets.reserve(PLACE, share, [Ask(*want, LANES[want[0]]) for want in wants]))
+        for grant, (lane, *_) in zip(answer.grants, wants, strict=True):
+            count = grant.urgent + grant.background
+            entries = {
+                draw.limit.name: self.books[draw.limit.name].spend(draw.cost * count, self._field(draw.limit, "at", 0.0))
+                for draw in LANES[lane]
+            }
+            if count:
+                self.open.append(Reservation(lane, count, answer.corrections, entries))
+        return answer.grants
+
+    def _timed(self, limits, call):  # type: ignore[no-untyped-def]
+        begun = time.monotonic()
+        answer = self.rig.run(call)
+        took = (time.monotonic() - begun) * 1000 + 1
+        for limit in limits:
+            self.books[limit.name].see(self.clock.at - 1, self.clock.at + took)
+        return answer
+
+    def _stored(self) -> dict[bytes, bytes]:
+        flat = self.rig.run(self.rig.client.execute_command("HGETALL", self.keys.budget(PLACE)))
+        return flat if isinstance(flat, dict) else dict(zip(flat[::2], flat[1::2], strict=True))
+
+    def _field(self, limit: Limit, name: str, otherwise: float) -> float:
+        value = self.rig.run(self.rig.client.execute_command("HGET", self.keys.budget(PLACE), f"{limit.name}|{name}"))
+        return otherwise if value is None else float(value)

@@ -1,0 +1,112 @@
+"""The book kept of one limit while a machine spends on it: who was granted what, when, and what was handed back.
+
+Time here never goes back: it is the latest that the limit has seen, with a lower and an upper bound for each call.
+"""
+
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+from service.contract import Limit
+from tests.properties.laws import require
+
+EPSILON = 1e-6
+
+
+@dataclass(slots=True)
+class Spent:
+    """Tokens granted in one call. What is handed back unused was never spent, whether it is credited or not."""
+
+    earliest: float
+    latest: float
+    tokens: float
+    window: float
+
+
+@dataclass(slots=True)
+class Book:
+    limit: Limit
+    entries: list[Spent] = field(default_factory=list)
+    earliest: float = 0.0
+    latest: float = 0.0
+    pause: float = 0.0
+    pauses: list[float] = field(default_factory=list)
+    after_pause: list[Spent] = field(default_factory=list)
+    base: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.base = self.limit.capacity
+
+    @property
+    def rate(self) -> float:
+        """Tokens in a millisecond."""
+        return self.limit.capacity / (self.limit.per / timedelta(milliseconds=1))
+
+    def see(self, earliest: float, latest: float) -> None:
+        """The limit was looked at by a call that ran between these two times."""
+        self.earliest, self.latest = max(self.earliest, earliest), max(self.latest, latest)
+
+    def spend(self, tokens: float, window: float) -> Spent:
+        entry = Spent(self.earliest, self.latest, tokens, window)
+        self.entries.append(entry)
+        self.after_pause.append(entry)
+        if tokens > 0:
+            require("nothing is granted before a pause ends", self.latest > self.pause, f"{self.limit.name}: {entry}")
+        return entry
+
+    def paused(self, until: float) -> None:
+        """`until` is the earliest end that the pause can have."""
+        self.pause, self.after_pause = max(self.pause, until), []
+        self.pauses.append(self.pause)
+
+    def corrected(self, tokens: float) -> None:
+        """The provider said that there is more than we thought: its word begins a new book."""
+        self.entries, self.after_pause, self.base, self.pause = [], [], tokens, 0.0
+
+    def check(self) -> None:
+        if self.limit.kind == "bucket":
+            self._check_intervals()
+        else:
+            self._check_windows()
+        self._check_pause()
+
+    def _check_intervals(self) -> None:
+        """Over any interval at most the capacity and what flowed in meanwhile."""
+        for first, begin in enumerate(self.entries):
+            total = 0.0
+            for end in self.entries[first:]:
+                total += end.tokens
+                most = self.limit.capacity - self.limit.spare + self.rate * (end.latest - begin.earliest)
+                require(
+                    "no bucket is overdrawn", total <= most + EPSILON,
+                    f"{self.limit.name}: {total} tokens where {most:.3f} were allowed; {self.entries[first:]}",
+                )  # fmt: skip
+
+    def _check_windows(self) -> None:
+        windows: dict[float, float] = {}
+        for entry in self.entries:
+            windows[entry.window] = windows.get(entry.window, 0.0) + entry.tokens
+        starts = sorted(window for window, tokens in windows.items() if tokens > 0)
+        per = self.limit.per / timedelta(milliseconds=1)
+        for window in starts:
+            require(
+                "no window is overdrawn", windows[window] <= self.limit.capacity - self.limit.spare + EPSILON,
+                f"{self.limit.name}: {windows[window]} tokens in the window from {window}; {self.entries}",
+            )  # fmt: skip
+        for one, other in zip(starts, starts[1:], strict=False):
+            # A pause ends a window early; the next one then begins at its end, with nothing in it.
+            require(
+                "no window is overdrawn", other - one >= per or any(one < end <= other + 1 for end in self.pauses),
+                f"{self.limit.name}: windows begin at {one} and {other}, less than {per} ms apart",
+            )  # fmt: skip
+
+    def _check_pause(self) -> None:
+        """After a pause a limit starts empty."""
+        per = self.limit.per / timedelta(milliseconds=1)
+        if not self.pause or (self.limit.kind == "window" and self.latest > self.pause + per):
+            return
+        total = sum(entry.tokens for entry in self.after_pause)
+        most = max(0.0, self.rate * (self.latest - self.pause))
+        require(
+            "after a pause a limit starts empty", total <= most + EPSILON,
+            f"{self.limit.name}: {total} tokens where {most:.3f} could have come since the pause",
+        )  # fmt: skip

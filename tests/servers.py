@@ -1,0 +1,109 @@
+"""Which servers the tests run on, and the fixtures that start them: once per kind and test process.
+KNELL_TEST_SERVERS (embedded, redis, cluster, sentinel) demands kinds; unset, all that can be started are."""
+
+import os
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, TypeAlias
+
+import pytest
+
+from service.local.servers import Cluster, NoServerError, Sentinels, Server, embedded_binary, redis_binary
+from service.settings import RedisSettings
+
+VARIABLE: Final = "KNELL_TEST_SERVERS"
+KINDS: Final = ("embedded", "redis", "cluster", "sentinel")
+
+AnyServer: TypeAlias = Server | Cluster | Sentinels
+
+
+@dataclass(frozen=True, slots=True)
+class TestServer:
+    """A running server that tests share. Each test gets a prefix of its own, so none sees another's keys."""
+
+    kind: str
+    server: AnyServer
+
+    __test__ = False
+
+    def settings(self, *, prefix: str | None = None, shards: int | None = None) -> RedisSettings:
+        chosen = prefix if prefix is not None else f"t{uuid.uuid4().hex[:12]}"
+        if shards is None:
+            return self.server.settings(prefix=chosen)
+        return self.server.settings(prefix=chosen, shards=shards)
+
+
+def kinds() -> list[str]:
+    """A demanded kind is always in the list: if it cannot be started, its tests fail instead of vanishing."""
+    demanded = [kind.strip() for kind in os.environ.get(VARIABLE, "").split(",") if kind.strip()]
+    unknown = sorted(set(demanded) - set(KINDS))
+    if unknown:
+        raise pytest.UsageError(f"{VARIABLE}: unknown {', '.join(unknown)}; allowed: {', '.join(KINDS)}")
+    if demanded:
+        return [kind for kind in KINDS if kind in demanded]
+    return [kind for kind in KINDS if kind != "redis" or redis_binary() is not None]
+
+
+def start(kind: str) -> AnyServer:
+    """Without fsync per write and with replicas: quick, and fit for a failover."""
+    starts: dict[str, Callable[[], AnyServer]] = {
+        "embedded": lambda: Server(embedded_binary()),
+        "redis": lambda: Server(_demanded_redis()),
+        "cluster": lambda: Cluster(embedded_binary(), replicas=1),
+        "sentinel": lambda: Sentinels(embedded_binary(), replicas=1),
+    }
+    return starts[kind]().start()
+
+
+def _demanded_redis() -> Path:
+    binary = redis_binary()
+    if binary is None:
+        raise NoServerError(f"{VARIABLE} demands redis, but there is no redis-server on PATH")
+    return binary
+
+
+def _shared(kind: str) -> Iterator[TestServer]:
+    server = start(kind)
+    try:
+        yield TestServer(kind, server)
+    finally:
+        server.stop()
+
+
+@pytest.fixture(scope="session")
+def embedded_server() -> Iterator[TestServer]:
+    yield from _shared("embedded")
+
+
+@pytest.fixture(scope="session")
+def redis_server() -> Iterator[TestServer]:
+    yield from _shared("redis")
+
+
+@pytest.fixture(scope="session")
+def cluster_server() -> Iterator[TestServer]:
+    yield from _shared("cluster")
+
+
+@pytest.fixture(scope="session")
+def sentinel_server() -> Iterator[TestServer]:
+    yield from _shared("sentinel")
+
+
+# With `--dist loadgroup` all tests of a kind run in one process, so each kind is started once.
+@pytest.fixture(
+    params=[
+        pytest.param(kind, marks=[pytest.mark.servers, pytest.mark.xdist_group(kind)]) for kind in kinds()
+    ]
+)
+def server(request: pytest.FixtureRequest) -> TestServer:
+    """A test that takes this runs on every kind. It must not kill the server: others use it, too."""
+    started: TestServer = request.getfixturevalue(f"{request.param}_server")
+    return started
+
+
+@pytest.fixture
+def redis_settings(server: TestServer) -> RedisSettings:
+    return server.settings()

@@ -1,0 +1,146 @@
+"""Logs: one JSON object per line or readable text, with context, and never with a credential."""
+
+import json
+import logging
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+
+import pytest
+import structlog
+
+from service.logs import configure
+from service.masking import mask_text, names_secret
+from service.settings import LogSettings
+
+
+@pytest.fixture(autouse=True)
+def _as_it_was() -> Iterator[None]:
+    """Logging is set up once per process; other tests shall find it as it was."""
+    root = logging.getLogger()
+    handlers, level = list(root.handlers), root.level
+    yield
+    structlog.contextvars.clear_contextvars()
+    structlog.reset_defaults()
+    root.handlers[:] = handlers
+    root.setLevel(level)
+
+
+def lines(capsys: pytest.CaptureFixture[str]) -> list[dict[str, object]]:
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    return [json.loads(line) for line in captured.err.splitlines()]
+
+
+def test_without_a_terminal_each_event_is_one_json_line_on_stderr(capsys: pytest.CaptureFixture[str]) -> None:
+    configure(LogSettings())
+    structlog.contextvars.bind_contextvars(deletion="d1")
+    structlog.get_logger().info("settled", fence=7, lease=timedelta(seconds=90), target="a\nb")
+    (line,) = lines(capsys)
+    moment = datetime.fromisoformat(str(line.pop("timestamp")))
+    assert moment.utcoffset() == timedelta(0)
+    assert line == {
+        "level": "info",
+        "event": "settled",
+        "fence": 7,
+        "lease": "1m30s",
+        "target": "a\nb",
+        "deletion": "d1",
+    }
+
+
+def test_on_request_events_are_readable_text(capsys: pytest.CaptureFixture[str]) -> None:
+    configure(LogSettings(format="console"))
+    structlog.get_logger().warning("server away", since="3s", password="hunter2")
+    text = capsys.readouterr().err
+    assert "server away" in text
+    assert "since=3s" in text
+    assert "hunter2" not in text
+
+
+def test_events_below_the_level_are_left_out(capsys: pytest.CaptureFixture[str]) -> None:
+    configure(LogSettings(level="warning"))
+    structlog.get_logger().info("quiet")
+    structlog.get_logger().warning("loud")
+    assert [line["event"] for line in lines(capsys)] == ["loud"]
+
+
+def test_credentials_are_masked_wherever_they_stand(capsys: pytest.CaptureFixture[str]) -> None:
+    configure(LogSettings())
+    structlog.get_logger().info(
+        "at redis://u:hunter2@h:1/0",
+        token="hunter2",
+        client_secret="hunter2",
+        url="rediss://:hunter2@h",
+        raw=b"redis://u:hunter2@h",
+        headers={"Authorization": "Bearer hunter2hunter2", "x-ms": ["Bearer hunter2hunter2"]},
+        error=ValueError("redis://u:hunter2@h"),
+        signed="https://s3/x?X-Amz-Signature=hunter2&a=1",
+        fence=3,
+        password_file="/run/secrets/redis",
+    )
+    (line,) = lines(capsys)
+    assert "hunter2" not in json.dumps(line)
+    assert line["fence"] == 3
+    assert line["password_file"] == "/run/secrets/redis"
+
+
+def test_a_traceback_is_masked_and_shows_no_locals(capsys: pytest.CaptureFixture[str]) -> None:
+    configure(LogSettings())
+    held = "local-value"
+    try:
+        raise ConnectionError(f"cannot reach redis://u:hunter2@h {len(held)}")
+    except ConnectionError:
+        structlog.get_logger().exception("failed")
+    (line,) = lines(capsys)
+    assert "ConnectionError: cannot reach redis://***@h 11" in str(line["exception"])
+    assert "hunter2" not in str(line["exception"])
+    assert "local-value" not in str(line["exception"])
+
+
+def test_what_libraries_log_comes_out_the_same_way(capsys: pytest.CaptureFixture[str]) -> None:
+    configure(LogSettings())
+    configure(LogSettings())
+    logging.getLogger("redis").warning("lost %s", "redis://u:hunter2@h")
+    (line,) = lines(capsys)
+    assert (line["event"], line["logger"], line["level"]) == ("lost redis://***@h", "redis", "warning")
+
+
+def test_a_value_that_json_does_not_know_is_shown_and_breaks_nothing(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    configure(LogSettings())
+    structlog.get_logger().info("odd", value=object)
+    (line,) = lines(capsys)
+    assert line["value"] == "<class 'object'>"
+
+
+@pytest.mark.parametrize("key", ["password", "Authorization", "session_token", "client-secret", "api_key"])
+def test_a_key_that_names_a_secret_is_recognised(key: str) -> None:
+    assert names_secret(key)
+
+
+@pytest.mark.parametrize("key", ["fence", "tokens", "password_file", "key", "lane"])
+def test_an_ordinary_key_is_not_taken_for_a_secret(key: str) -> None:
+    assert not names_secret(key)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "redis://u:hun'ter2@h",
+        "redis://:hun/ter2@h",
+        'body {"password": "hunter2"}',
+        "password=hunter2 x",
+        "Basic aHVudGVyMg==",
+        "sig=hunter2&se=1",
+    ],
+)
+def test_a_credential_inside_a_text_is_taken_out(text: str) -> None:
+    masked = mask_text(text)
+    assert "***" in masked
+    assert not any(secret in masked for secret in ("hunter2", "ter2", "aHVud"))
+
+
+@pytest.mark.parametrize("text", ["took 3 tokens", "https://host/path?x=1", "a@b"])
+def test_an_ordinary_text_stays_as_it_is(text: str) -> None:
+    assert mask_text(text) == text
