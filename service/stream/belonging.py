@@ -47,8 +47,8 @@ class Belonging:
         return self._keys.shard_of(_deletion_of_job(member))
 
     def of_event(self, fields: Mapping[bytes, bytes], here: int) -> tuple[int, bytes]:
-        """The shard of an event, and its deletion where the event names one. It need not be one that we can read:
-        a newer one has the same names, and what names nothing goes to the nearest shard that there is."""
+        """The shard of an event, and its deletion where the event names one. It need not be one that we can
+        read: a newer one has the same names, and what names nothing goes to the nearest shard that there is."""
         parts = [fields.get(name, b"") for name in (b"cluster", b"resource", b"uid")]
         if not all(parts):
             return here % self._keys.shards, b""

@@ -88,8 +88,7 @@ class Caller:
                 await asyncio.sleep(random.uniform(0.5, 1.0) * min(0.05 * 2**tries, 2.0))
             else:
                 self._back()
-                assert isinstance(answer, bytes)
-                return answer
+                return bytes(answer)
 
     async def command(self, *command: Any, **options: Any) -> Any:
         """A plain command that may safely be sent twice, asked until it is answered."""

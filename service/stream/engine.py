@@ -141,6 +141,7 @@ _published, _planned = _decoder(list[Published]), _decoder(list[Planned])
 _reclaimed, _attended = _decoder(Reclaimed), _decoder(Attended)
 _numbers, _words = _decoder(list[int]), _decoder(list[str])
 _renewed: Callable[[bytes], tuple[int, list[str]]] = _decoder(tuple[int, list[str]])
+_woken: Callable[[bytes], tuple[str, int]] = _decoder(tuple[str, int])
 _stepped: Callable[[bytes], tuple[str, int, int]] = _decoder(tuple[str, int, int])
 
 
@@ -315,8 +316,8 @@ class Shard:
         """Score anew the lanes that waited for a budget."""
         cursor, woken = "0", 0
         while True:
-            step = msgspec.msgpack.decode(await self._move("wake", [place, cursor]))
-            cursor, woken = step[0], woken + step[1]
+            cursor, part = _woken(await self._move("wake", [place, cursor]))
+            woken += part
             if cursor == "0":
                 return woken
 

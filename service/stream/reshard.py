@@ -1,34 +1,27 @@
 """Moves the data of an installation to another number of shards, with workers stopped.
 
-Every shard is first marked, so that no worker starts meanwhile. Then everything is copied to where it belongs, the
-stored count is changed, and what moved away is removed once its copy is proven there. Nothing changes while the
-marks stand, so each step may be done again: whoever runs it after a crash at any point finishes it.
+Every shard is marked first, so that no worker starts meanwhile. Then everything is copied to where it belongs,
+the stored count is changed, and what moved away is removed once its copy is seen there. Nothing changes while
+the marks stand, so every step may be done again: whoever runs it after a crash at any point finishes it.
 """
 
-import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable
-from dataclasses import dataclass, field
-from datetime import timedelta
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any, Final, NamedTuple
 
-import msgspec
-
-from service.stream.belonging import EVENT, INDEXES, Belonging, is_queue, lane_of
+from service.stream.belonging import EVENT, INDEXES, Belonging, is_queue
 from service.stream.engine import Shard, ms
 from service.stream.installation import Installation
 from service.stream.keys import Keys
+from service.stream.pieces import STEP, Entries, Hashes, KeptEvent, Members, Piece, adopt, key_of
 
-STEP: Final = 500
-"""Keys, members, fields or entries in one step."""
-
-_AT_ONCE: Final = 32
-# Numbers that a survey works out anew; all others in `stats` only ever grow, and are added up.
+# Numbers that a survey works out anew. The others in `stats` only ever grow, and are added up.
 _SURVEYED: Final = frozenset(
     b"surveyed_at due queued leased oldest held aside newer open alone events paused seen".split()
 )
 _GLOB: Final = str.maketrans({sign: f"\\{sign}" for sign in "\\*?[]^-"})
-
-Told = Callable[[str, int], None]
+_KEPT: Final = (b"kept:", b"why:")
+# What a shard that goes leaves behind for as long as it is of use: history, and answers to repeated calls.
+_LEFT_BEHIND: Final = (b"audit", b"answer:", b"meta")
 
 
 class CannotReshard(Exception):
@@ -36,59 +29,31 @@ class CannotReshard(Exception):
 
 
 class Resharded(NamedTuple):
-    """`moved` are keys, members and entries that changed their shard, as far as this run had to move them."""
+    """`moved` counts keys, members and entries that this run removed from where they had been."""
 
     before: int
     after: int
     moved: int
 
 
-class _Score(NamedTuple):
-    member: bytes
-    score: float
-
-
-@dataclass(slots=True)
-class _Cargo:
-    """What travels to one shard in one call."""
-
-    hashes: list[Any] = field(default_factory=list)
-    sorted: list[Any] = field(default_factory=list)
-    lanes: set[bytes] = field(default_factory=set)
-    events: list[Any] = field(default_factory=list)
-    size: int = 0
-
-
-@dataclass(slots=True)
-class _Farewell:
-    """What leaves a shard in one call."""
-
-    keys: list[bytes] = field(default_factory=list)
-    sorted: list[tuple[bytes, list[bytes]]] = field(default_factory=list)
-    lanes: set[bytes] = field(default_factory=set)
-    entries: list[bytes] = field(default_factory=list)
-
-
 class Reshard:
-    """`told` hears of every step and of how much was looked at; an exception that it raises ends the run there."""
+    """`told` hears of every step and of how much it was; an exception that it raises ends the run there."""
 
-    def __init__(self, installation: Installation, to: int, *, told: Told | None = None) -> None:
+    def __init__(self, installation: Installation, to: int, *, told: Callable[[str, int], None] | None = None) -> None:
         self._installation, self._to = installation, to
         self._caller = installation.caller
         self._keys = Keys(installation.keys.prefix, to)
         self._belonging = Belonging(self._keys)
-        self._told = told or (lambda _step, _count: None)
+        self._told = told or (lambda _step, _size: None)
         self._before = 0
-        self._moved = 0
 
     async def run(self, who: str) -> Resharded:
-        """Raises CannotReshard before anything was changed, or after the change was undone."""
-        self._before, under_way = await self._stored()
+        """Raises CannotReshard with everything as it was."""
+        self._before, under_way = await self.stored()
         if self._before == self._to and not under_way:
             raise CannotReshard(f"the data is kept in {self._to} shards already")
         await self._refuse_while_working()
-        if not under_way:
-            await self._clear_leases()
+        await self._clear_leases()
         await self._mark()
         try:
             # A worker may have come between the first look and the marks.
@@ -98,59 +63,57 @@ class Reshard:
             if not under_way:
                 await self._unmark()
             raise
-        await self._copy_settings()
-        await self._copy_all()
+        await self._copy()
         await self._flip()
-        while await self._sweep():
-            pass
+        moved = 0
+        while removed := await self._sweep():
+            moved += removed
         await self._drop_shards()
         await self._finish(who)
-        return Resharded(self._before, self._to, self._moved)
+        return Resharded(self._before, self._to, moved)
 
-    # ---- what stands in the way
-
-    async def stored(self) -> tuple[int, int]:
-        """How many shards there are, and to how many a move is under way (0: none)."""
-        before, under_way = await self._stored()
-        return before, self._to if under_way else 0
-
-    async def _stored(self) -> tuple[int, bool]:
+    async def stored(self) -> tuple[int, bool]:
+        """In how many shards the data is kept, and whether a move from there is under way."""
         meta = self._shard(0).stem + "meta"
-        count, target, before = await self._caller.command(
-            "HMGET", meta, "shards", "resharding", "resharding_from"
-        )
-        if target is not None and int(target) != self._to:
+        count, target, before = await self._caller.command("HMGET", meta, "shards", "resharding", "resharding_from")
+        if target is None:
+            # Where nobody has attended yet, the settings say where events were published.
+            return int(count or self._installation.keys.shards), False
+        if int(target) != self._to:
             raise CannotReshard(
                 f"a move to {int(target)} shards was begun and not finished; "
                 f"run `knell reshard --to {int(target)}` first"
             )
-        if target is not None:
-            return int(before), True
-        # Nobody has attended yet: the settings say where events were published.
-        return int(count or self._installation.keys.shards), False
+        return int(before), True
+
+    # ---- what stands in the way
 
     async def _refuse_while_working(self) -> None:
         silence = self._installation.settings.worker.lease
-        for shard in self._all():
+        for shard in self._shards():
             now = await self._server_ms(shard)
             heard = await self._caller.command(
-                "ZRANGEBYSCORE", shard.stem + "workers", now - ms(silence), "+inf", "WITHSCORES", withscores=True
+                "ZRANGEBYSCORE",
+                shard.stem + "workers",
+                now - ms(silence),
+                "+inf",
+                "WITHSCORES",
+                withscores=True,
             )
             for name, at in heard:
-                ago = max(0, now - int(at)) // 1000
                 raise CannotReshard(
-                    f"worker {name.decode()} was heard of {ago} s ago; stop all workers first "
-                    f"(a killed one counts as stopped after {silence.total_seconds():.0f} s)"
+                    f"worker {name.decode()} was heard of {max(0, now - int(at)) // 1000} s ago; stop all "
+                    f"workers first (a killed one counts as stopped after {silence.total_seconds():.0f} s)"
                 )
 
     async def _clear_leases(self) -> None:
-        """Leases that ran out are given back; running ones are somebody's work."""
+        """Leases that ran out are given back; one that runs is somebody's work."""
         settings = self._installation.settings.worker
-        for shard in self._all():
+        for shard in self._shards():
             while (await shard.reclaim(deaths=settings.deaths, silence=settings.lease)).given_back:
                 pass
             for lane in await self._caller.command("ZRANGE", shard.stem + "leased", 0, -1):
-                held = await self._caller.command("ZCARD", shard.stem + "leases:" + lane.decode())
+                held = await self._caller.command("ZCARD", key_of(shard, b"leases:" + lane))
                 if held:
                     raise CannotReshard(
                         f"{held} jobs of lane {lane.decode()} are still leased; "
@@ -160,15 +123,14 @@ class Reshard:
     # ---- marks
 
     async def _mark(self) -> None:
-        """The first shard first: who starts asks there first."""
-        for shard in self._all():
-            await self._caller.command(
-                "HSET", shard.stem + "meta", "resharding", self._to, "resharding_from", self._before
-            )
+        """The first shard first: whoever starts asks there first."""
+        for shard in self._shards():
+            marks = ("resharding", self._to, "resharding_from", self._before)
+            await self._caller.command("HSET", shard.stem + "meta", *marks)
             self._told("marked", 1)
 
     async def _unmark(self) -> None:
-        for shard in reversed(self._all()):
+        for shard in reversed(self._shards()):
             await self._caller.command("HDEL", shard.stem + "meta", "resharding", "resharding_from")
 
     async def _flip(self) -> None:
@@ -179,66 +141,208 @@ class Reshard:
     async def _finish(self, who: str) -> None:
         for number in reversed(range(self._to)):
             shard = self._shard(number)
-            await self._caller.move(
-                "resharded", shard.stem + "meta", shard.stem, [self._to, self._before, who]
-            )
+            args = [self._to, self._before, who]
+            await self._caller.move("resharded", shard.stem + "meta", shard.stem, args)
             self._told("finished", 1)
 
-    # ---- copying
+    # ---- copying and removing
+
+    async def _copy(self) -> None:
+        await self._copy_settings()
+        async for shard, names in self._scan():
+            async for piece in self._pieces(shard, names):
+                await piece.write()
+                self._told("copied", piece.size)
+            self._told("scanned", len(names))
+        async for entries in self._all_entries():
+            await entries.write()
+            self._told("copied", entries.size)
+
+    async def _sweep(self) -> int:
+        """One round over everything; it is repeated until it finds nothing any more."""
+        removed = 0
+        async for shard, names in self._scan():
+            async for piece in self._pieces(shard, names):
+                removed += await self._let_go(piece)
+            self._told("scanned", len(names))
+        async for entries in self._all_entries():
+            removed += await self._let_go(entries)
+        return removed
+
+    async def _let_go(self, piece: Piece) -> int:
+        if not await piece.is_there():
+            await piece.write()
+        await piece.leave()
+        self._told("removed", piece.size)
+        return piece.size
+
+    async def _pieces(self, shard: Shard, names: Sequence[bytes]) -> AsyncIterator[Piece]:
+        """What is in this shard, under these names, and belongs to another."""
+        hashes: dict[int, list[bytes]] = {}
+        for name in names:
+            home = self._belonging.of_hash(name)
+            if home is not None:
+                hashes.setdefault(home, []).append(name)
+        for home, moving in hashes.items():
+            if home != shard.number:
+                yield Hashes(shard, self._shard(home), moving)
+        for name in names:
+            if name in INDEXES or is_queue(name):
+                async for piece in self._members(shard, name):
+                    yield piece
+
+    async def _all_entries(self) -> AsyncIterator[Piece]:
+        """After everything else: an entry is noted in its deletion's record, which must be there."""
+        for shard in self._shards():
+            async for entries in self._entries(shard):
+                yield entries
+
+    async def _members(self, shard: Shard, name: bytes) -> AsyncIterator[Piece]:
+        cursor = 0
+        while True:
+            cursor, page = await self._caller.command("ZSCAN", key_of(shard, name), cursor, "COUNT", STEP)
+            homes: dict[int, list[tuple[bytes, float]]] = {}
+            for member, score in page:
+                if name in (b"held", b"newer") and member.startswith(EVENT):
+                    kept = await self._kept(shard, name, member, score)
+                    if kept is not None:
+                        yield kept
+                else:
+                    homes.setdefault(self._belonging.of_member(name, member), []).append((member, score))
+            for home, moving in homes.items():
+                if home != shard.number:
+                    for first in range(0, len(moving), STEP):
+                        yield Members(shard, self._shard(home), name, moving[first : first + STEP])
+            if not cursor:
+                return
+
+    async def _kept(self, shard: Shard, index: bytes, member: bytes, score: float) -> Piece | None:
+        fields = await self._caller.command("HGETALL", key_of(shard, b"kept:" + member.removeprefix(EVENT)))
+        home, _ = self._belonging.of_event(fields, shard.number)
+        return None if home == shard.number else KeptEvent(shard, self._shard(home), index, member, score)
+
+    async def _entries(self, shard: Shard) -> AsyncIterator[Piece]:
+        after = b"-"
+        while True:
+            page = await self._caller.command("XRANGE", key_of(shard, b"events"), after, "+", "COUNT", STEP)
+            homes: dict[int, list[tuple[bytes, bytes, dict[bytes, bytes]]]] = {}
+            for entry, fields in page:
+                home, deletion = self._belonging.of_event(fields, shard.number)
+                homes.setdefault(home, []).append((entry, deletion, fields))
+            for home, moving in homes.items():
+                if home != shard.number:
+                    yield Entries(shard, self._shard(home), moving)
+            if len(page) < STEP:
+                return
+            after = b"(" + page[-1][0]
+
+    # ---- what holds for a whole shard
 
     async def _copy_settings(self) -> None:
-        """What holds for whole shards: pauses for all, tokens that never go back, a relist that was asked for."""
+        """Pauses hold everywhere, tokens never go back, counts and a wish for a relist outlive their shard."""
         sources = [self._shard(number) for number in range(self._before)]
         paused: dict[bytes, bytes] = {}
         fence = 0
         for shard in sources:
             paused |= await self._caller.command("HGETALL", shard.stem + "paused")
-            last = await self._caller.command("HGET", shard.stem + "meta", "fence")
-            fence = max(fence, int(float(last or 0)))
+            fence = max(fence, int(await self._caller.command("HGET", shard.stem + "meta", "fence") or 0))
         for number in range(self._to):
             stem = self._shard(number).stem
             for lane, words in paused.items():
                 await self._caller.command("HSETNX", stem + "paused", lane, words)
-            own = await self._caller.command("HGET", stem + "meta", "fence")
-            if fence > int(float(own or 0)):
+            if fence > int(await self._caller.command("HGET", stem + "meta", "fence") or 0):
                 await self._caller.command("HSET", stem + "meta", "fence", fence)
         for shard in sources[self._to :]:
-            await self._copy_sums(shard)
-            asked = await self._caller.command("HMGET", shard.stem + "meta", "relist", "relist_why")
-            if asked[0] is not None:
-                meta = self._shard(shard.number % self._to).stem + "meta"
-                await self._caller.command("HSET", meta, "relist", asked[0], "relist_why", asked[1] or b"")
-        self._told("settings", len(sources))
+            await self._copy_counts(shard, self._shard(shard.number % self._to))
+            self._told("settings", 1)
 
-    async def _copy_sums(self, shard: Shard) -> None:
-        """Counts of a shard that goes are added to one that stays, once."""
-        async for page in self._hash(shard, b"stats"):
-            flat: list[Any] = []
-            for name, value in page:
-                if name.rpartition(b"/")[2] not in _SURVEYED and value.lstrip(b"-").isdigit():
-                    flat += (_raw(name), int(value))
-            if flat:
-                # Pages of an unchanged hash may differ from run to run: each field is remembered on its own.
-                sums = [[f"sum:{shard.number}:{at}", flat[at : at + 2]] for at in ()]
-                sums = [
-                    [_raw(b"sum:%d:" % shard.number + name), [_raw(name), int(value)]]
-                    for name, value in page
-                    if name.rpartition(b"/")[2] not in _SURVEYED and value.lstrip(b"-").isdigit()
-                ]
-                await self._move(self._shard(shard.number % self._to), "adopt", [[], [], [], [], sums])
+    async def _copy_counts(self, shard: Shard, heir: Shard) -> None:
+        cursor = 0
+        while True:
+            cursor, page = await self._caller.command("HSCAN", shard.stem + "stats", cursor, "COUNT", STEP)
+            sums = [
+                (name, int(value))
+                for name, value in page.items()
+                if name.rpartition(b"/")[2] not in _SURVEYED and value.isdigit()
+            ]
+            await adopt(heir, sums=sums, origin=shard.number)
+            if not cursor:
+                break
+        wish = await self._caller.command("HMGET", shard.stem + "meta", "relist", "relist_why")
+        if wish[0] is not None:
+            fields = ("relist", wish[0], "relist_why", wish[1] or b"")
+            await self._caller.command("HSET", heir.stem + "meta", *fields)
 
-    async def _copy_all(self) -> None:
+    async def _drop_shards(self) -> None:
+        """Shards beyond the new count have nothing left to move. Their audit stays for its retention."""
         async for shard, names in self._scan():
-            found = await self._misplaced(shard, names, every=True)
-            await self._deliver(found)
-            self._told("copied", len(names))
+            if shard.number >= self._to:
+                doomed = [name for name in names if not name.startswith(_LEFT_BEHIND)]
+            else:
+                # A kept event is moved with its place in an index; without one it is a stump of a lost write.
+                kept = [name for name in names if name.startswith(_KEPT)]
+                doomed = [name for name in kept if not await self._is_kept(shard, name)]
+            for name in doomed:
+                if self._belonging.of_hash(name) is not None or name in INDEXES or is_queue(name):
+                    raise CannotReshard(f"{name.decode()} turned up late in shard {shard.number}; run it again")
+                await self._caller.command("UNLINK", key_of(shard, name))
+        for number in range(self._to, self._before):
+            stem = self._shard(number).stem
+            await self._caller.command("PEXPIRE", stem + "audit", ms(self._installation.settings.retention.audit))
+            await self._caller.command("DEL", stem + "meta")
+            self._told("dropped", 1)
 
-    # ---- removing
+    async def _is_kept(self, shard: Shard, name: bytes) -> bool:
+        member = EVENT + name.partition(b":")[2]
+        for index in (b"held", b"newer"):
+            if await self._caller.command("ZSCORE", key_of(shard, index), member) is not None:
+                return True
+        return False
 
-    async def _sweep(self) -> int:
-        """Removes what is not in its shard, having seen its copy there; answers how much that was."""
-        removed = 0
-        async for shard, names in self._scan():
-            removed += await self._sweep_page(shard, names)
-            self._told("swept", len(names))
-        return removed
+    # ---- the way around
+
+    def _shard(self, number: int) -> Shard:
+        return Shard(self._caller, self._keys, number)
+
+    def _shards(self) -> list[Shard]:
+        """All that are, or will be."""
+        return [self._shard(number) for number in range(max(self._before, self._to))]
+
+    async def _scan(self) -> AsyncIterator[tuple[Shard, list[bytes]]]:
+        """Every key of every shard, in pages; what is added meanwhile may be seen or not."""
+        pattern = f"{self._keys.prefix.translate(_GLOB)}:{{*}}:*"
+        stub = f"{self._keys.prefix}:{{".encode()
+        for options in await self._nodes():
+            cursor = 0
+            while True:
+                cursor, found = await self._scan_step(cursor, pattern, options)
+                pages: dict[int, list[bytes]] = {}
+                for key in found:
+                    number, brace, name = key.removeprefix(stub).partition(b"}:")
+                    if brace and number.isdigit() and int(number) < max(self._before, self._to):
+                        pages.setdefault(int(number), []).append(name)
+                for shard, names in sorted(pages.items()):
+                    yield self._shard(shard), names
+                if not cursor:
+                    break
+
+    async def _scan_step(self, cursor: int, pattern: str, options: dict[str, Any]) -> tuple[int, list[bytes]]:
+        cursors, keys = await self._caller.command("SCAN", cursor, "MATCH", pattern, "COUNT", 2 * STEP, **options)
+        # A Cluster's client answers with a cursor for each node that was asked.
+        return (next(iter(cursors.values())) if isinstance(cursors, dict) else int(cursors)), list(keys)
+
+    async def _nodes(self) -> list[dict[str, Any]]:
+        client: Any = self._caller.client
+        if not hasattr(client, "get_primaries"):
+            return [{}]
+        await client.initialize()
+        return [{"target_nodes": node} for node in client.get_primaries()]
+
+    async def _server_ms(self, shard: Shard) -> int:
+        client: Any = self._caller.client
+        options: dict[str, Any] = {}
+        if hasattr(client, "get_node_from_key"):
+            await client.initialize()
+            options["target_nodes"] = client.get_node_from_key(shard.stem + "meta")
+        seconds, micros = await self._caller.command("TIME", **options)
+        return int(seconds) * 1000 + int(micros) // 1000 + self._caller.offset_ms

@@ -112,9 +112,8 @@ class Pilot:
             sent = time.monotonic()
             taken = await b.shard.take(b.worker, b.settings.worker.lease, wants)
             b.clock.heard(taken.now)
-            started = 0
-            for lane in taken.lanes:
-                started += self._start(lane, sent, grants[lane.lane][1])
+            for got in taken.lanes:
+                self._start(got, sent, grants[got.lane][1])
             await self._return_unused(asks, grants, taken.lanes)
         finally:
             # What did not fly leaves here; what flies leaves when it lands.
@@ -146,7 +145,7 @@ class Pilot:
             if unused:
                 await self._b.budgets.give_back(place, corrections, unused)
 
-    def _start(self, lane: TakenLane, sent: float, corrections: int) -> int:
+    def _start(self, lane: TakenLane, sent: float, corrections: int) -> None:
         """Put the jobs of one lane into the air, one batch for each kind."""
         b = self._b
         b.tally.taken += len(lane.jobs)
@@ -167,7 +166,6 @@ class Pilot:
             flight.corrections = corrections
             b.crew.enter(len(jobs))
             b.flights.begin(flight, b.group.create_task(self._fly(kind, flight)))
-        return len(lane.jobs)
 
     async def _fly(self, kind: str, flight: Flight) -> None:
         b = self._b
@@ -192,7 +190,7 @@ class Pilot:
             rest = NotCleared("the worker stops" if b.crew.stopping else "the lease could not be kept")
         except TimeoutError:
             rest = TimeoutError(f"no verdict within {b.settings.worker.attempt_timeout}")
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001  # here an attempt is accounted for, whatever it raised
             rest = error
         for job in list(flight.open.values()):
             self._land(flight, job, rest)

@@ -47,7 +47,8 @@ def judge(
     if deadline and outcome.kind not in ("gone", "back"):
         if now >= deadline:
             why = _short(f"gave up at its deadline; last: {outcome.kind} {outcome.note}")
-            return Outcome("dead", 0, replace(outcome.record, state="dead", held=0, last_error=why, last_at=now, due=0), why)
+            dead = replace(outcome.record, state="dead", held=0, last_error=why, last_at=now, due=0)
+            return Outcome("dead", 0, dead, why)
         if now + outcome.delay > deadline:
             return outcome._replace(delay=deadline - now)
     return outcome

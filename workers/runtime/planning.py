@@ -195,7 +195,8 @@ class Planning:
                 if not answer[1] or answer[1][0][1] is None:
                     return False
                 entry, raw = answer[1][0][0].decode(), _fields(answer[1][0][1])
-                pending = await self._caller.command("XPENDING", self._events, GROUP, entry, entry, 1, parse_detail=True)
+                only = (entry, entry, 1)
+                pending = await self._caller.command("XPENDING", self._events, GROUP, *only, parse_detail=True)
                 times = _times(pending)
                 log.warning("entry of a silent planner claimed", entry=entry, delivered=times)
                 if times > self._settings.worker.deaths + 1:
@@ -227,7 +228,8 @@ class Planning:
 
     async def hand_back(self) -> None:
         """What was delivered to us and is not planned is made claimable at once; without any, the consumer goes."""
-        pending = await self._caller.command("XPENDING", self._events, GROUP, "-", "+", 1000, self._worker, parse_detail=True)
+        mine = ("-", "+", 1000, self._worker)
+        pending = await self._caller.command("XPENDING", self._events, GROUP, *mine, parse_detail=True)
         ids = [entry["message_id"] for entry in pending]
         if ids:
             idle = int(self._settings.worker.plan_claim.total_seconds() * 1000) + 1

@@ -84,7 +84,8 @@ class Worker:
         """Work until stopped."""
         if not await self._arrive():
             return
-        log.info("working", worker=self.name, redis=self.settings.redis.described(), shards=len(self.installation.shards))
+        where = self.settings.redis
+        log.info("working", worker=self.name, redis=where.described(), shards=where.shards)
         with contextlib.suppress(Stopped):
             try:
                 async with asyncio.TaskGroup() as root:

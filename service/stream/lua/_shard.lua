@@ -117,6 +117,22 @@ local function split(text)
   return parts
 end
 
+-- The deletion whose event was kept under that entry, if it was published in our own way.
+local function deletion_of_kept(entry)
+  local parts = redis.call('HMGET', stem .. 'kept:' .. entry, 'cluster', 'resource', 'uid', 'round')
+  if not (parts[1] and parts[2] and parts[3]) then return nil end
+  local id = parts[1] .. '/' .. parts[2] .. '/' .. parts[3] .. '/' .. (parts[4] or '1')
+  return redis.call('HGET', deletion_key(id), 'entry') == entry and id or nil
+end
+
+-- A kept event goes back on the stream, and its deletion knows the new entry.
+local function add_kept(entry)
+  local kept, id = stem .. 'kept:' .. entry, deletion_of_kept(entry)
+  local added = redis.call('XADD', stem .. 'events', '*', unpack(redis.call('HGETALL', kept)))
+  if id then redis.call('HSET', deletion_key(id), 'entry', added) end
+  redis.call('DEL', kept, stem .. 'why:' .. entry)
+end
+
 local opening, finished = {}, {}
 local function open_stage(id, stage)
   opening[#opening + 1] = now

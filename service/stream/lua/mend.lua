@@ -7,8 +7,10 @@ local grace, added, reopened = args[3], 0, 0
 local step = redis.call('ZSCAN', stem .. 'open', args[1], 'COUNT', args[2])
 local EVENT = {'v', 'cluster', 'resource', 'uid', 'name', 'source', 'namespace', 'reason', 'round', 'urgent', 'at', 'data'}
 
--- An entry is under way when it is not yet delivered, or pending with a planner.
+-- An entry is under way when it is not yet delivered, pending with a planner, or kept for a person or a newer process.
 local function under_way(entry)
+  local member = 'event:' .. entry
+  if redis.call('ZSCORE', stem .. 'newer', member) or redis.call('ZSCORE', stem .. 'held', member) then return true end
   if #redis.call('XRANGE', stem .. 'events', entry, entry) == 0 then return false end
   if #redis.call('XPENDING', stem .. 'events', 'planners', entry, entry, 1) > 0 then return true end
   for _, group in ipairs(redis.call('XINFO', 'GROUPS', stem .. 'events')) do

@@ -92,8 +92,7 @@ for _, member in ipairs(redis.call('ZRANGE', stem .. 'newer', 0, args[2] - 1)) d
     if not written then
       redis.call('ZREM', stem .. 'newer', member)
     elseif tonumber(written) and tonumber(written) <= version then
-      redis.call('XADD', stem .. 'events', '*', unpack(redis.call('HGETALL', kept)))
-      redis.call('DEL', kept, stem .. 'why:' .. entry)
+      add_kept(entry)
       redis.call('ZREM', stem .. 'newer', member)
       known = known + 1
     end

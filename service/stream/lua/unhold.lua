@@ -4,9 +4,15 @@ if repeated then return repeated end
 local member, replay, who = args[1], args[2] == 1, args[3]
 local kind, id = string.match(member, '^(%a+):(.*)$')
 if not kind or not redis.call('ZSCORE', stem .. 'held', member) then return answer({'unknown'}) end
+local function drop(deletion)
+  redis.call('HSET', deletion_key(deletion), 'state', 'dropped', 'done_at', now)
+  redis.call('ZREM', stem .. 'open', deletion)
+  redis.call('ZADD', stem .. 'finished', now, deletion)
+end
 if kind == 'event' then
-  local raw = redis.call('HGETALL', stem .. 'kept:' .. id)
-  if replay and #raw > 0 then redis.call('XADD', stem .. 'events', '*', unpack(raw)) end
+  local known = deletion_of_kept(id)
+  if replay and redis.call('EXISTS', stem .. 'kept:' .. id) == 1 then add_kept(id)
+  elseif known then drop(known) end
   redis.call('DEL', stem .. 'kept:' .. id, stem .. 'why:' .. id)
 elseif kind == 'deletion' then
   local key = deletion_key(id)
@@ -16,9 +22,7 @@ elseif kind == 'deletion' then
       redis.call('HSET', key, 'state', 'published', 'entry', entry)
       redis.call('HDEL', key, 'held')
     else
-      redis.call('HSET', key, 'state', 'dropped', 'done_at', now)
-      redis.call('ZREM', stem .. 'open', id)
-      redis.call('ZADD', stem .. 'finished', now, id)
+      drop(id)
     end
   end
 else

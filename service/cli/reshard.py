@@ -1,0 +1,74 @@
+"""`knell reshard`: moves the data to another number of shards, with workers stopped.
+It can be run again after whatever interrupted it, and says what to set before workers are started."""
+
+from pathlib import Path
+from typing import Final
+
+import click
+from rich.progress import BarColumn, Progress, TaskID, TextColumn
+
+from service.cli import session
+from service.cli.output import show_json, status_line
+from service.stream.installation import Installation
+from service.stream.reshard import CannotReshard, Reshard, Resharded
+
+_WORDS: Final = {
+    "marked": "marking shards",
+    "settings": "copying counts",
+    "copied": "copying",
+    "flipped": "changing the count",
+    "removed": "removing what has moved",
+    "dropped": "dropping shards",
+    "finished": "finishing",
+}
+
+
+@click.command()
+@click.option("--to", "count", type=click.IntRange(1, 1024), required=True, help="The new number of shards.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@session.config_option
+@session.output_option
+def reshard(count: int, yes: bool, config: Path | None, form: str) -> None:
+    """Move the data to another number of shards, with workers stopped.
+
+    Stop all workers, and whatever publishes events, first. If it is interrupted, run it again.
+    """
+    if not yes:
+        before, under_way = session.call(lambda found: _stored(found, count), config, any_shards=True)
+        words = "The move that was begun" if under_way else "A move"
+        click.confirm(
+            f"{words} from {before} to {count} shards needs all workers stopped. Go on?", abort=True, err=True
+        )
+    done = session.call(lambda found: _run(found, count), config, any_shards=True)
+    if form == "json":
+        show_json({"before": done.before, "after": done.after, "moved": done.moved})
+    else:
+        click.echo(
+            f"Moved from {done.before} to {done.after} shards, {done.moved} items changed their place. "
+            f"Now set redis.shards (KNELL_REDIS_SHARDS) to {done.after}, then start the workers."
+        )
+
+
+async def _stored(installation: Installation, count: int) -> tuple[int, bool]:
+    try:
+        return await Reshard(installation, count).stored()
+    except CannotReshard as error:
+        raise session.Trouble(str(error)) from None
+
+
+async def _run(installation: Installation, count: int) -> Resharded:
+    columns = (TextColumn("{task.description}"), BarColumn(pulse_style="cyan"), TextColumn("{task.completed}"))
+    with Progress(*columns, console=status_line(), transient=True) as progress:
+        tasks: dict[str, TaskID] = {}
+
+        def told(step: str, size: int) -> None:
+            if step not in _WORDS:
+                return
+            if step not in tasks:
+                tasks[step] = progress.add_task(_WORDS[step], total=None)
+            progress.advance(tasks[step], size)
+
+        try:
+            return await Reshard(installation, count, told=told).run(session.operator())
+        except CannotReshard as error:
+            raise session.Trouble(str(error)) from None

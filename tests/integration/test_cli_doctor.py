@@ -1,0 +1,208 @@
+"""`knell doctor` finds what is wrong with a server, says how to mend it, and blames nobody for what he hides."""
+
+import asyncio
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+import pytest
+
+from service.local.servers import Server
+from service.settings import HostPort, RedisSettings, RedisUrl, Secret
+from tests.integration.operating import Answer, environment, invoke, operated
+from tests.servers import TestServer
+
+
+@pytest.fixture
+def own_server() -> Iterator[Server]:
+    """A server that a test may spoil."""
+    with Server() as started:
+        yield started
+
+
+def examined(redis: RedisSettings, **variables: str) -> tuple[Answer, dict[str, dict[str, Any]]]:
+    answer = invoke({**environment(redis), **variables}, "doctor", "--output", "json")
+    return answer, {finding["check"]: finding for finding in answer.json["findings"]}
+
+
+async def test_a_sound_server_of_any_kind_is_found_sound(server: TestServer) -> None:
+    async with operated(server) as world:
+        answer, findings = await asyncio.to_thread(examined, world.settings.redis)
+        left = [
+            key
+            async for key in world.client.scan_iter(
+                match=f"{world.settings.redis.prefix}:*doctor*", count=1000
+            )
+        ]
+    assert {finding["check"]: finding["state"] for finding in findings.values()} == dict.fromkeys(
+        findings, "fine"
+    )
+    assert set(findings) == {
+        "reachable", "version", "mode", "role", "persistence", "memory", "clock", "permissions", "scripts", "shards",
+    }  # fmt: skip
+    assert (answer.code, answer.json["sound"]) == (0, True)
+    assert left == []
+    table = await asyncio.to_thread(invoke, environment(world.settings.redis), "doctor")
+    assert table.code == 0
+
+
+def test_a_server_that_is_not_there_is_said_at_once() -> None:
+    nowhere = RedisSettings(url=RedisUrl("redis", host="127.0.0.1", port=1))
+    started = time.monotonic()
+    answer, findings = examined(nowhere)
+    assert (answer.code, findings["reachable"]["state"]) == (1, "wrong")
+    assert "redis://127.0.0.1:1/0" in findings["reachable"]["what"]
+    assert "start the server, or set redis.url" in findings["reachable"]["mend"]
+    assert list(findings) == ["reachable"]
+    assert time.monotonic() - started < 5
+
+
+def test_a_hung_server_is_given_up_soon(own_server: Server) -> None:
+    own_server.freeze()
+    try:
+        answer, findings = examined(own_server.settings())
+    finally:
+        own_server.thaw()
+    assert (answer.code, "did not answer in time" in findings["reachable"]["what"]) == (1, True)
+
+
+@pytest.mark.parametrize(
+    ("setting", "value", "check", "state", "what", "mend"),
+    [
+        (
+            "appendonly",
+            "no",
+            "persistence",
+            "wrong",
+            "a restart loses every event",
+            "CONFIG SET appendonly yes",
+        ),
+        ("appendfsync", "no", "persistence", "warning", "appendfsync no", "CONFIG SET appendfsync everysec"),
+        ("maxmemory-policy", "allkeys-lru", "memory", "wrong", "allkeys-lru", "maxmemory-policy noeviction"),
+        ("maxmemory", "100", "memory", "warning", "of maxmemory is used", "raise maxmemory"),
+    ],
+)
+def test_a_wrong_setting_of_the_server_is_found(
+    own_server: Server, setting: str, value: str, check: str, state: str, what: str, mend: str
+) -> None:
+    if setting == "maxmemory":
+        with own_server.admin() as client:
+            used = int(client.info("memory")["used_memory"])
+        # Enough for the probes, and little more than is used.
+        value = str(int(used * 1.05))
+    with own_server.admin() as client:
+        client.config_set(setting, value)
+    answer, findings = examined(own_server.settings())
+    assert findings[check]["state"] == state
+    assert what in findings[check]["what"]
+    assert mend in findings[check]["mend"]
+    assert answer.code == (1 if state == "wrong" else 0)
+
+
+def test_snapshots_alone_are_a_warning(own_server: Server) -> None:
+    with own_server.admin() as client:
+        client.config_set("appendonly", "no")
+        client.config_set("save", "900 1")
+    answer, findings = examined(own_server.settings())
+    assert (answer.code, findings["persistence"]["state"]) == (0, "warning")
+    assert "a crash loses everything since the last one" in findings["persistence"]["what"]
+
+
+def test_a_replica_is_refused(own_server: Server) -> None:
+    with Server() as primary, own_server.admin() as client:
+        client.replicaof(primary.host, primary.port)
+        answer, findings = examined(own_server.settings())
+    assert (answer.code, findings["role"]["state"]) == (1, "wrong")
+    assert "let redis.url name the primary" in findings["role"]["mend"]
+
+
+async def test_another_shard_count_than_the_stored_one_is_found(embedded_server: TestServer) -> None:
+    async with operated(embedded_server, shards=3) as world:
+        other = msgspec.structs.replace(world.settings.redis, shards=2)
+        answer, findings = await asyncio.to_thread(examined, other)
+        assert (answer.code, findings["shards"]["state"]) == (1, "wrong")
+        assert findings["shards"]["what"] == "the data is kept in 3 shards, but redis.shards says 2"
+        assert "knell reshard --to 2" in findings["shards"]["mend"]
+        await world.client.hset(world.installation.shards[0].stem + "meta", "resharding", "5")
+        answer, findings = await asyncio.to_thread(examined, world.settings.redis)
+        assert (answer.code, "a move to 5 shards" in findings["shards"]["what"]) == (1, True)
+
+
+def test_a_cluster_that_is_taken_for_one_server_is_found(cluster_server: TestServer) -> None:
+    redis = cluster_server.settings()
+    node = redis.entry_nodes()[0]
+    single = RedisSettings(url=RedisUrl("redis", host=node.host, port=node.port))
+    answer, findings = examined(single)
+    assert (answer.code, findings["mode"]["state"]) == (1, "wrong")
+    assert "set redis.mode (KNELL_REDIS_MODE) to cluster" in findings["mode"]["mend"]
+
+
+def test_one_server_that_is_taken_for_a_cluster_is_found(embedded_server: TestServer) -> None:
+    redis = msgspec.structs.replace(embedded_server.settings(), mode="cluster")
+    answer, findings = examined(redis)
+    assert (answer.code, findings["reachable"]["state"]) == (1, "wrong")
+    assert "redis.mode" in findings["reachable"]["mend"]
+
+
+def test_sentinels_that_know_no_such_master_are_named(sentinel_server: TestServer) -> None:
+    redis = msgspec.structs.replace(sentinel_server.settings(), sentinel_master="other")
+    answer, findings = examined(redis)
+    assert (answer.code, findings["reachable"]["state"]) == (1, "wrong")
+    assert "master other" in findings["reachable"]["what"]
+
+
+def limited(server: Server, *rules: str) -> RedisSettings:
+    """The settings of a user with these rules, and a password that must not be shown."""
+    with server.admin() as client:
+        client.execute_command("ACL", "SETUSER", "limited", "reset", "on", ">s3cret-word", *rules)
+    url = RedisUrl(
+        "redis", host=server.host, port=server.port, username="limited", password=Secret("s3cret-word")
+    )
+    return RedisSettings(url=url)
+
+
+def with_password(redis: RedisSettings, password: str = "s3cret-word") -> dict[str, str]:
+    return {"KNELL_REDIS_URL": f"redis://limited:{password}@{redis.url.host}:{redis.url.port}/0"}
+
+
+@pytest.mark.parametrize("kind", ["embedded_server", "redis_server"])
+def test_missing_permissions_are_named_one_by_one(kind: str, request: pytest.FixtureRequest) -> None:
+    if kind == "redis_server":
+        pytest.importorskip("shutil")
+    try:
+        server: Server = request.getfixturevalue(kind).server
+    except Exception as error:
+        pytest.skip(str(error))
+    redis = limited(server, "~knell:*", "+@all", "-xadd", "-xgroup|create", "-zscan")
+    answer, findings = examined(redis, **with_password(redis))
+    assert (answer.code, findings["permissions"]["state"]) == (1, "wrong")
+    assert findings["permissions"]["what"] == "the user may not run zscan, xadd, xgroup|create"
+    assert "ACL SETUSER <user> +zscan +xadd +xgroup|create" in findings["permissions"]["mend"]
+    assert "s3cret" not in answer.out + answer.err
+
+    redis = limited(server, "~other:*", "+@all")
+    answer, findings = examined(redis, **with_password(redis))
+    assert (answer.code, findings["permissions"]["what"]) == (1, "the user may not use all keys knell:*")
+    assert "ACL SETUSER <user> ~knell:*" in findings["permissions"]["mend"]
+
+
+def test_what_a_managed_server_hides_can_not_be_told_and_is_not_held_against_it(own_server: Server) -> None:
+    with own_server.admin() as client:
+        client.config_set("appendonly", "no")
+    redis = limited(own_server, "~knell:*", "+@all", "-config")
+    answer, findings = examined(redis, **with_password(redis))
+    assert (answer.code, findings["persistence"]["state"]) == (0, "unknown")
+    assert "CONFIG is forbidden" in findings["persistence"]["what"]
+    table = invoke({**environment(redis), **with_password(redis)}, "doctor")
+    assert "can't tell" in table.out
+
+
+def test_a_refused_login_is_said_without_the_password(own_server: Server) -> None:
+    redis = limited(own_server, "~*", "+@all")
+    answer, findings = examined(redis, **with_password(redis, "wr0ng-word"))
+    assert (answer.code, findings["reachable"]["state"]) == (1, "wrong")
+    assert "refused the login" in findings["reachable"]["what"]
+    assert "redis.password_file" in findings["reachable"]["mend"]
+    assert "wr0ng" not in answer.out + answer.err
+    assert HostPort(own_server.host, own_server.port).host in findings["reachable"]["what"]

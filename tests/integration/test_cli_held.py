@@ -1,0 +1,164 @@
+"""`knell held` shows everything that waits for a person, and carries out his word on it."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from service.contract import Hold, Refused
+from tests.engine.outside import Outside, event, thing
+from tests.engine.world import World
+from tests.integration.operating import knell, operated
+from tests.servers import TestServer
+
+
+@pytest.fixture
+async def world(server: TestServer) -> AsyncIterator[World]:
+    async with operated(server) as made:
+        yield made
+
+
+@pytest.fixture
+async def small(embedded_server: TestServer) -> AsyncIterator[World]:
+    async with operated(embedded_server) as made:
+        yield made
+
+
+async def names(world: World, *words: str) -> list[str]:
+    answer = await knell(world, "held", "list", "--output", "json", *words)
+    assert (answer.code, answer.err) == (0, "")
+    return [view["name"] for view in answer.json["held"]]
+
+
+async def hold_all_three(world: World) -> tuple[str, str, str]:
+    """An event, a deletion and a job, held by a worker that has then gone."""
+    outside = Outside(plans={"odd": Hold("no such account")}, always=Refused("tagged with another owner"))
+    running = await world.start(outside)
+    shard = world.installation.shards[-1]
+    entry = (
+        await world.client.xadd(shard.stem + "events", {"v": "x", "blob": b"\xff\x00", "n": "1"})
+    ).decode()
+    await world.publish(event("odd"), event("refused"))
+
+    async def held() -> bool:
+        return len(await world.members("held")) == 3
+
+    await world.until("all three are held", held)
+    await running.stop()
+    return f"event:{entry}", f"deletion:{event('odd').deletion}", f"job:{event('refused').deletion}#1.0"
+
+
+async def test_everything_held_is_listed_with_its_reason(world: World) -> None:
+    unreadable, unplanned, refused = await hold_all_three(world)
+    answer = await knell(world, "held", "list", "--output", "json")
+    whys = {view["name"]: view["why"] for view in answer.json["held"]}
+    assert whys == {
+        unreadable: "field v must be a whole number, got 'x'"
+        if "whole number" in whys[unreadable]
+        else whys[unreadable],
+        unplanned: "no such account",
+        refused: "refused: tagged with another owner",
+    }
+    assert "UTF-8" in whys[unreadable] or "whole number" in whys[unreadable]
+    (kept,) = (view["fields"] for view in answer.json["held"] if view["name"] == unreadable)
+    assert kept == {"v": "x", "blob": "\\xff\x00", "n": "1"}
+    assert await names(world, "--kind", "job") == [refused]
+    assert await names(world, "--kind", "deletion") == [unplanned]
+    table = (await knell(world, "held", "list")).out
+    assert "no such account" in table
+    assert "\x00" not in table
+
+
+async def test_a_replayed_event_is_on_the_stream_again_as_it_was(world: World) -> None:
+    unreadable, _, _ = await hold_all_three(world)
+    answer = await knell(world, "held", "replay", unreadable)
+    assert (answer.code, "is on the stream again" in answer.out) == (0, True)
+    stem = world.installation.shards[-1].stem
+    ((_, fields),) = await world.client.xrange(stem + "events")
+    assert fields == {b"v": b"x", b"blob": b"\xff\x00", b"n": b"1"}
+    assert unreadable not in await names(world)
+    answer = await knell(world, "held", "replay", unreadable)
+    assert (answer.code, "is not held" in answer.err) == (1, True)
+
+
+async def test_a_replayed_deletion_is_planned_by_who_now_knows_how(world: World) -> None:
+    _, unplanned, _ = await hold_all_three(world)
+    assert (await knell(world, "held", "replay", unplanned)).code == 0
+    assert (await world.deletion(event("odd")))["state"] == "published"
+    await world.start(Outside())
+    await world.until_done(event("odd"))
+    assert unplanned not in await names(world)
+
+
+async def test_a_replayed_job_is_due_at_once(world: World) -> None:
+    _, _, refused = await hold_all_three(world)
+    answer = await knell(world, "held", "replay", refused)
+    assert (answer.code, "is due now" in answer.out) == (0, True)
+    assert refused not in await names(world)
+    await world.start(Outside())
+    await world.until_done(event("refused"))
+
+
+async def test_all_of_a_kind_or_all_at_once_are_replayed(small: World) -> None:
+    _, unplanned, _ = await hold_all_three(small)
+    answer = await knell(small, "held", "replay", "--all", "--kind", "deletion")
+    assert (answer.code, "1 replayed, 0 not." in answer.out) == (0, True)
+    assert unplanned not in await names(small)
+    assert len(await names(small)) == 2
+    answer = await knell(small, "held", "replay", "--all")
+    assert (answer.code, "2 replayed, 0 not." in answer.out) == (0, True)
+    assert await names(small) == []
+    assert "Nothing is held." in (await knell(small, "held", "list")).out
+
+
+async def test_a_drop_is_asked_about_and_then_final(world: World) -> None:
+    unreadable, unplanned, _ = await hold_all_three(world)
+    for name in (unreadable, unplanned):
+        answer = await knell(world, "held", "drop", name, answer="n\n")
+        assert (answer.code, "Drop it?" in answer.out) == (1, True)
+        assert name in await names(world)
+        answer = await knell(world, "held", "drop", name, answer="y\n")
+        assert (answer.code, "is dropped" in answer.out) == (0, True)
+        assert name not in await names(world)
+    assert (await world.deletion(event("odd")))["state"] == "dropped"
+    assert await world.entries() == []
+
+
+async def test_dropping_a_held_job_is_abandoning_it_with_its_question(world: World) -> None:
+    _, _, refused = await hold_all_three(world)
+    answer = await knell(world, "held", "drop", refused, answer="n\n")
+    assert (answer.code, "released without it" in answer.out) == (1, True)
+    answer = await knell(world, "held", "drop", refused, "--yes")
+    assert (answer.code, "is abandoned" in answer.out) == (0, True)
+    assert refused not in await names(world)
+
+
+async def test_an_event_name_that_two_shards_share_is_asked_for(embedded_server: TestServer) -> None:
+    async with operated(embedded_server, shards=3) as world:
+        for number in (0, 2):
+            shard = world.installation.shards[number]
+            await world.client.xadd(shard.stem + "events", {"v": "x"}, id="5-5")
+            await shard.hold([("5-5", "held", "unreadable", "", [])])
+        answer = await knell(world, "held", "replay", "event:5-5")
+        assert (answer.code, "shards 0, 2 have a event:5-5; say which by --shard" in answer.err) == (2, True)
+        assert (await knell(world, "held", "drop", "event:5-5", "--yes", "--shard", "2")).code == 0
+        assert (await knell(world, "held", "replay", "event:5-5")).code == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (["replay"], "give one name, or --all"),
+        (["replay", "event:1-1", "--all"], "give one name, or --all"),
+        (["replay", "1-1"], "begins with event:, deletion: or job:"),
+        (["drop", "thing:1"], "begins with event:, deletion: or job:"),
+    ],
+)
+async def test_what_can_not_be_meant_is_refused(small: World, words: list[str], complaint: str) -> None:
+    answer = await knell(small, "held", *words)
+    assert (answer.code, complaint in answer.err) == (2, True)
+
+
+async def test_a_job_that_is_not_held_is_not_dropped_under_that_name(small: World) -> None:
+    jobs = await small.lay(event("a"), [thing("1")])
+    answer = await knell(small, "held", "drop", f"job:{jobs['1']}", "--yes")
+    assert (answer.code, "is not held" in answer.err) == (1, True)

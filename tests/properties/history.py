@@ -1,0 +1,29 @@
+"""What the machine knows to have happened, as far as the keys alone cannot tell: what was finished, claimed, counted."""
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+from tests.properties.world import World
+
+
+@dataclass(slots=True)
+class History:
+    """`finished` holds each ended deletion's record as it was when it ended; `claims` until when a look set a
+    lane aside; `full` the latest time at which a take may have found it full."""
+
+    cap: int
+    finished: dict[str, dict[str, str]] = field(default_factory=dict)
+    claims: dict[str, float] = field(default_factory=dict)
+    full: dict[str, float] = field(default_factory=dict)
+    counts: Counter[str] = field(default_factory=Counter)
+
+    def learn(self, world: World) -> None:
+        for deletion, record in world.deletions.items():
+            if record.get("state") in ("done", "dropped") and deletion not in self.finished:
+                self.finished[deletion] = record
+                self.counts["done"] += record["state"] == "done"
+
+    def forget(self, deletions: set[str]) -> None:
+        """Their retention is over."""
+        for deletion in deletions:
+            self.finished.pop(deletion, None)

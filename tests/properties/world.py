@@ -1,0 +1,151 @@
+"""What is in Redis for one shard, read in one stroke and put in order by what it means.
+
+Nothing is asked of the engine here: the laws look at the keys, as an operator would.
+"""
+
+import json
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from service.stream.connection import Client
+
+# Remembered answers are left out: to remember one is all that a repeated call may do.
+_READ = """
+local stem, world = ARGV[1], {}
+for _, key in ipairs(redis.call('KEYS', stem .. '*')) do
+  local name, kind = string.sub(key, #stem + 1), redis.call('TYPE', key)['ok']
+  local value
+  if string.sub(name, 1, 7) ~= 'answer:' then
+    if kind == 'hash' then value = redis.call('HGETALL', key)
+    elseif kind == 'zset' then value = redis.call('ZRANGE', key, 0, -1, 'WITHSCORES')
+    elseif kind == 'stream' and name == 'events' then
+      local entries, pending, groups = redis.call('XRANGE', key, '-', '+'), {}, redis.pcall('XINFO', 'GROUPS', key)
+      if #groups > 0 then
+        for _, one in ipairs(redis.call('XPENDING', key, 'planners', '-', '+', 1000)) do pending[#pending + 1] = one[1] end
+      end
+      value = {entries, pending, groups}
+    elseif kind == 'stream' then
+      value = {redis.call('XLEN', key), redis.call('XREVRANGE', key, '+', '-', 'COUNT', 1)}
+    else value = redis.call('GET', key) end
+    world[#world + 1] = {name, value}
+  end
+end
+return cmsgpack.pack(world)
+"""
+
+Scores = dict[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """A stage as the deletion's record tells it: numbers `first` to `first + size - 1`, then perhaps a successor."""
+
+    number: int
+    first: int
+    size: int
+    successor: int | None
+
+
+class World:
+    """One reading. Two readings are equal when nothing at all has changed between them."""
+
+    def __init__(self, raw: list[tuple[str, Any]]) -> None:
+        self.raw: dict[str, Any] = dict(raw)
+        self.deletions: dict[str, dict[str, str]] = {}
+        self.jobs: dict[str, dict[str, Any]] = {}
+        self.plans: set[str] = set()
+        self.background: dict[str, Scores] = {}
+        self.urgent: dict[str, Scores] = {}
+        self.leases: dict[str, Scores] = {}
+        self.holders: dict[str, dict[str, str]] = {}
+        self.entries: dict[str, dict[str, str]] = {}
+        self.pending: set[str] = set()
+        self.delivered = "0-0"
+        for name, value in self.raw.items():
+            self._sort_in(name, value)
+        self.places: dict[str, list[tuple[str, str]]] = defaultdict(list)
+        self._find_places()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, World) and self.raw == other.raw
+
+    __hash__ = None  # type: ignore[assignment]  # a reading is compared, never looked up
+
+    def scores(self, name: str) -> Scores:
+        return _scores(self.raw.get(name, []))
+
+    def fields(self, name: str) -> dict[str, str]:
+        return _fields(self.raw.get(name, []))
+
+    @property
+    def lanes(self) -> set[str]:
+        return {*self.background, *self.urgent, *self.leases}
+
+    def queued(self, lane: str) -> Scores:
+        return self.background.get(lane, {}) | self.urgent.get(lane, {})
+
+    def stages(self, deletion: str) -> dict[int, Stage]:
+        found = {}
+        for name, shape in self.deletions[deletion].items():
+            if name.startswith("stage."):
+                _, first, size, successor = shape.split()
+                number = int(name[6:])
+                found[number] = Stage(number, int(first), int(size), None if successor == "-" else int(successor))
+        return found
+
+    def jobs_of(self, deletion: str, stage: Stage) -> list[str]:
+        plan = self.deletions[deletion]["plan"]
+        return [f"{deletion}#{plan}.{number}" for number in range(stage.first, stage.first + stage.size)]
+
+    def unfinished(self, job: str) -> bool:
+        return job in self.jobs and self.jobs[job].get("state", "aside") == "aside"
+
+    def _sort_in(self, name: str, value: Any) -> None:
+        kind, _, rest = name.partition(":")
+        if kind == "deletion":
+            self.deletions[rest] = _fields(value)
+        elif kind == "job":
+            self.plans.add(rest)
+            for number, text in _fields(value).items():
+                self.jobs[f"{rest}.{number}"] = json.loads(text)
+        elif kind == "lane" and rest.endswith(":urgent"):
+            self.urgent[rest.removesuffix(":urgent")] = _scores(value)
+        elif kind == "lane":
+            self.background[rest] = _scores(value)
+        elif kind == "leases":
+            self.leases[rest] = _scores(value)
+        elif kind == "holders":
+            self.holders[rest] = _fields(value)
+        elif name == "events":
+            self.entries = {entry: _fields(flat) for entry, flat in value[0]}
+            self.pending = set(value[1])
+            for group in value[2]:
+                self.delivered = _fields(group)["last-delivered-id"]
+
+    def _find_places(self) -> None:
+        for kind, lanes in (("queue", self.background), ("urgent", self.urgent), ("leases", self.leases)):
+            for lane, jobs in lanes.items():
+                for job in jobs:
+                    self.places[job].append((kind, lane))
+        for kind in ("alone", "dead"):
+            for job in self.scores(kind):
+                self.places[job].append((kind, ""))
+        for member in self.scores("newer"):
+            if member.startswith("job:"):
+                self.places[member[4:]].append(("newer", ""))
+
+
+def _fields(flat: list[Any]) -> dict[str, str]:
+    return dict(zip(flat[::2], flat[1::2], strict=True))
+
+
+def _scores(flat: list[Any]) -> Scores:
+    return {member: float(score) for member, score in zip(flat[::2], flat[1::2], strict=True)}
+
+
+async def read_world(client: Client, stem: str) -> World:
+    packed = await client.execute_command("EVAL", _READ, 1, stem + "meta", stem)
+    return World(msgspec.msgpack.decode(packed))
