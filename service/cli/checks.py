@@ -154,6 +154,14 @@ def check_memory(facts: NodeFacts) -> Finding:
             node=facts.node,
         )
     used, most = int(info.get("used_memory", 0)), int(info.get("maxmemory", 0))
+    if most and used >= most:
+        return Finding(
+            check="memory",
+            state="wrong",
+            what="all of maxmemory is used: the server takes no more work, and none that is there can move on",
+            mend="raise maxmemory, then shorten retention.finished and retention.audit",
+            node=facts.node,
+        )
     if most and used > _FULL * most:
         return Finding(
             check="memory",

@@ -34,9 +34,7 @@ def deletions() -> None:
 
 
 @deletions.command("list")
-@click.option(
-    "--state", type=click.Choice([*OPEN_STATES, *FINISHED_STATES]), help="Only those in this state."
-)
+@click.option("--state", type=click.Choice([*OPEN_STATES, *FINISHED_STATES]), help="Only those in this state.")
 @click.option("--limit", default=50, show_default=True, type=click.IntRange(min=1), help="Deletions at most.")
 @session.output_option
 @session.config_option
@@ -70,9 +68,7 @@ def _row(view: DeletionView, now: datetime | None) -> tuple[object, ...]:
 
 @deletions.command("show")
 @click.argument("deletion", metavar="ID")
-@click.option(
-    "--limit", default=100, show_default=True, type=click.IntRange(min=0), help="Jobs at most; 0 for all."
-)
+@click.option("--limit", default=100, show_default=True, type=click.IntRange(min=0), help="Jobs at most; 0 for all.")
 @click.option(
     "--scan",
     default=_SCAN,

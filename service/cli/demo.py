@@ -36,9 +36,7 @@ _KILL_AT: Final = 0.5
 
 
 @click.command()
-@click.option(
-    "--objects", type=click.IntRange(4, 2000), default=60, show_default=True, help="Objects that are going."
-)
+@click.option("--objects", type=click.IntRange(4, 2000), default=60, show_default=True, help="Objects that are going.")
 @click.option(
     "--seconds",
     type=click.IntRange(10, 600),
@@ -80,9 +78,7 @@ class _Show:
     console: Console = field(init=False)
 
     def __post_init__(self) -> None:
-        self.console = Console(
-            stderr=self.as_json, highlight=False, markup=False, emoji=False, soft_wrap=True
-        )
+        self.console = Console(stderr=self.as_json, highlight=False, markup=False, emoji=False, soft_wrap=True)
 
     @property
     def moving(self) -> bool:
@@ -207,9 +203,7 @@ async def _perform(show: _Show, troupe: Troupe, installation: Installation, leng
             book = show.ledger
             if not killed and book is not None and book.removed >= _KILL_AT * len(show.invented.ours):
                 killed = True
-                show.say(
-                    f"kill -9 of {troupe.kill_worker()}; its jobs will be given back when their leases end"
-                )
+                show.say(f"kill -9 of {troupe.kill_worker()}; its jobs will be given back when their leases end")
                 show.say(f"{troupe.add_worker()} started in its place")
             if show.released >= len(show.invented.events):
                 return True

@@ -96,9 +96,7 @@ async def examine(installation: Installation) -> AsyncIterator[Finding]:
         words = session.explain(error, settings)
         if words is None:
             raise
-        yield Finding(
-            check="the rest", state="wrong", what=words, mend="mend what stands above, then look again"
-        )
+        yield Finding(check="the rest", state="wrong", what=words, mend="mend what stands above, then look again")
 
 
 async def _examine(installation: Installation, settings: RedisSettings) -> AsyncIterator[Finding]:
@@ -158,9 +156,7 @@ async def _nodes(installation: Installation) -> list[NodeFacts]:
 
 async def _facts(shard: Shard, name: str, options: dict[str, Any]) -> NodeFacts:
     info = await _asked(shard, "INFO", **options)
-    config = await _asked(
-        shard, "CONFIG GET", "appendonly", "save", "appendfsync", "maxmemory-policy", **options
-    )
+    config = await _asked(shard, "CONFIG GET", "appendonly", "save", "appendfsync", "maxmemory-policy", **options)
     before = time.time()
     clock = await _asked(shard, "TIME", **options)
     skew = None

@@ -39,9 +39,7 @@ def _show_listing(found: Listing, form: str) -> None:
         output.show([output.note("Nothing is held.")])
         return
     columns = ("name", "held for", "why", "about", "shard")
-    rows = [
-        (view.name, _since(view, found), view.why, _shortened(view.about), view.shard) for view in found.held
-    ]
+    rows = [(view.name, _since(view, found), view.why, _shortened(view.about), view.shard) for view in found.held]
     output.show([output.table("held", columns, rows, numbers=("held for", "shard"))])
     if found.more:
         output.show([output.note(f"and more (--limit, now {len(found.held)})")])
@@ -61,9 +59,7 @@ def _shortened(words: str, most: int = 120) -> str:
 @click.option("--kind", type=_KIND, help="With --all: only events, deletions or jobs.")
 @click.option("--shard", type=click.IntRange(min=0), help="Where two shards have an event of this name.")
 @session.config_option
-def replay(
-    name: str | None, everything: bool, kind: str | None, shard: int | None, config: Path | None
-) -> None:
+def replay(name: str | None, everything: bool, kind: str | None, shard: int | None, config: Path | None) -> None:
     """Try something again: an event or deletion goes back on the stream, a job is due at once.
 
     NAME is as `knell held list` shows it.
@@ -128,9 +124,7 @@ def drop(name: str, yes: bool, shard: int | None, config: Path | None) -> None:
         return
     if not yes:
         confirm(output.clean(_QUESTIONS[kind].format(name=name)))
-    word = session.call(
-        lambda opened: opened.shards[number].unhold(name, replay=False, who=session.operator()), config
-    )
+    word = session.call(lambda opened: opened.shards[number].unhold(name, replay=False, who=session.operator()), config)
     if word != "dropped":
         raise session.Trouble(_not_held(name))
     click.echo(f"{output.clean(name)} is dropped.")

@@ -27,9 +27,7 @@ def jobs() -> None:
 
 @jobs.command("list")
 @click.option("--lane", help="Only the jobs of this lane.")
-@click.option(
-    "--state", type=click.Choice(LIST_STATES), help="Only jobs in this state; dead also means set aside."
-)
+@click.option("--state", type=click.Choice(LIST_STATES), help="Only jobs in this state; dead also means set aside.")
 @click.option("--limit", default=50, show_default=True, type=click.IntRange(min=1), help="Jobs at most.")
 @session.output_option
 @session.config_option
@@ -40,7 +38,10 @@ def listing(
     form: str,
     config: Path | None,
 ) -> None:
-    """Jobs that are not finished, and those that died."""
+    """Jobs that are under way, and those that died.
+
+    Jobs whose stage is not open yet are seen in `knell deletions show`.
+    """
     if lane is not None and (fault := lane_fault(lane)):
         raise session.Misuse(fault)
     found = session.call(lambda opened: list_jobs(opened, state=state, lane=lane, limit=limit), config)

@@ -62,9 +62,7 @@ def _version(ctx: click.Context, _parameter: click.Parameter, wanted: bool) -> N
         ctx.exit()
 
 
-@click.group(
-    cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110}
-)
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
 @click.option(
     "--config",
     type=click.Path(path_type=Path, dir_okay=False),
@@ -76,9 +74,7 @@ def _version(ctx: click.Context, _parameter: click.Parameter, wanted: bool) -> N
     default="table",
     help="How pictures are shown.  [default: table]",
 )
-@click.option(
-    "--version", is_flag=True, expose_value=False, is_eager=True, callback=_version, help="Show the version."
-)
+@click.option("--version", is_flag=True, expose_value=False, is_eager=True, callback=_version, help="Show the version.")
 @click.pass_context
 def cli(ctx: click.Context, config: Path | None, output: str) -> None:
     """Removes what a Kubernetes object owned outside its cluster: completely, once, in order, within quotas.

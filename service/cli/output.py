@@ -14,7 +14,7 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from service.masking import mask_text
+from service.masking import MASK, mask_text, names_secret
 
 # In a pipe nothing is folded: whoever greps wants a row on a line.
 _PIPE_WIDTH: Final = 5000
@@ -56,7 +56,7 @@ def _plain(value: object) -> object:
         case str():
             return mask_text(value)
         case Mapping():
-            return {str(key): _plain(item) for key, item in value.items()}
+            return {str(key): MASK if names_secret(str(key)) else _plain(item) for key, item in value.items()}
         case list() | tuple():
             return [_plain(item) for item in value]
         case _:

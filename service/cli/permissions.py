@@ -5,7 +5,7 @@ import secrets
 from collections.abc import Iterator
 from typing import Any, Final
 
-from redis.exceptions import NoPermissionError, ResponseError
+from redis.exceptions import NoPermissionError, OutOfMemoryError, ReadOnlyError, ResponseError
 
 from service.stream.connection import is_away
 from service.stream.engine import Shard
@@ -25,9 +25,10 @@ def harmless(stem: str) -> Iterator[Command]:
         ("HSET", table, "a", "1"), ("HSETNX", table, "a", "1"), ("HINCRBY", table, "a", 1),
         ("HGET", table, "a"), ("HMGET", table, "a"), ("HGETALL", table), ("HKEYS", table), ("HLEN", table),
         ("HSCAN", table, 0), ("HDEL", table, "b"),
-        ("ZADD", scored, 1, "a"), ("ZSCORE", scored, "a"), ("ZCARD", scored), ("ZCOUNT", scored, 0, 1),
-        ("ZRANGE", scored, 0, 0), ("ZREVRANGE", scored, 0, 0), ("ZRANGEBYSCORE", scored, 0, 1),
-        ("ZSCAN", scored, 0), ("ZREM", scored, "b"), ("ZREMRANGEBYSCORE", scored, 5, 6),
+        ("ZADD", scored, 1, "a"), ("ZSCORE", scored, "a"), ("ZMSCORE", scored, "a"), ("ZCARD", scored),
+        ("ZCOUNT", scored, 0, 1), ("ZRANGE", scored, 0, 0), ("ZREVRANGE", scored, 0, 0),
+        ("ZRANGEBYSCORE", scored, 0, 1), ("ZSCAN", scored, 0), ("ZREM", scored, "b"),
+        ("ZREMRANGEBYSCORE", scored, 5, 6),
         ("XADD", stream, "*", "a", "1"), ("XGROUP", "CREATE", *group, "0"), ("XLEN", stream),
         ("XINFO", "GROUPS", stream), ("XINFO", "CONSUMERS", *group), ("XRANGE", stream, "-", "+", "COUNT", 1),
         ("XREVRANGE", stream, "+", "-", "COUNT", 1), ("XREAD", "COUNT", 1, "STREAMS", stream, "0"),
@@ -37,6 +38,7 @@ def harmless(stem: str) -> Iterator[Command]:
         ("XDEL", stream, "0-1"), ("XTRIM", stream, "MAXLEN", 100),
         ("XGROUP", "DELCONSUMER", *group, "doctor"),
         ("EVAL", "return 1", 1, text), ("EVALSHA", "0" * 40, 1, text), ("TIME",), ("INFO", "replication"),
+        ("SCAN", 0, "COUNT", 1),
     ]  # fmt: skip
     for key in (text, table, scored, stream):
         # Should the last two be what is not allowed, nothing stays behind for long all the same.
@@ -65,6 +67,9 @@ async def lacking(installation: Installation, shard: Shard) -> list[str]:
             word = spelt(command) if is_about_a_command(str(error)) else pattern
             if word not in found:
                 found.append(word)
+        except (OutOfMemoryError, ReadOnlyError):
+            # Permissions come first: it may be asked, though it can't be done now.
+            continue
         except ResponseError as error:
             # Whether it makes sense on such keys is not the question here, only whether it may be asked.
             if is_away(error):

@@ -1,16 +1,21 @@
 """`knell reshard`: moves the data to another number of shards, with workers stopped.
 It can be run again after whatever interrupted it, and says what to set before workers are started."""
 
+import asyncio
+from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 import click
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
 from service.cli import session
 from service.cli.output import show_json, status_line
+from service.settings import Settings
 from service.stream.installation import Installation
 from service.stream.reshard import CannotReshard, Reshard, Resharded
+
+T = TypeVar("T")
 
 _WORDS: Final = {
     "marked": "marking shards",
@@ -33,13 +38,13 @@ def reshard(count: int, yes: bool, config: Path | None, form: str) -> None:
 
     Stop all workers, and whatever publishes events, first. If it is interrupted, run it again.
     """
+    settings = session.prepared(config)
     if not yes:
-        before, under_way = session.call(lambda found: _stored(found, count), config, any_shards=True)
+        before, under_way = _call(settings, lambda found: Reshard(found, count).stored())
         words = "The move that was begun" if under_way else "A move"
-        click.confirm(
-            f"{words} from {before} to {count} shards needs all workers stopped. Go on?", abort=True, err=True
-        )
-    done = session.call(lambda found: _run(found, count), config, any_shards=True)
+        question = f"{words} from {before} to {count} shards needs all workers stopped. Go on?"
+        click.confirm(question, abort=True, err=True)
+    done = _call(settings, lambda found: _run(found, count))
     if form == "json":
         show_json({"before": done.before, "after": done.after, "moved": done.moved})
     else:
@@ -49,11 +54,26 @@ def reshard(count: int, yes: bool, config: Path | None, form: str) -> None:
         )
 
 
-async def _stored(installation: Installation, count: int) -> tuple[int, bool]:
+def _call(settings: Settings, work: Callable[[Installation], Awaitable[T]]) -> T:
+    """Unlike other commands, this one must not mind a shard count that differs from the settings."""
+
+    async def with_installation() -> T:
+        installation = Installation(settings, name="knell-cli", patience=session.PATIENCE)
+        try:
+            await installation.connections.client.execute_command("PING")
+            return await work(installation)
+        finally:
+            await installation.aclose()
+
     try:
-        return await Reshard(installation, count).stored()
+        return asyncio.run(with_installation())
     except CannotReshard as error:
         raise session.Trouble(str(error)) from None
+    except Exception as error:
+        words = session.explain(error, settings.redis)
+        if words is None:
+            raise
+        raise session.Trouble(words) from None
 
 
 async def _run(installation: Installation, count: int) -> Resharded:
@@ -68,7 +88,4 @@ async def _run(installation: Installation, count: int) -> Resharded:
                 tasks[step] = progress.add_task(_WORDS[step], total=None)
             progress.advance(tasks[step], size)
 
-        try:
-            return await Reshard(installation, count, told=told).run(session.operator())
-        except CannotReshard as error:
-            raise session.Trouble(str(error)) from None
+        return await Reshard(installation, count, told=told).run(session.operator())

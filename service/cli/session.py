@@ -44,9 +44,7 @@ class Misuse(Trouble):
 
 def config_option(command: C) -> C:
     """`--config` after the subcommand, too."""
-    option = click.option(
-        "--config", type=click.Path(path_type=Path, dir_okay=False), help="YAML file with settings."
-    )
+    option = click.option("--config", type=click.Path(path_type=Path, dir_okay=False), help="YAML file with settings.")
     return option(command)
 
 
@@ -157,6 +155,8 @@ def explain(error: BaseException, redis: RedisSettings) -> str | None:
             return f"{where} is still loading its data; try again in a moment"
         case errors.TimeoutError() | TimeoutError():
             return f"{where} did not answer in time; is the host reachable and the server not hung?"
+        case errors.OutOfMemoryError():
+            return f"{where} is full and takes no more writes; raise its maxmemory"
         case errors.ReadOnlyError():
             return f"{where} is a replica, which takes no writes; let redis.url name the primary"
         case errors.ConnectionError() | ConnectionError() | errors.RedisClusterException():

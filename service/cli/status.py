@@ -78,9 +78,7 @@ async def _live(installation: Installation, lanes: int) -> None:
 def render(picture: Overview, installation: Installation, lanes: int) -> Iterator[RenderableType]:
     """The whole screen."""
     where = installation.settings.redis.described()
-    yield output.facts(
-        f"{where}, prefix {installation.keys.prefix}, {output.moment(picture.at)}", _totals(picture)
-    )
+    yield output.facts(f"{where}, prefix {installation.keys.prefix}, {output.moment(picture.at)}", _totals(picture))
     yield from _warnings(picture)
     yield from _lanes(picture, lanes)
     yield from _budgets(picture)
@@ -98,8 +96,7 @@ def _totals(picture: Overview) -> Iterator[tuple[str, object]]:
     yield "oldest due", output.span(totals.oldest) or "-"
     yield (
         "held",
-        f"{totals.held}  ({totals.held_events} events, {totals.held_deletions} deletions, "
-        f"{totals.held_jobs} jobs)",
+        f"{totals.held}  ({totals.held_events} events, {totals.held_deletions} deletions, {totals.held_jobs} jobs)",
     )
     yield "dead or set aside", totals.dead
     yield "newer", totals.newer
@@ -112,13 +109,9 @@ def _warnings(picture: Overview) -> Iterator[RenderableType]:
         yield output.note(pause_words(pause), "yellow")
     for relist in picture.relists:
         asked = output.moment(relist.asked)
-        yield output.note(
-            f"Shard {relist.shard}: a relist is asked for since {asked}, {relist.why}.", "yellow"
-        )
+        yield output.note(f"Shard {relist.shard}: a relist is asked for since {asked}, {relist.why}.", "yellow")
     if picture.totals.held or picture.totals.dead:
-        yield output.note(
-            "Something waits for a person: `knell held list`, `knell jobs list --state dead`.", "yellow"
-        )
+        yield output.note("Something waits for a person: `knell held list`, `knell jobs list --state dead`.", "yellow")
     if picture.totals.lost:
         yield output.note("Records were found missing; a relist or a sweep brings them back.", "red")
 

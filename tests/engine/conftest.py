@@ -19,7 +19,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if item.get_closest_marker("heavy") and not item.name.endswith("[embedded]"):
+        kind = getattr(item, "callspec", None) and item.callspec.params.get("server")
+        if item.get_closest_marker("heavy") and kind not in (None, "embedded"):
             item.add_marker(pytest.mark.long)
 
 

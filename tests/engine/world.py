@@ -22,7 +22,7 @@ from service.stream.attendance import Attendance
 from service.stream.engine import Shard, Taken, Want
 from service.stream.installation import Installation
 from service.stream.scripts import Scripts
-from tests.engine.outside import Outside
+from tests.engine.outside import Outside, event
 from tests.engine.waiting import PATIENCE, stays, until
 from tests.servers import AnyServer
 from workers.handlers.protocol import Handler
@@ -143,6 +143,11 @@ class World:
         """The shard of an event, a deletion id or a job id."""
         deletion = one.deletion if isinstance(one, Event) else one.partition("#")[0]
         return self.installation.shard_of(deletion)
+
+    def beside(self, one: Event, name: str, **fields: object) -> Event:
+        """Another event that falls to the same shard."""
+        others = (event(f"{name}{number}", **fields) for number in itertools.count())
+        return next(other for other in others if self.shard(other) is self.shard(one))
 
     async def deliver(self, one: Event) -> str:
         """Publish and read as a planner called `hand` would; the answer is the entry."""

@@ -62,13 +62,13 @@ async def knell(world: World, *words: str, answer: str | None = None) -> Answer:
     return await asyncio.to_thread(invoke, variables, *words, answer=answer)
 
 
-def start(variables: Mapping[str, str], *words: str) -> "subprocess.Popen[str]":
+def start(variables: Mapping[str, str], *words: str, output: int = subprocess.PIPE) -> "subprocess.Popen[str]":
     """A real process, as the installed command starts it."""
     return subprocess.Popen(
         [sys.executable, "-c", "from service.cli.main import main; main()", *words],
         cwd=ROOT,
         env={**os.environ, **variables, "PYTHONUNBUFFERED": "1"},
-        stdout=subprocess.PIPE,
+        stdout=output,
         stderr=subprocess.PIPE,
         text=True,
     )

@@ -142,9 +142,7 @@ async def test_a_long_audit_is_read_in_bounds_and_the_cut_is_said(small: World) 
     going = event("a")
     jobs = await small.lay(going, [thing("1")])
     for _ in range(1600):
-        await small.client.xadd(
-            small.shard(going).stem + "audit", {"entry": "decision", "what": "noise", "id": "x"}
-        )
+        await small.client.xadd(small.shard(going).stem + "audit", {"entry": "decision", "what": "noise", "id": "x"})
     await small.shard(going).retry(jobs["1"], "tests")
 
     answer = await knell(small, "deletions", "show", going.deletion, "--scan", "1000")

@@ -1,5 +1,6 @@
-"""Every command that meets trouble says in one sentence what is wrong and what to do, and never shows a traceback."""
+"""A command that meets trouble says in one sentence what is wrong and what to do; no traceback is shown."""
 
+import asyncio
 import os
 import subprocess
 import sys
@@ -49,8 +50,6 @@ async def test_a_wrong_shard_count_changes_nothing_and_shows_no_half_picture(
 ) -> None:
     async with operated(embedded_server, shards=3) as world:
         wrong = msgspec.structs.replace(world.settings.redis, shards=2)
-        import asyncio
-
         answer = await asyncio.to_thread(invoke, environment(wrong), *words)
         assert (answer.code, answer.out) == (1, "")
         assert "the data is kept in 3 shards, but redis.shards says 2" in answer.err
@@ -89,9 +88,7 @@ def test_wrong_settings_name_their_path_and_the_exit_code_is_two(tmp_path: Path)
     assert (answer.code, "cannot be read" in answer.err) == (2, True)
 
 
-@pytest.mark.parametrize(
-    "words", [["stauts"], ["jobs", "list", "--state", "odd"], ["jobs", "list", "--limit", "0"]]
-)
+@pytest.mark.parametrize("words", [["stauts"], ["jobs", "list", "--state", "odd"], ["jobs", "list", "--limit", "0"]])
 def test_a_misspelt_order_is_refused(words: list[str]) -> None:
     answer = invoke({}, *words)
     assert answer.code == 2
@@ -102,7 +99,7 @@ def test_help_names_every_command_and_loads_none() -> None:
     probe = (
         "import sys\nfrom service.cli.main import main\n"
         "try:\n    main(['--help'])\nexcept SystemExit as end:\n    assert end.code == 0\n"
-        "print('loaded', sorted(name for name in ('redis', 'rich', 'msgspec', 'aiohttp') if name in sys.modules))"
+        "print('loaded', sorted({'redis', 'rich', 'msgspec', 'aiohttp'} & set(sys.modules)))"
     )
     answer = subprocess.run(
         [sys.executable, "-c", probe],

@@ -34,9 +34,7 @@ async def hold_all_three(world: World) -> tuple[str, str, str]:
     outside = Outside(plans={"odd": Hold("no such account")}, always=Refused("tagged with another owner"))
     running = await world.start(outside)
     shard = world.installation.shards[-1]
-    entry = (
-        await world.client.xadd(shard.stem + "events", {"v": "x", "blob": b"\xff\x00", "n": "1"})
-    ).decode()
+    entry = (await world.client.xadd(shard.stem + "events", {"v": "x", "blob": b"\xff\x00", "n": "1"})).decode()
     await world.publish(event("odd"), event("refused"))
 
     async def held() -> bool:
@@ -51,14 +49,8 @@ async def test_everything_held_is_listed_with_its_reason(world: World) -> None:
     unreadable, unplanned, refused = await hold_all_three(world)
     answer = await knell(world, "held", "list", "--output", "json")
     whys = {view["name"]: view["why"] for view in answer.json["held"]}
-    assert whys == {
-        unreadable: "field v must be a whole number, got 'x'"
-        if "whole number" in whys[unreadable]
-        else whys[unreadable],
-        unplanned: "no such account",
-        refused: "refused: tagged with another owner",
-    }
-    assert "UTF-8" in whys[unreadable] or "whole number" in whys[unreadable]
+    assert "a field is not UTF-8 text" in whys.pop(unreadable)
+    assert whys == {unplanned: "no such account", refused: "refused: tagged with another owner"}
     (kept,) = (view["fields"] for view in answer.json["held"] if view["name"] == unreadable)
     assert kept == {"v": "x", "blob": "\\xff\x00", "n": "1"}
     assert await names(world, "--kind", "job") == [refused]

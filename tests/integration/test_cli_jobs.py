@@ -220,10 +220,7 @@ async def test_what_a_worker_finished_is_shown_as_ended(small: World) -> None:
     await small.publish(going)
     await small.until_done(going)
     job = (await small.jobs_of(going))[0]
-    assert (
-        msgspec.json.decode((await knell(small, "jobs", "show", job, "--output", "json")).out)["state"]
-        == "gone"
-    )
+    assert msgspec.json.decode((await knell(small, "jobs", "show", job, "--output", "json")).out)["state"] == "gone"
     answer = await knell(small, "jobs", "retry", job)
     assert (answer.code, "its target is gone" in answer.err) == (1, True)
     assert "No such job." in (await knell(small, "jobs", "list")).out

@@ -1,4 +1,4 @@
-"""`knell pause` stops all shards or a lane before the next destructive call, and `knell resume` lets them go on."""
+"""`knell pause` stops all lanes or one before the next destructive call; `knell resume` lets them go on."""
 
 from collections.abc import AsyncIterator
 

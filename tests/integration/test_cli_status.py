@@ -2,13 +2,18 @@
 
 import asyncio
 import json
+import os
+import pty
+import select
 import signal
+import time
 from collections.abc import AsyncIterator
 from datetime import timedelta
 
 import pytest
 
 from service.contract import Draw, Hold, Limit
+from service.local.servers import Server
 from service.stream.budgets import Ask, Said
 from tests.engine.outside import Outside, event, thing
 from tests.engine.world import World
@@ -68,9 +73,7 @@ async def test_status_shows_pauses_dry_lanes_and_budgets(world: World) -> None:
     going = event("a")
     await world.lay(going, [thing("1")])
     limit = Limit.bucket("deletes", 100, 0.001)
-    await world.installation.budgets.reserve(
-        "sim/acct", 0.1, [Ask("sim/acct/delete", 30, 30, 0, (Draw(limit),))]
-    )
+    await world.installation.budgets.reserve("sim/acct", 0.1, [Ask("sim/acct/delete", 30, 30, 0, (Draw(limit),))])
     shard = world.shard(going)
     await shard.pause("sim/acct/delete", stop=True, who="ops")
     await world.client.hset(shard.stem + "dry", "sim/acct/delete", await world.now() + 60_000)
@@ -121,3 +124,36 @@ def test_a_watch_shows_picture_after_picture_and_ends_well_with_ctrl_c(embedded_
         process.kill()
     assert times[0] < times[1]
     assert (process.returncode, err) == (0, "")
+
+
+def test_a_watch_on_a_terminal_outlives_the_server_and_shows_when_it_is_back() -> None:
+    with Server() as server:
+        terminal, theirs = pty.openpty()
+        variables = {**environment(server.settings()), "COLUMNS": "200", "LINES": "40", "TERM": "xterm"}
+        process = start(variables, "status", "--watch", output=theirs)
+        os.close(theirs)
+        try:
+            read_until(terminal, "No lane has work in it.")
+            server.kill()
+            read_until(terminal, "This is from 20")
+            server.start()
+            read_until(terminal, "[H\x1b[1mredis://")
+            process.send_signal(signal.SIGINT)
+            code = process.wait(timeout=20)
+            assert process.stderr is not None
+            err = process.stderr.read()
+            process.stderr.close()
+        finally:
+            process.kill()
+            process.wait()
+            os.close(terminal)
+    assert (code, err) == (0, "")
+
+
+def read_until(terminal: int, words: str, within: float = 20.0) -> None:
+    """What a person sees from now on, until the words are among it."""
+    deadline, seen = time.monotonic() + within, ""
+    while words not in seen:
+        ready, _, _ = select.select([terminal], [], [], max(0.0, deadline - time.monotonic()))
+        assert ready, f"waited in vain for {words!r}; seen: {seen[-2000:]!r}"
+        seen += os.read(terminal, 65536).decode(errors="replace")

@@ -22,6 +22,6 @@ class Release:
 
     async def attempt(self, batch: Batch) -> AsyncIterator[tuple[Job, Verdict | Exception]]:
         await batch.clear(*batch.jobs)
-        log.info("released", count=len(batch.jobs), deletions=[job.deletion for job in batch.jobs])
+        log.info("released", count=len(batch.jobs), deletions=" ".join(job.deletion for job in batch.jobs))
         for job in batch.jobs:
             yield job, Gone("released")

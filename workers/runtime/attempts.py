@@ -160,7 +160,7 @@ class Pilot:
                 b.settler.put(unreadable(name, lane.fence, lane.lane, str(error)))
                 continue
             kinds.setdefault(job.record.kind, []).append(job)
-        log.info("intent", lane=lane.lane, fence=lane.fence, count=len(lane.jobs), jobs=lane.jobs)
+        log.info("intent", lane=lane.lane, fence=lane.fence, count=len(lane.jobs), jobs=" ".join(lane.jobs))
         for kind, jobs in kinds.items():
             flight = Flight(lane.lane, jobs, draws, sent + lease * 0.9, b.gate, b.reports)
             flight.corrections = corrections

@@ -47,13 +47,14 @@ class Planning:
         self._claiming = asyncio.Lock()
         self._ready: list[PlanRow] = []
         self._wanted = asyncio.Event()
-        self._group: asyncio.TaskGroup | None = None
+        self._unbegun: set[str] = set()
+        self._reader: asyncio.Task[None] | None = None
 
     # ---- reading
 
     async def run(self, group: asyncio.TaskGroup) -> None:
         """Read and plan until the worker stops."""
-        self._group = group
+        self._reader = asyncio.current_task()
         while not self._crew.stopping:
             room = self._settings.worker.planners - len(self._in_hand)
             if room <= 0 or self._claiming.locked():
@@ -61,8 +62,12 @@ class Planning:
                 await self._free.wait()
                 continue
             entries = await self._read(min(room, READ))
-            for entry, raw in entries:
-                self._begin(group, entry, raw)
+            self._unbegun = {entry for entry, _ in entries}
+            # A suspect is planned alone: what a read that was under way brings waits until it is done.
+            async with self._claiming:
+                for entry, raw in entries:
+                    self._begin(group, entry, raw)
+                self._unbegun.clear()
 
     async def _read(self, count: int) -> list[tuple[str, dict[bytes, bytes]]]:
         try:
@@ -172,36 +177,57 @@ class Planning:
 
     # ---- entries of dead planners
 
-    async def claim(self) -> None:
-        """Take over, one at a time, entries whose planner has gone silent; keep our own long ones."""
-        wait = self._settings.worker.plan_claim
+    async def keep(self) -> None:
+        """Show that our own entries are being planned, however long it takes."""
         while True:
-            await asyncio.sleep(wait.total_seconds() / 4)
-            if self._in_hand:
-                await self._caller.command(
-                    "XCLAIM", self._events, GROUP, self._worker, 0, *list(self._in_hand), "JUSTID",
-                    parse_justid=True,
-                )
-            while await self._claim_one():
+            await asyncio.sleep(self._settings.worker.plan_claim.total_seconds() / 4)
+            ids = [*self._in_hand, *self._unbegun]
+            if ids:
+                try:
+                    await self._caller.command(
+                        "XCLAIM", self._events, GROUP, self._worker, 0, *ids, "JUSTID", parse_justid=True
+                    )
+                except Exception as error:
+                    if "NOGROUP" not in str(error):
+                        raise
+                    await self.make_group()
+
+    async def claim(self) -> None:
+        """Take over, one at a time, entries whose planner has gone silent."""
+        while not self._crew.stopping:
+            await asyncio.sleep(self._settings.worker.plan_claim.total_seconds() / 4)
+            while not self._crew.stopping and await self._claim_one():
                 pass
 
-    async def _claim_one(self) -> bool:
+    async def _silent(self) -> tuple[str, dict[bytes, bytes]] | None:
+        """The first entry that nobody has touched for too long; from now on it is ours."""
         limit = int(self._settings.worker.plan_claim.total_seconds() * 1000)
+        cursor = b"0-0"
+        while True:
+            # One call looks at a few entries only: behind those that are being planned there may be silent ones.
+            answer = await self._caller.command(
+                "XAUTOCLAIM", self._events, GROUP, self._worker, limit, cursor, "COUNT", 1
+            )
+            if answer[1] and answer[1][0][1] is not None:
+                return answer[1][0][0].decode(), _fields(answer[1][0][1])
+            cursor = answer[0]
+            if cursor == b"0-0":
+                return None
+
+    async def _claim_one(self) -> bool:
         async with self._claiming:
             try:
-                answer = await self._caller.command(
-                    "XAUTOCLAIM", self._events, GROUP, self._worker, limit, "0-0", "COUNT", 1
-                )
-                if not answer[1] or answer[1][0][1] is None:
+                found = await self._silent()
+                if found is None:
                     return False
-                entry, raw = answer[1][0][0].decode(), _fields(answer[1][0][1])
+                entry, raw = found
                 only = (entry, entry, 1)
                 pending = await self._caller.command("XPENDING", self._events, GROUP, *only, parse_detail=True)
                 times = _times(pending)
                 log.warning("entry of a silent planner claimed", entry=entry, delivered=times)
                 if times > self._settings.worker.deaths + 1:
                     why = f"its planner died {times - 1} times, lastly alone with it"
-                    await self._shard.hold([(entry, "held", why, "", [part for pair in raw.items() for part in pair])])
+                    self._tally.held += await self._shard.hold([_held(entry, raw, why)])
                     return True
                 while self._in_hand:
                     self._free.clear()
@@ -221,13 +247,15 @@ class Planning:
                 self._free.set()
 
     async def finish(self) -> None:
-        """What is in hand is planned before the worker goes."""
+        """Nothing more is read; what is in hand is planned before the worker goes."""
+        if self._reader is not None:
+            self._reader.cancel()
         while self._in_hand:
             self._free.clear()
             await self._free.wait()
 
     async def hand_back(self) -> None:
-        """What was delivered to us and is not planned is made claimable at once; without any, the consumer goes."""
+        """What was delivered to us and is not planned is made claimable at once."""
         mine = ("-", "+", 1000, self._worker)
         pending = await self._caller.command("XPENDING", self._events, GROUP, *mine, parse_detail=True)
         ids = [entry["message_id"] for entry in pending]
@@ -237,6 +265,15 @@ class Planning:
                 "XCLAIM", self._events, GROUP, self._worker, 0, *ids, "IDLE", idle, "JUSTID",
                 parse_justid=True,
             )
+
+
+def _held(entry: str, raw: dict[bytes, bytes], why: str) -> tuple[str, str, str, str, list[Any]]:
+    """What kills planners is held as the deletion it is about, as far as it can be told."""
+    try:
+        event = decode_event(raw)
+    except (NewerVersion, Undecodable):
+        return entry, "held", why, "", []
+    return entry, "held", why, event.deletion, list(flat(event))
 
 
 def _fields(raw: Any) -> dict[bytes, bytes]:

@@ -134,7 +134,7 @@ class Worker:
         self._plannings.append(planning)
         self._settlers.append(settler)
         for loop in (
-            wakeups.run(), settler.run(), planning.run(root), planning.write(), planning.claim(),
+            wakeups.run(), settler.run(), planning.run(root), planning.write(), planning.claim(), planning.keep(),
             Keeper(shard, settings.worker, self.name, flights).run(),
             Reclaimer(shard, settings.worker, clock).run(), Janitor(shard, settings, self.name).run(),
             *(Pilot(bench).run() for _ in range(self._pilots)),
@@ -142,11 +142,19 @@ class Worker:
             root.create_task(loop)
 
     def _settled(self, items: list[Settlement], accepted: list[int]) -> None:
-        late = [item.job for item, fence in zip(items, accepted, strict=True) if not fence]
+        late: list[str] = []
+        kinds: dict[str, int] = {}
+        outcomes: dict[str, list[str]] = {}
+        for item, fence in zip(items, accepted, strict=True):
+            if fence:
+                kinds[item.kind] = kinds.get(item.kind, 0) + 1
+                outcomes.setdefault(item.note, []).append(item.job)
+            else:
+                late.append(item.job)
         self.tally.late += len(late)
-        self.tally.settled.update(item.kind for item, fence in zip(items, accepted, strict=True) if fence)
-        outcomes = [(item.job, item.note) for item, fence in zip(items, accepted, strict=True) if fence]
-        log.info("outcome", count=len(outcomes), outcomes=outcomes)
+        self.tally.settled.update(kinds)
+        for note, jobs in outcomes.items():
+            log.info("outcome", outcome=note, count=len(jobs), jobs=" ".join(jobs))
         if late:
             log.warning("settled too late, changed nothing", jobs=late)
         if self.on_settled is not None:

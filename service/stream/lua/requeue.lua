@@ -1,14 +1,26 @@
 -- Walks the open stages of open deletions in steps and puts back jobs that are in no place; puts back parked records
--- of versions that this process knows. A large deletion is walked over several visits.
+-- of versions that this process knows. A step that is too large for one call is taken up again by the next.
 -- args: {cursor, most deletions, most jobs, grace in ms, version}; answers {next cursor, put back, known again}.
 if repeated then return repeated end
 local budget, grace, version, back, known = args[3], args[4], args[5], 0, 0
-local step = redis.call('ZSCAN', stem .. 'open', args[1], 'COUNT', args[2])
+local cursor = string.match(args[1], '^%d+')
+local step = redis.call('ZSCAN', stem .. 'open', cursor, 'COUNT', args[2])
 
 local function placed(job, lane)
   return redis.call('ZSCORE', lane_key(lane, true), job) or redis.call('ZSCORE', lane_key(lane, false), job)
     or redis.call('ZSCORE', stem .. 'leases:' .. lane, job) or redis.call('ZSCORE', stem .. 'alone', job)
     or redis.call('ZSCORE', stem .. 'newer', 'job:' .. job) or redis.call('ZSCORE', stem .. 'dead', job)
+end
+
+-- Its due time survives: a wait is neither lost nor shortened.
+local function put_back(job, record)
+  if record.state == 'aside' then
+    redis.call('ZADD', stem .. 'dead', now, job)
+  elseif record.alone == 1 then
+    redis.call('ZADD', stem .. 'alone', record.due or now, job)
+  else
+    enter(job, record.lane, is_urgent(record), record.due or now)
+  end
 end
 
 local function look_at(job, text)
@@ -18,14 +30,7 @@ local function look_at(job, text)
     return
   end
   if (record.state and record.state ~= 'aside') or placed(job, record.lane) then return end
-  if record.state == 'aside' then
-    redis.call('ZADD', stem .. 'dead', now, job)
-  elseif record.alone == 1 then
-    redis.call('ZADD', stem .. 'alone', record.due or now, job)
-  else
-    -- Its due time survives: a wait is neither lost nor shortened.
-    enter(job, record.lane, is_urgent(record), record.due or now)
-  end
+  put_back(job, record)
   decide('requeued', job, 'it was in no place')
   back = back + 1
 end
@@ -43,28 +48,53 @@ local function walk(id, plan, first, last)
   return first
 end
 
+-- The open stages as ranges of numbers, in their order; of one that is opening, what has been moved already.
+local function ranges(id, record)
+  local found = {}
+  for field, shape in pairs(record) do
+    local stage = string.match(field, '^stage%.(%d+)$')
+    if stage and record['opened.' .. stage] and not record['closed.' .. stage] then
+      local parts = split(shape)
+      local first = tonumber(parts[2])
+      found[#found + 1] = {first, first + tonumber(record['cursor.' .. stage] or parts[3]) - 1}
+    end
+  end
+  table.sort(found, function(one, other) return one[1] < other[1] end)
+  return found
+end
+
+-- Walks one deletion on from where the last call stopped; answers whether it came to the end.
+local function visit(id, key, record)
+  local from = tonumber(record.walked or 0)
+  for _, range in ipairs(ranges(id, record)) do
+    local stopped = walk(id, record.plan, math.max(range[1], from), range[2])
+    if stopped <= range[2] then
+      redis.call('HSET', key, 'walked', stopped)
+      return false
+    end
+  end
+  return true
+end
+
+local DONE, through, visited, marked = 1e15, true, {}, {}
 for i = 1, #step[2], 2 do
   local id, record = step[2][i], {}
   local key = deletion_key(id)
   local flat = redis.call('HGETALL', key)
   for j = 1, #flat, 2 do record[flat[j]] = flat[j + 1] end
+  if record.walked then marked[#marked + 1] = key end
   if record.plan and now - tonumber(record.planned_at or 0) >= grace then
-    local from = tonumber(record.walked or 0)
-    local reached = from
-    for field, shape in pairs(record) do
-      local stage = string.match(field, '^stage%.(%d+)$')
-      if stage and record['opened.' .. stage] and not record['closed.' .. stage] then
-        local parts = split(shape)
-        local first, size = tonumber(parts[2]), tonumber(record['cursor.' .. stage] or parts[3])
-        if redis.call('ZSCORE', stem .. 'opening', id .. '|' .. stage) and not record['cursor.' .. stage] then size = 0 end
-        local last = first + size - 1
-        local stopped = walk(id, record.plan, math.max(first, from), last)
-        if stopped <= last then reached = math.max(reached, stopped) end
-      end
-    end
-    if budget <= 0 and reached > from then redis.call('HSET', key, 'walked', reached)
-    elseif from > 0 then redis.call('HDEL', key, 'walked') end
+    through = visit(id, key, record)
+    if not through then break end
+    visited[#visited + 1] = key
   end
+end
+if through then
+  for _, key in ipairs(marked) do redis.call('HDEL', key, 'walked') end
+else
+  -- The same step again: what was walked to its end is passed over.
+  for _, key in ipairs(visited) do redis.call('HSET', key, 'walked', DONE) end
+  step[1] = cursor .. '+'
 end
 
 for _, member in ipairs(redis.call('ZRANGE', stem .. 'newer', 0, args[2] - 1)) do
@@ -78,7 +108,7 @@ for _, member in ipairs(redis.call('ZRANGE', stem .. 'newer', 0, args[2] - 1)) d
       local record = read(job)
       redis.call('ZREM', stem .. 'newer', member)
       if record then
-        enter(job, record.lane, is_urgent(record), record.due or now)
+        put_back(job, record)
         known = known + 1
       else
         redis.call('ZADD', stem .. 'dead', now, job)

@@ -112,10 +112,7 @@ async def event_of(installation: Installation, deletion: str) -> list[str]:
     shard, names = installation.shard_of(deletion), Event.__struct_fields__
     (values,) = await batch(shard.caller, [("HMGET", f"{shard.stem}deletion:{deletion}", *names)])
     return [
-        part
-        for name, value in zip(names, values, strict=True)
-        if value is not None
-        for part in (name, text(value))
+        part for name, value in zip(names, values, strict=True) if value is not None for part in (name, text(value))
     ]
 
 
@@ -135,9 +132,7 @@ async def story(
     now = await server_ms(shard)
     going, ended = list[JobView](), list[JobView]()
     for first in range(0, view.jobs, PAGE):
-        ids = [
-            f"{deletion}#{record['plan']}.{number}" for number in range(first, min(first + PAGE, view.jobs))
-        ]
+        ids = [f"{deletion}#{record['plan']}.{number}" for number in range(first, min(first + PAGE, view.jobs))]
         for job in await describe(shard, ids, now):
             kept = ended if job.ended else going
             if limit is None or len(kept) < limit:

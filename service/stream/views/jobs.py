@@ -207,16 +207,27 @@ async def _in_set(shard: Shard, name: str, prefix: str, lane: str | None, limit:
 
 
 async def _locate(shard: Shard, jobs: Sequence[tuple[str, str]], now: int) -> dict[str, _Place]:
-    stem = shard.stem
-    commands: list[tuple[Any, ...]] = []
+    """Each set is asked once for all the jobs that may lie in it."""
+    if not jobs:
+        return {}
+    stem, lanes = shard.stem, dict[str, list[str]]()
     for job, lane in jobs:
-        commands += [
-            ("ZSCORE", f"{stem}leases:{lane}", job), ("ZSCORE", f"{stem}lane:{lane}", job),
-            ("ZSCORE", f"{stem}lane:{lane}:urgent", job), ("ZSCORE", f"{stem}alone", job),
-            ("ZSCORE", f"{stem}newer", f"job:{job}"),
-        ]  # fmt: skip
-    answers = await batch(shard.caller, commands)
-    return {job: _placed(scores, now) for (job, _), scores in zip(jobs, chunks(answers, 5), strict=True)}
+        lanes.setdefault(lane, []).append(job)
+    names = [job for job, _ in jobs]
+    commands: list[tuple[Any, ...]] = [
+        ("ZMSCORE", f"{stem}alone", *names),
+        ("ZMSCORE", f"{stem}newer", *(f"job:{job}" for job in names)),
+    ]
+    for lane, part in lanes.items():
+        sets = (f"leases:{lane}", f"lane:{lane}", f"lane:{lane}:urgent")
+        commands += [("ZMSCORE", stem + name, *part) for name in sets]
+    alone, newer, *rest = await batch(shard.caller, commands)
+    suspects, parked = dict(zip(names, alone, strict=True)), dict(zip(names, newer, strict=True))
+    places: dict[str, _Place] = {}
+    for part, scores in zip(lanes.values(), chunks(rest, 3), strict=True):
+        for job, leased, background, urgent in zip(part, *scores, strict=True):
+            places[job] = _placed((leased, background, urgent, suspects[job], parked[job]), now)
+    return places
 
 
 def _placed(scores: Sequence[float | None], now: int) -> _Place:
@@ -231,9 +242,7 @@ def _placed(scores: Sequence[float | None], now: int) -> _Place:
     return _Place("newer" if newer is not None else "nowhere", None)
 
 
-async def _judge_unplaced(
-    shard: Shard, found: Mapping[str, Mapping[str, str]], places: dict[str, _Place]
-) -> None:
+async def _judge_unplaced(shard: Shard, found: Mapping[str, Mapping[str, str]], places: dict[str, _Place]) -> None:
     """A job in no place waits for its stage to open; if that is open, the janitor will put the job back."""
     unplaced = [job for job, place in places.items() if place.state == "nowhere"]
     commands: list[tuple[Any, ...]] = []
@@ -244,17 +253,13 @@ async def _judge_unplaced(
     for job, (opened, cursor, shape) in zip(unplaced, await batch(shard.caller, commands), strict=True):
         first = number(text(shape).split()[1]) if shape and len(shape.split()) > 1 else 0
         # While a stage is being opened, its cursor tells how many of its jobs have been.
-        if opened is None or (
-            cursor is not None and number(job.rpartition(".")[2]) >= first + number(cursor)
-        ):
+        if opened is None or (cursor is not None and number(job.rpartition(".")[2]) >= first + number(cursor)):
             places[job] = _Place("waiting", None)
 
 
 async def _holders(shard: Shard, jobs: Sequence[tuple[str, str]]) -> dict[str, str]:
     answers = await batch(shard.caller, [("HGET", f"{shard.stem}holders:{lane}", job) for job, lane in jobs])
-    return {
-        job: text(answer or b"").partition(" ")[2] for (job, _), answer in zip(jobs, answers, strict=True)
-    }
+    return {job: text(answer or b"").partition(" ")[2] for (job, _), answer in zip(jobs, answers, strict=True)}
 
 
 def _view(shard: Shard, job: str, record: Mapping[str, str], place: _Place | None, worker: str) -> JobView:

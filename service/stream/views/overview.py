@@ -164,8 +164,7 @@ async def _look(shard: Shard, silence: timedelta) -> _Part:
     counts = dict(zip(sets, answers, strict=False))
     counts |= {"events": events, "workers": workers}
     counts |= {
-        name: int(number(value))
-        for name, value in zip(("done", "throttled", "abandoned", "lost"), kept, strict=True)
+        name: int(number(value)) for name, value in zip(("done", "throttled", "abandoned", "lost"), kept, strict=True)
     }
     lag, counts["planning"] = _group(groups, events)
     return _Part(
@@ -175,9 +174,7 @@ async def _look(shard: Shard, silence: timedelta) -> _Part:
         lanes=await _lanes(shard, now),
         dry={lane: number(until) for lane, until in texts(dry).items()},
         paused=_pauses(paused),
-        relist=Relist(shard=shard.number, asked=moment(relist[0]), why=text(relist[1] or b""))
-        if relist[0]
-        else None,
+        relist=Relist(shard=shard.number, asked=moment(relist[0]), why=text(relist[1] or b"")) if relist[0] else None,
         held=await _held(shard),
     )
 
@@ -197,9 +194,7 @@ async def _lanes(shard: Shard, now: int) -> dict[str, tuple[int, int, int, float
     """Of each lane: due, queued, leased, and when its first job was due."""
     found: dict[str, tuple[int, int, int, float | None]] = {}
     for part in chunks(await lane_names(shard), LANES_AT_ONCE):
-        answers = await batch(
-            shard.caller, [command for lane in part for command in _lane_reads(shard, lane, now)]
-        )
+        answers = await batch(shard.caller, [command for lane in part for command in _lane_reads(shard, lane, now)])
         for lane, (*sides, leased) in zip(part, chunks(answers, 7), strict=True):
             firsts = [first[0][1] for first in (sides[2], sides[5]) if first]
             found[lane] = (sides[0] + sides[3], sides[1] + sides[4], leased, min(firsts, default=None))

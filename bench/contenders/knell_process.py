@@ -1,0 +1,157 @@
+"""Knell's producer and worker for the bench: real moves, a real worker, and a handler that does nothing.
+
+Deletions of ten jobs plus their release in 20 lanes, finite budgets, audit and stats on, log lines written.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+import uuid
+from collections.abc import AsyncIterator, Iterable, Sequence
+from datetime import timedelta
+
+from bench.order import Order
+from bench.peers.raw_peer import fastest_loop
+from bench.peers.tally import Tally, answer
+from service.contract import Draw, Event, Gone, Hold, Job, Limit, Plan, Target, Verdict
+from service.logs import configure
+from service.settings import load
+from service.stream.arrange import arrange
+from service.stream.attendance import Attendance
+from service.stream.engine import PlanRow, rows
+from service.stream.installation import Installation
+from workers.handlers.protocol import Batch
+from workers.handlers.registry import Registry
+from workers.handlers.release import Release
+from workers.runtime.worker import Worker
+
+LANES = 20
+EACH = 10
+DEADLINE = timedelta(hours=24)
+
+
+def installation(order: Order) -> Installation:
+    settings = load(
+        None,
+        {
+            "KNELL_REDIS_URL": order.url,
+            "KNELL_WORKER_CONCURRENCY": "2000",
+            "KNELL_WORKER_LANE_CAP": "400",
+            "KNELL_LOG_FORMAT": "json",
+            "KNELL_LOG_LEVEL": __import__("os").environ.get("LL","info"),
+        },
+    )
+    configure(settings.log)
+    return Installation(settings)
+
+
+def events(count: int, order: Order) -> list[Event]:
+    cluster = order.fields["deletion"].split("/")[0]
+    return [
+        Event(
+            cluster=cluster, resource="clusters.cluster.x-k8s.io", uid=uuid.uuid4().hex[:8], round=number + 1,
+            name=order.fields["object"].split("/")[1], namespace="team-a", source="bench",
+        )
+        for number in range(count)
+    ]  # fmt: skip
+
+
+def targets(event: Event, order: Order, number: int, due: Sequence[float], now: float) -> Iterable[Target]:
+    fields = order.fields
+    stem = f"aws/{fields['account']}/{fields['region']}/ec2.DeleteSecurityGroup"
+    for place in range(EACH if not due else len(due)):
+        after = timedelta(seconds=max(0.0, due[place] - now)) if due else timedelta(0)
+        yield Target(
+            kind=fields["kind"],
+            id=fields["target"],
+            lane=f"{stem}.{(number + place) % LANES}",
+            after=after,
+            data=repr(due[place]) if due else "",
+        )
+
+
+class Noop:
+    """Does nothing, ten thousand times a second."""
+
+    def __init__(self, order: Order, tally: Tally) -> None:
+        self.kind = order.fields["kind"]
+        self._tally = tally
+        self._draws = (Draw(Limit.bucket("ec2.DeleteSecurityGroup", 10_000_000, 1_000_000)),)
+
+    def draws(self, lane: str) -> Sequence[Draw] | None:
+        return self._draws if lane.startswith("aws/") else None
+
+    async def attempt(self, batch: Batch) -> AsyncIterator[tuple[Job, Verdict | Exception]]:
+        await batch.clear(*batch.jobs)
+        for job in batch.jobs:
+            self._tally.ran(float(job.data) if job.data else None)
+            yield job, Gone()
+
+
+class CountedRelease(Release):
+    """The release is a job like any other: it counts."""
+
+    def __init__(self, tally: Tally) -> None:
+        self._tally = tally
+
+    async def attempt(self, batch: Batch) -> AsyncIterator[tuple[Job, Verdict | Exception]]:
+        async for job, verdict in super().attempt(batch):
+            self._tally.ran()
+            yield job, verdict
+
+
+class NoPlanner:
+    async def plan(self, event: Event) -> Plan | Hold:
+        return Hold("the bench plans beforehand")
+
+
+async def publish(order: Order) -> None:
+    engine = installation(order)
+    await Attendance(engine.shards).attend()
+    batch = events(order.jobs, order)
+    started = time.perf_counter()
+    await engine.publish(batch)
+    answer(seconds=time.perf_counter() - started)
+    await engine.aclose()
+
+
+async def plan(order: Order) -> None:
+    """Jobs that wait in their lanes, due now or at the times of the schedule."""
+    engine = installation(order)
+    await Attendance(engine.shards).attend()
+    due = order.due_times() if order.start else []
+    # Whole deletions: ten jobs and a release each. Scheduled ones are counted without their releases.
+    count = -(-order.jobs // EACH) if due else order.jobs // (EACH + 1)
+    started = time.perf_counter()
+    part: list[PlanRow] = []
+    for number, event in enumerate(events(count, order)):
+        mine = due[number * EACH : (number + 1) * EACH]
+        arranged = arrange(event, targets(event, order, number, mine, time.time()), DEADLINE)
+        part.extend(rows(event, "", arranged))
+        if len(part) == (10 if due and order.gap >= 0.005 else 80):
+            await engine.shards[0].plan(part)
+            part = []
+    if part:
+        await engine.shards[0].plan(part)
+    answer(seconds=time.perf_counter() - started)
+    await engine.aclose()
+
+
+async def work(order: Order) -> None:
+    tally = Tally(order)
+    release = Release() if order.task == "lateness" else CountedRelease(tally)
+    worker = Worker(installation(order), Registry([Noop(order, tally), release], {"*": NoPlanner()}))
+    await worker.run()
+
+
+if __name__ == "__main__":
+    mission = Order.decode(sys.argv[1])
+    run = fastest_loop()
+    if mission.task == "enqueue":
+        run(publish(mission))
+    elif mission.task == "schedule":
+        run(plan(mission))
+    else:
+        run(work(mission))

@@ -1,0 +1,144 @@
+"""Planners that die: their entries are claimed, entries that kill are set aside, consumers go when nothing is pending."""
+
+import asyncio
+from datetime import timedelta
+
+from service.contract import Event, Plan
+from tests.engine.outside import Outside, event, thing
+from tests.engine.world import World
+
+SOON = timedelta(milliseconds=200)
+
+
+async def planning(world: World, outside: Outside, uid: str, times: int) -> None:
+    async def begun() -> bool:
+        return outside.planned.count(uid) == times
+
+    await world.until(f"{uid} is planned for the {times}. time", begun)
+
+
+async def hang(event: Event) -> Plan:
+    await asyncio.Event().wait()
+    raise AssertionError("unreachable")
+
+
+async def test_an_entry_whose_planner_died_is_claimed_by_another(world: World) -> None:
+    outside, one = Outside(), event("a")
+    outside.plans["a"] = hang
+    first = await world.start(outside)
+    await world.publish(one)
+    await planning(world, outside, "a", 1)
+    await first.crash()
+    assert await world.pending() == 1
+    outside.plans["a"] = Plan([thing("one")])
+    await world.start(outside, plan_claim=SOON)
+    await world.until_done(one)
+    assert await world.pending() == 0
+    assert outside.planned == ["a", "a"]
+
+
+async def test_an_entry_that_is_planned_for_long_stays_with_its_planner(world: World) -> None:
+    outside, one, free = Outside(), event("a"), asyncio.Event()
+
+    async def slow(event: Event) -> Plan:
+        await free.wait()
+        return Plan([thing("one")])
+
+    outside.plans["a"] = slow
+    await world.start(outside, plan_claim=SOON)
+    await world.start(outside, plan_claim=SOON)
+    await world.publish(one)
+    await planning(world, outside, "a", 1)
+
+    async def alone() -> bool:
+        return outside.planned == ["a"]
+
+    await world.stays("nobody else plans it", alone, 4 * SOON)
+    free.set()
+    await world.until_done(one)
+
+
+async def test_an_entry_that_kills_its_planners_is_set_aside_and_stays_so(world: World) -> None:
+    outside, killer, good = Outside(), event("killer"), event("good")
+    outside.plans["killer"] = hang
+    await world.publish(killer)
+    for times in range(1, 5):
+        running = await world.start(outside, plan_claim=SOON)
+        await planning(world, outside, "killer", times)
+        await running.crash()
+    survivor = await world.start(outside, plan_claim=SOON)
+
+    async def held() -> bool:
+        return bool(await world.members("held"))
+
+    await world.until("the entry is set aside", held)
+    assert list(await world.members("held")) == [f"deletion:{killer.deletion}"]
+    record = await world.deletion(killer)
+    assert record["state"] == "held"
+    assert "died" in record["held"]
+    assert await world.pending() == 0
+    await world.publish(good)
+    await world.until_done(good)
+    assert outside.planned.count("killer") == 4
+
+    # No janitor brings it back; a person does.
+    await survivor.stop()
+    await world.jump(timedelta(minutes=10))
+    await world.tidy()
+    assert await world.entries() == []
+    assert await world.state(killer) == "held"
+
+
+async def test_an_entry_is_planned_alone_after_its_planner_died(world: World) -> None:
+    outside, one, free = Outside(), event("suspect"), asyncio.Event()
+    outside.plans["suspect"] = hang
+    first = await world.start(outside)
+    await world.publish(one)
+    await planning(world, outside, "suspect", 1)
+    await first.crash()
+
+    async def slow(event: Event) -> Plan:
+        await free.wait()
+        return Plan([thing("one")])
+
+    outside.plans["suspect"] = slow
+    await world.start(outside, plan_claim=SOON)
+    await planning(world, outside, "suspect", 2)
+    later = world.beside(one, "later")
+    await world.publish(later)
+
+    async def waits() -> bool:
+        return later.uid not in outside.planned
+
+    await world.stays("nothing is planned beside it", waits, timedelta(milliseconds=300))
+    free.set()
+    await world.until_done(one, later)
+
+
+async def test_a_consumer_of_a_dead_worker_goes_only_when_nothing_is_pending_for_it(world: World) -> None:
+    one = event("a")
+    entry = await world.deliver(one)
+    shard = world.shard(one)
+    stream = shard.stem + "events"
+    await world.client.xgroup_createconsumer(stream, "planners", "idler")
+
+    async def expire() -> set[str]:
+        await shard.expire(
+            finished=timedelta(days=1), audit=timedelta(days=1), audit_entries=1000, lanes=timedelta(days=1),
+            consumers=timedelta(milliseconds=1),
+        )  # fmt: skip
+        return {one["name"].decode() for one in await world.client.xinfo_consumers(stream, "planners")}
+
+    async def idler_is_gone() -> bool:
+        return "idler" not in await expire()
+
+    await world.until("the consumer without entries is gone", idler_is_gone)
+    assert await expire() == {"hand"}
+    assert await world.pending() == 1
+    await world.client.xack(stream, "planners", entry)
+
+    async def all_gone() -> bool:
+        return not await expire()
+
+    await world.until("the other is gone, too", all_gone)
+    assert await world.entries() == [entry]

@@ -1,0 +1,363 @@
+"""Moving to another number of shards: nothing is lost, doubled or changed, whatever the data is in the middle of and
+wherever the move is interrupted; afterwards an ordinary worker finishes everything."""
+
+import asyncio
+import zlib
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+import pytest
+from click.testing import CliRunner
+
+from service.cli.main import cli
+from service.contract import Event, Gone, Job, Plan, Target
+from service.contract.jobs import decode_record
+from service.stream.arrange import arrange
+from service.stream.attendance import Attendance, WrongShards
+from service.stream.engine import rows
+from service.stream.installation import Installation
+from service.stream.keys import Keys
+from service.stream.reshard import CannotReshard, Reshard
+from tests.engine.outside import Outside, event, thing
+from tests.engine.world import World
+from tests.servers import TestServer
+from workers.runtime.outcomes import judge, settlement
+
+INDEXES = ("open", "finished", "alone", "dead", "held", "newer", "opening")
+LANES = ("sim/acct/one", "sim/acct/two", "sim/other/three", "sim/acct/stopped", "cluster/c1/release")
+
+
+class Interrupted(Exception):
+    """The process that moved the data died here."""
+
+
+@dataclass
+class Picture:
+    """Everything that matters, without the shard that it is in; what has a new name by right is told by content."""
+
+    deletions: dict[str, dict[bytes, bytes]] = field(default_factory=dict)
+    jobs: dict[str, dict[bytes, bytes]] = field(default_factory=dict)
+    members: dict[str, dict[bytes, float]] = field(default_factory=dict)
+    kept: Counter[Any] = field(default_factory=Counter)
+    events: Counter[Any] = field(default_factory=Counter)
+    counts: Counter[bytes] = field(default_factory=Counter)
+
+
+async def look(world: World, shards: int) -> Picture:
+    """Reads all shards, and fails where something is not in the shard of its deletion."""
+    keys, client, picture = Keys(world.settings.redis.prefix, shards), world.client, Picture()
+
+    def belongs(shard: int, deletion: str) -> None:
+        assert zlib.crc32(deletion.encode()) % shards == shard, f"{deletion} is in shard {shard} of {shards}"
+
+    for shard in range(shards):
+        stem = keys.stem(shard)
+        entries = dict(await client.xrange(stem + "events"))
+        picture.events.update(tuple(sorted(fields.items())) for fields in entries.values())
+        for index in INDEXES:
+            for member, score in await client.zrange(stem + index, 0, -1, withscores=True):
+                text = member.decode()
+                if text.startswith("event:"):
+                    entry = text.removeprefix("event:")
+                    kept = await client.hgetall(f"{stem}kept:{entry}")
+                    why = await client.hgetall(f"{stem}why:{entry}")
+                    assert kept
+                    assert why
+                    picture.kept[index, score, tuple(sorted(kept.items())), tuple(sorted(why.items()))] += 1
+                    continue
+                belongs(shard, text.split(":", 1)[-1].partition("#")[0].partition("|")[0])
+                picture.members.setdefault(index, {})[member] = score
+        for lane in LANES:
+            for side in ("", ":urgent"):
+                name = f"lane:{lane}{side}"
+                for member, score in await client.zrange(stem + name, 0, -1, withscores=True):
+                    belongs(shard, member.decode().partition("#")[0])
+                    picture.members.setdefault(name, {})[member] = score
+        for key in await keys_of(world, stem):
+            name = key.decode().removeprefix(stem)
+            kind, _, rest = name.partition(":")
+            if kind == "deletion":
+                belongs(shard, rest)
+                record = await client.hgetall(key)
+                if record[b"state"] == b"published":
+                    assert record.pop(b"entry") in entries, f"{rest} has no event"
+                picture.deletions[rest] = record
+            elif kind == "job":
+                belongs(shard, rest.partition("#")[0])
+                picture.jobs[rest] = await client.hgetall(key)
+        for name, value in (await client.hgetall(stem + "stats")).items():
+            if name in (b"published", b"planned", b"taken", b"done", b"gone", b"kept", b"reclaimed"):
+                picture.counts[name] += int(value)
+    return picture
+
+
+async def keys_of(world: World, stem: str) -> list[bytes]:
+    return [key async for key in world.client.scan_iter(match=stem.replace("{", "[{]") + "*", count=1000)]
+
+
+@pytest.fixture
+async def world(server: TestServer) -> AsyncIterator[World]:
+    made = World(server.server, server.settings(shards=1))
+    await made.arrive()
+    try:
+        yield made
+    finally:
+        await made.close()
+
+
+def targets(uid: str) -> list[Target]:
+    return [
+        thing(f"{uid}-a", LANES[0]),
+        thing(f"{uid}-b", LANES[1]),
+        thing(f"{uid}-c", LANES[2], chain="other"),
+        thing(f"{uid}-d", LANES[0], stage=1),
+    ]
+
+
+async def fill(world: World, outside: Outside) -> list[Event]:
+    """Deletions in every state that there is; the answer are those that must be done in the end."""
+    shard = world.installation.shards[0]
+
+    def has(uid: str, owned: list[Target], **fields: object) -> Event:
+        outside.plans[uid] = Plan(owned)
+        return event(uid, **fields)
+
+    finished = [has(f"finished-{n}", targets(f"finished-{n}")) for n in range(4)]
+    await world.publish(*finished)
+    running = await world.start(outside)
+    await world.until_done(*finished)
+    await running.stop()
+
+    # Something is due later, something is stopped by hand, some of it is background.
+    going: list[Event] = []
+    for number in range(12):
+        uid = f"running-{number}"
+        owned = [*targets(uid), thing(f"{uid}-later", LANES[1], chain="later", after=timedelta(seconds=number % 3))]
+        if number % 4 == 0:
+            owned.append(thing(f"{uid}-stopped", "sim/acct/stopped", chain="stopped"))
+        going.append(has(uid, owned, urgent=number % 2))
+        await world.lay(going[-1], owned)
+    await shard.pause("sim/acct/stopped", stop=True, who="test")
+
+    # A stage has ended and its successor is not opened yet.
+    half = has("opening", [thing("opening-a", "sim/acct/half"), thing("opening-b", LANES[0], stage=1)])
+    await world.lay(half, [thing("opening-a", "sim/acct/half"), thing("opening-b", LANES[0], stage=1)])
+    taken = (await world.take(half, "hand", "sim/acct/half")).lanes[0]
+    job = Job(taken.jobs[0], taken.fence, decode_record(taken.records[0]))
+    done = settlement(job, taken.lane, judge(job, Gone(), world.settings.retry, 0), called=True)
+    assert (await shard.settle("hand", [done])).opening == 1
+    going.append(half)
+
+    # A large plan, and one that was being written when its planner died.
+    large = [thing(f"large-{n}", LANES[n % 3]) for n in range(1200)]
+    going.append(has("large", large))
+    await world.lay(going[-1], large)
+    writing = has("writing", large)
+    entry = await world.deliver(writing)
+    first = next(iter(rows(writing, entry, arrange(writing, large, timedelta(hours=1)))))
+    (answer,) = await shard.plan([first])
+    assert answer.state == "writing"
+    going.append(writing)
+
+    # Held: a deletion here, and below events that nobody can read, one of which is still on the stream.
+    held = has("held", targets("held"))
+    await shard.hold([(await world.deliver(held), "held", "for a person", held.deletion, _flat(held))])
+
+    # Delivered to a planner that is gone, and not delivered at all.
+    for number in range(4):
+        going.append(has(f"pending-{number}", targets(f"pending-{number}")))
+        await world.deliver(going[-1])
+    waiting = [has(f"published-{n}", targets(f"published-{n}")) for n in range(12)]
+    await world.publish(*waiting)
+    going += waiting
+
+    await world.client.xadd(shard.stem + "events", {b"\xff\x00": b"\xfe", b"v": b"1"})
+    (unreadable,) = [e for e, f in await world.client.xrange(shard.stem + "events") if b"\xff\x00" in f]
+    await shard.hold([(unreadable.decode(), "held", "not text", "", [])])
+    await world.client.xadd(shard.stem + "events", {b"\xff\x01": b"\xfd", b"v": b"1"})
+    newer = {**event("newer").fields(), "v": 99}
+    parked = await world.client.xadd(shard.stem + "events", newer)
+    await shard.hold([(parked.decode(), "newer", "too new", "", [])])
+
+    # A newer job, and some whose worker died.
+    first_jobs = {target: job for job, target in await world.targets_of(going[0])}
+    await world.rewrite(first_jobs["running-0-a"], v=99)
+    await world.take(going[0], "hand", LANES[0], count=20)
+    await world.jump(timedelta(minutes=5))
+    return going
+
+
+def _flat(one: Event) -> list[Any]:
+    return [part for pair in one.fields().items() for part in pair]
+
+
+async def give_back(world: World) -> None:
+    """What dead workers held is given back by the move itself; here it is done before the first picture."""
+    while (await world.installation.shards[0].reclaim(deaths=3, silence=timedelta(seconds=10))).given_back:
+        pass
+
+
+async def install(world: World, shards: int) -> Installation:
+    redis = msgspec.structs.replace(world.settings.redis, shards=shards)
+    return world.install(msgspec.structs.replace(world.settings, redis=redis))
+
+
+def as_told(picture: Picture) -> Any:
+    return (
+        picture.deletions, picture.jobs, picture.members, picture.kept, picture.events, picture.counts,
+    )  # fmt: skip
+
+
+async def finish(world: World, outside: Outside, going: list[Event], shards: int) -> None:
+    """An ordinary worker with the new count drains everything."""
+    world.change("redis", shards=shards)
+    world.installation = await install(world, shards)
+    await Attendance(world.installation.shards).attend()
+    for shard in world.installation.shards:
+        assert await world.client.hkeys(shard.stem + "paused") == [b"sim/acct/stopped"]
+        await shard.pause("sim/acct/stopped", stop=False, who="test")
+    for member in await world.members("newer"):
+        if member.startswith("job:"):
+            await world.rewrite(member.removeprefix("job:"), v=1)
+    world.change("worker", plan_claim=timedelta(milliseconds=200))
+    await world.start(outside)
+    await world.tidy()
+    await world.until_done(*going, within=timedelta(seconds=60))
+    assert set(await world.members("held")) >= {f"deletion:{event('held').deletion}"}
+    assert not [lane for lane in LANES if await world.queue(lane)]
+
+
+async def test_data_in_every_state_moves_to_four_shards_and_to_three_and_is_finished_there(world: World) -> None:
+    outside = Outside()
+    going = await fill(world, outside)
+    await give_back(world)
+    before = as_told(await look(world, 1))
+    done = await Reshard(await install(world, 1), 4).run("test")
+    assert (done.before, done.after) == (1, 4)
+    assert done.moved > 0
+    assert as_told(await look(world, 4)) == before
+    used = [
+        shard for shard in range(4) if await world.client.zcard(Keys(world.settings.redis.prefix).of(shard, "open"))
+    ]
+    assert used == [0, 1, 2, 3]
+    await Reshard(await install(world, 4), 3).run("test")
+    assert as_told(await look(world, 3)) == before
+    last = Keys(world.settings.redis.prefix).stem(3)
+    left = {key.decode().removeprefix(last) for key in await keys_of(world, last)}
+    assert {name for name in left if not name.startswith("answer:")} <= {"audit"}
+    await finish(world, outside, going, 3)
+    assert await world.decisions("resharded") == ["1 to 4", "4 to 3"] * 3
+
+
+async def test_a_move_that_dies_anywhere_is_finished_by_running_it_again(embedded_server: TestServer) -> None:
+    world = World(embedded_server.server, embedded_server.settings(shards=1))
+    await world.arrive()
+    try:
+        outside = Outside()
+        going = await fill(world, outside)
+        await give_back(world)
+        before = as_told(await look(world, 1))
+        counts = [1, 4, 3, 5, 1]
+        crashes, at, position = 0, 1, 0
+        while True:
+            here, there = counts[position % 4], counts[position % 4 + 1]
+            crashed = await _interrupt(world, here, there, at)
+            if crashed:
+                crashes += 1
+                with pytest.raises(WrongShards, match=f"run `knell reshard --to {there}` again"):
+                    await Attendance((await install(world, here)).shards).attend()
+                with pytest.raises(CannotReshard, match=f"reshard --to {there}"):
+                    await Reshard(await install(world, here), there + 1).run("test")
+                # And once more in the middle of finishing it.
+                await _interrupt(world, here, there, max(1, at // 2))
+                await _end(world, here, there)
+            assert as_told(await look(world, there)) == before, f"died at step {at} from {here} to {there}"
+            position += 1
+            if not crashed:
+                break
+            at += 1 if at < 12 else 9
+        assert crashes > 20
+        await _end(world, there, 3)
+        await finish(world, outside, going, 3)
+    finally:
+        await world.close()
+
+
+async def _interrupt(world: World, here: int, there: int, at: int) -> bool:
+    """Whether the run died before it was over."""
+    steps = 0
+
+    def told(_step: str, _size: int) -> None:
+        nonlocal steps
+        steps += 1
+        if steps == at:
+            raise Interrupted
+
+    try:
+        await _end(world, here, there, told)
+    except Interrupted:
+        return True
+    return False
+
+
+async def _end(world: World, here: int, there: int, told: Callable[[str, int], None] | None = None) -> None:
+    """Run it, unless there is nothing left to do."""
+    move = Reshard(await install(world, here), there, told=told)
+    if await move.stored() != (there, False):
+        await move.run("test")
+
+
+async def test_a_running_worker_is_named_and_nothing_is_touched(world: World) -> None:
+    running = await world.start(name="busy-one")
+    key = world.installation.shards[0].stem + "workers"
+
+    async def heard() -> Any:
+        return await world.client.zscore(key, "busy-one")
+
+    await world.until("the worker is heard of", heard)
+    with pytest.raises(CannotReshard, match="worker busy-one was heard of"):
+        await Reshard(world.installation, 2).run("test")
+    assert "resharding" not in await world.meta()
+    await running.stop()
+    await Reshard(world.installation, 2).run("test")
+    assert (await world.meta())["shards"] == "2"
+
+
+async def test_leases_that_still_run_are_somebody_s_work(world: World) -> None:
+    going = event("a")
+    await world.lay(going, [thing("one", LANES[0])])
+    await world.take(going, "silent", LANES[0], lease=timedelta(minutes=2))
+    with pytest.raises(CannotReshard, match=f"1 jobs of lane {LANES[0]} are still leased"):
+        await Reshard(world.installation, 2).run("test")
+    assert "resharding" not in await world.meta()
+
+
+def test_the_command_moves_the_data_and_says_what_to_set(
+    embedded_server: TestServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = embedded_server.settings()
+    monkeypatch.setenv("KNELL_REDIS_URL", str(settings.url))
+    monkeypatch.setenv("KNELL_REDIS_PREFIX", settings.prefix)
+
+    async def publish() -> None:
+        world = World(embedded_server.server, settings)
+        try:
+            await world.arrive()
+            await world.publish(*(event(str(number)) for number in range(20)))
+        finally:
+            await world.close()
+
+    asyncio.run(publish())
+    asked = CliRunner().invoke(cli, ["reshard", "--to", "3"], input="n\n")
+    assert asked.exit_code == 1
+    assert "from 1 to 3 shards" in asked.output
+    moved = CliRunner().invoke(cli, ["reshard", "--to", "3", "--yes"])
+    assert moved.exit_code == 0, moved.output
+    assert "set redis.shards (KNELL_REDIS_SHARDS) to 3" in moved.stdout
+    again = CliRunner().invoke(cli, ["reshard", "--to", "3", "--yes"])
+    assert again.exit_code == 1
+    assert "kept in 3 shards already" in again.output

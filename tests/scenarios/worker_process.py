@@ -1,0 +1,31 @@
+"""One worker as a process of its own: `python -m tests.scenarios.worker_process ADDRESS SPARE`, settings from the
+environment. It serves the simulated provider at that address, and calls it under the worker's name."""
+
+import os
+import sys
+
+from service import logs
+from service.cli.work import run_loop
+from service.settings import load
+from service.stream.installation import Installation
+from workers.handlers.registry import Registry
+from workers.handlers.release import Release
+from workers.handlers.simulated import SOURCE, Simulated
+from workers.runtime.worker import Worker
+
+
+async def work(address: str, spare: float) -> None:
+    settings = load(None, os.environ)
+    logs.configure(settings.log)
+    installation = Installation(settings, name=settings.worker.name)
+    try:
+        async with Simulated(address, caller=settings.worker.name, spare=spare) as provider:
+            worker = Worker(installation, Registry([Release(), provider], {SOURCE: provider}))
+            worker.handle_signals()
+            await worker.run()
+    finally:
+        await installation.aclose()
+
+
+if __name__ == "__main__":
+    run_loop(work(sys.argv[1], float(sys.argv[2])))

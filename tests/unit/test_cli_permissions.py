@@ -1,0 +1,47 @@
+"""The doctor tries every command that is used, so that none is found missing in the middle of work."""
+
+import re
+from pathlib import Path
+
+from service.cli.permissions import harmless, is_about_a_command, spelt
+
+ROOT = Path(__file__).parents[2]
+IN_SCRIPTS = re.compile(r"""(?:redis\.p?call|spread)\('([A-Z]+)'(?:,\s*'([A-Z]+)')?""")
+IN_PYTHON = re.compile(r"""(?:command|execute_command)\(\s*"([A-Z]+)"(?:,\s*"([A-Z]+)")?""")
+IN_VIEWS = re.compile(r"""\("([A-Z]+)(?: ([A-Z]+))?",""")
+WITH_SUBCOMMANDS = {"XGROUP", "XINFO"}
+ASKED_ELSEWHERE = {"PING", "CONFIG"}
+"""The doctor asks for these by themselves."""
+
+
+def used() -> set[str]:
+    found: set[str] = set()
+    scripts = (ROOT / "service" / "stream" / "lua").glob("*.lua")
+    modules = [*(ROOT / "service" / "stream").rglob("*.py"), *(ROOT / "workers" / "runtime").rglob("*.py")]
+    views = (ROOT / "service" / "stream" / "views").glob("*.py")
+    for pattern, files in ((IN_SCRIPTS, scripts), (IN_PYTHON, modules), (IN_VIEWS, views)):
+        for file in files:
+            for name, first in pattern.findall(file.read_text()):
+                if name not in ASKED_ELSEWHERE:
+                    found.add(spelt((name, first) if name in WITH_SUBCOMMANDS else (name,)))
+    return found
+
+
+def test_every_command_of_scripts_and_loops_is_tried() -> None:
+    known = used()
+    assert {"zadd", "xautoclaim", "evalsha", "xgroup|create", "xinfo|groups", "zrevrange"} <= known
+    assert known <= {spelt(command) for command in harmless("k")}
+
+
+def test_every_trial_touches_only_keys_made_for_it() -> None:
+    without_keys = {"time", "info", "scan"}
+    for command in harmless("knell:{0}:doctor:1"):
+        if spelt(command) not in without_keys:
+            assert any(str(word).startswith("knell:{0}:doctor:1:") for word in command), command
+
+
+def test_the_kind_of_a_missing_permission_is_told_from_the_words_of_every_server() -> None:
+    assert is_about_a_command("this user has no permissions to run the 'xadd' command")
+    assert is_about_a_command("User limited has no permissions to run the 'xgroup|create' command")
+    assert not is_about_a_command("No permissions to access a key")
+    assert not is_about_a_command("this user has no permissions to access one of the keys used as arguments")

@@ -1,0 +1,99 @@
+"""Pictures that are computed from what is stored: budgets carried on to now, the audit of one deletion."""
+
+from datetime import timedelta
+
+import pytest
+
+from service.stream.views.allowances import limits_of
+from service.stream.views.deletions import deletion_view
+from service.stream.views.jobs import is_job
+from service.stream.views.timeline import about, bounds
+
+NOW = 1_900_000_000_000
+
+
+def stored(**fields: object) -> dict[str, str]:
+    base = {"capacity": 100, "per": 10_000, "kind": "bucket", "tokens": 0, "at": NOW, "factor": 1, "factor_at": NOW}
+    return {f"deletes|{name}": str(value) for name, value in (base | fields).items()}
+
+
+@pytest.mark.parametrize(
+    ("fields", "after", "tokens", "factor"),
+    [
+        ({"tokens": 40}, 0, 40, 1),
+        ({"tokens": 40}, 1_000, 50, 1),
+        ({"tokens": 40}, 60_000, 100, 1),
+        ({"tokens": 40}, -5_000, 40, 1),
+        ({"factor": 0.5}, 30_000, 100, 0.6),
+        ({"kind": "window", "tokens": 3}, 9_999, 3, 1),
+        ({"kind": "window", "tokens": 3}, 10_000, 100, 1),
+        ({"kind": "window", "ramp": 1, "from": NOW}, 5_000, 50, 1),
+    ],
+)
+def test_a_limit_is_shown_as_the_next_move_will_find_it(
+    fields: dict[str, object], after: int, tokens: float, factor: float
+) -> None:
+    (allowance,) = limits_of("sim/acct", stored(**fields), NOW + after)
+    assert allowance.tokens == pytest.approx(tokens)
+    assert allowance.factor == pytest.approx(factor)
+
+
+def test_a_pause_is_shown_while_it_lasts() -> None:
+    (paused,) = limits_of("p", stored(pause=NOW + 5_000), NOW)
+    assert paused.paused_until is not None
+    (over,) = limits_of("p", stored(pause=NOW - 1), NOW)
+    assert over.paused_until is None
+
+
+def test_limits_that_only_share_out_a_lane_are_not_shown() -> None:
+    record = {name.replace("deletes", "lane sim/acct/x"): value for name, value in stored().items()}
+    assert limits_of("p", record, NOW) == []
+
+
+def test_a_spoilt_record_is_shown_as_far_as_it_goes() -> None:
+    (odd,) = limits_of("p", {**stored(), "deletes|tokens": "many"}, NOW)
+    assert odd.tokens == 0
+    view = deletion_view(0, "c/r/u/1", {"state": "running", "stage.0": "main", "stage.x": "?", "planned_at": "soon"})
+    assert (view.jobs, view.planned_at, view.state) == (0, None, "running")
+
+
+def test_an_audit_entry_speaks_only_of_the_deletion_it_names() -> None:
+    jobs = "c/r/u/1#1.0 c/r/u/11#1.0 xc/r/u/1#1.0 c/r/u/1#1.12"
+    taken = about("c/r/u/1", f"{NOW}-0", {"entry": "intent", "worker": "w", "lane": "a/b/c", "jobs": jobs})
+    assert [one.job for one in taken] == ["c/r/u/1#1.0", "c/r/u/1#1.12"]
+    ended = about("c/r/u/1", f"{NOW}-0", {"entry": "outcome", "worker": "w", "lane": "l", "gone called": jobs})
+    assert [(one.job, one.what) for one in ended] == [("c/r/u/1#1.0", "gone called"), ("c/r/u/1#1.12", "gone called")]
+
+
+@pytest.mark.parametrize(
+    ("subject", "concerns"),
+    [
+        ("c/r/u/1", True),
+        ("deletion:c/r/u/1", True),
+        ("job:c/r/u/1#1.0", True),
+        ("c/r/u/1#2.7", True),
+        ("c/r/u/11", False),
+        ("c/r/u/11#1.0", False),
+        ("sim/acct/delete", False),
+        ("event:1-1", False),
+    ],
+)
+def test_a_decision_concerns_a_deletion_and_its_jobs(subject: str, concerns: bool) -> None:
+    found = about("c/r/u/1", f"{NOW}-0", {"entry": "decision", "what": "held", "id": subject, "why": "so"})
+    assert bool(found) == concerns
+
+
+def test_the_audit_is_looked_at_in_the_deletions_lifetime_whatever_the_clock_did() -> None:
+    record = {"published_at": str(NOW), "done_at": str(NOW + 60_000), "entry": f"{NOW - 3_600_000}-0"}
+    low, high = bounds(deletion_view(0, "c/r/u/1", record), int(timedelta(hours=1) / timedelta(milliseconds=1)))
+    assert low <= NOW - 3_600_000
+    assert int(high) >= NOW + 60_000
+    del record["done_at"]
+    assert bounds(deletion_view(0, "c/r/u/1", record), 0)[1] == "+"
+
+
+@pytest.mark.parametrize(
+    ("name", "yes"), [("c/r/u/1#1.0", True), ("c/r/u/1", False), ("#1.0", False), ("a#1.x", False), ("a#1", False)]
+)
+def test_a_jobs_id_is_recognised(name: str, yes: bool) -> None:
+    assert is_job(name) == yes
