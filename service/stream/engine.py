@@ -140,7 +140,7 @@ _late: Callable[[bytes], tuple[list[list[str]], int]] = _decoder(tuple[list[list
 _published, _planned = _decoder(list[Published]), _decoder(list[Planned])
 _reclaimed, _attended = _decoder(Reclaimed), _decoder(Attended)
 _numbers, _words = _decoder(list[int]), _decoder(list[str])
-_renewed: Callable[[bytes], tuple[int, list[str]]] = _decoder(tuple[int, list[str]])
+_renewed: Callable[[bytes], tuple[int, list[int]]] = _decoder(tuple[int, list[int]])
 _woken: Callable[[bytes], tuple[str, int]] = _decoder(tuple[str, int])
 _stepped: Callable[[bytes], tuple[str, int, int]] = _decoder(tuple[str, int, int])
 
@@ -259,9 +259,10 @@ class Shard:
         return Settled(accepted, opening)
 
     async def renew(
-        self, worker: str, lease: timedelta, held: Sequence[tuple[str, list[str | int]]], patience: timedelta
-    ) -> tuple[int, list[str]]:
-        return _renewed(await self._move("renew", [worker, ms(lease), held], patience=patience))
+        self, worker: str, lease: timedelta, batches: Sequence[tuple[str, int]], patience: timedelta
+    ) -> tuple[int, list[int]]:
+        """Batches are (lane, fence); answers the time and the fences that are ours no longer."""
+        return _renewed(await self._move("renew", [worker, ms(lease), batches], patience=patience))
 
     async def reclaim(
         self,

@@ -112,7 +112,8 @@ class Reshard:
         for shard in self._shards():
             while (await shard.reclaim(deaths=settings.deaths, silence=settings.lease)).given_back:
                 pass
-            for lane in await self._caller.command("ZRANGE", shard.stem + "leased", 0, -1):
+            batches = await self._caller.command("ZRANGE", shard.stem + "batches", 0, -1)
+            for lane in {batch.split(b" ")[1] for batch in batches}:
                 held = await self._caller.command("ZCARD", key_of(shard, b"leases:" + lane))
                 if held:
                     raise CannotReshard(

@@ -38,9 +38,7 @@ class Health:
             found.append(Hindrance(what="redis", why=away.why, since=away.since))
         stage = self._stage()
         if stage == "starting":
-            found.append(
-                Hindrance(what="starting", why="it has not yet arrived at all shards", since=self._started)
-            )
+            found.append(Hindrance(what="starting", why="it has not yet arrived at all shards", since=self._started))
         if stage == "stopping":
             self._stopping = self._stopping or datetime.now(UTC)
             found.append(Hindrance(what="stopping", why="it takes nothing new", since=self._stopping))

@@ -53,9 +53,7 @@ class Metrics:
     async def page(self) -> bytes:
         """A scrape. While the server is away it has the process's own numbers, and says so."""
         shards = await self._watch.look(lambda: read_numbers(self._watch.client, self._watch.keys))
-        return generate_latest(self._process) + generate_latest(
-            _Page([*_own(self._counts()), *_shared(shards)])
-        )
+        return generate_latest(self._process) + generate_latest(_Page([*_own(self._counts()), *_shared(shards)]))
 
 
 class _Page(CollectorRegistry):
@@ -84,27 +82,21 @@ def _own(counts: ProcessCounts) -> Iterator[Metric]:
     yield settled
     throttled = counts.settled.get("throttled", 0)
     yield CounterMetricFamily("knell_process_throttled", "Attempts that a provider throttled", throttled)
-    yield CounterMetricFamily(
-        "knell_process_late", "Settlements that came too late and changed nothing", counts.late
-    )
+    yield CounterMetricFamily("knell_process_late", "Settlements that came too late and changed nothing", counts.late)
     yield CounterMetricFamily("knell_process_planned", "Deletions that this process planned", counts.planned)
     yield CounterMetricFamily("knell_process_held", "Events that this process kept for a person", counts.held)
     yield GaugeMetricFamily("knell_process_in_hand", "Jobs in the hands of this process", counts.in_hand)
 
 
 def _shared(shards: list[ShardNumbers] | None) -> Iterator[Metric]:
-    yield GaugeMetricFamily(
-        "knell_redis_up", "Whether every shard's server answered", int(shards is not None)
-    )
+    yield GaugeMetricFamily("knell_redis_up", "Whether every shard's server answered", int(shards is not None))
     if shards is None:
         return
     for name, (metric, words) in _GAUGES.items():
         yield _by_shard(metric, words, [shard.gauges[name] for shard in shards])
     yield _by_shard("knell_oldest_due_seconds", "For how long the oldest due job has been due",
                     [shard.oldest_ms / 1000 for shard in shards])  # fmt: skip
-    yield _by_shard(
-        "knell_events_lag", "Events that no planner has been given yet", [one.lag for one in shards]
-    )
+    yield _by_shard("knell_events_lag", "Events that no planner has been given yet", [one.lag for one in shards])
     yield _by_shard("knell_events_pending", "Events that planners are at", [one.pending for one in shards])
     yield _by_shard("knell_relist_wanted", "Whether writes may have been lost and a relist is asked for",
                     [int(shard.relist) for shard in shards])  # fmt: skip

@@ -1,8 +1,7 @@
 """The numbers that the shards keep in their `stats` hashes, and how far the planners lag behind the events.
 Reads are bounded: however many lanes there are, one look takes a bounded number of steps."""
 
-import asyncio
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -10,6 +9,7 @@ from redis.exceptions import ResponseError
 
 from service.stream.connection import Client
 from service.stream.keys import Keys
+from service.surface.together import together
 
 GAUGES: Final = (
     "due", "queued", "leased", "held", "aside", "newer", "open", "alone", "events", "paused",
@@ -39,18 +39,19 @@ class ShardNumbers:
 
 
 async def read_numbers(client: Client, keys: Keys) -> list[ShardNumbers]:
-    return list(await asyncio.gather(*(_read(client, keys.stem(shard)) for shard in range(keys.shards))))
+    return await together(_read(client, keys.stem(shard)) for shard in range(keys.shards))
 
 
 async def _read(client: Client, stem: str) -> ShardNumbers:
     names = (*GAUGES, *COUNTERS, "oldest", "surveyed_at")
-    values, clock, relist, (lag, pending), lanes = await asyncio.gather(
+    reads: list[Coroutine[Any, Any, Any]] = [
         client.execute_command("HMGET", stem + "stats", *names),
         _server_ms(client, stem),
         client.execute_command("HGET", stem + "meta", "relist"),
         read_lag(client, stem + "events"),
         _read_lanes(client, stem + "stats"),
-    )
+    ]
+    values, clock, relist, (lag, pending), lanes = await together(reads)
     stats = {name: float(value) for name, value in zip(names, values, strict=True) if value is not None}
     surveyed = stats.get("surveyed_at")
     return ShardNumbers(

@@ -14,6 +14,7 @@ from service.masking import mask_text
 from service.settings import Settings
 from service.stream.connection import Client, Connections, is_away
 from service.stream.keys import Keys
+from service.surface.together import together
 
 PATIENCE: Final = timedelta(seconds=1)
 # Probes that come close together share one look.
@@ -32,15 +33,11 @@ class Away(NamedTuple):
 class Watch:
     """`moves_away` tells what the process's own calls suffer: a server that can't write shows only there."""
 
-    def __init__(
-        self, settings: Settings, moves_away: Callable[[], tuple[float, str] | None] | None = None
-    ) -> None:
+    def __init__(self, settings: Settings, moves_away: Callable[[], tuple[float, str] | None] | None = None) -> None:
         redis = settings.redis
         self.keys = Keys(redis.prefix, redis.shards)
         self._connections = Connections(
-            msgspec.structs.replace(
-                redis, call_timeout=PATIENCE, connect_timeout=PATIENCE, max_connections=8
-            ),
+            msgspec.structs.replace(redis, call_timeout=PATIENCE, connect_timeout=PATIENCE, max_connections=8),
             name="knell-surface",
         )
         self._moves_away = moves_away or (lambda: None)
@@ -87,7 +84,7 @@ class Watch:
 
     async def _touch_every_shard(self) -> None:
         keys = (self.keys.of(shard, "meta") for shard in range(self.keys.shards))
-        await asyncio.gather(*(self.client.execute_command("EXISTS", key) for key in keys))
+        await together(self.client.execute_command("EXISTS", key) for key in keys)
 
     async def aclose(self) -> None:
         await self._connections.aclose()

@@ -7,6 +7,7 @@ import asyncio
 import contextlib
 import itertools
 import json
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from datetime import timedelta
@@ -47,11 +48,16 @@ QUICK = Settings(
 
 @dataclass(slots=True)
 class Running:
-    """A worker under way, with connections of its own, as a process of its own would have."""
+    """A worker under way, with connections of its own, as a process of its own would have.
+
+    `moves` and `trips` count what it sent: moves by name, and all round trips but those of blocking reads.
+    """
 
     worker: Worker
     installation: Installation
     task: asyncio.Task[None]
+    moves: Counter[str]
+    trips: Counter[str]
 
     @property
     def name(self) -> str:
@@ -120,8 +126,9 @@ class World:
         own = msgspec.structs.replace(self.settings.worker, name=name, **worker)
         installation = self.install(msgspec.structs.replace(self.settings, worker=own), scripts=scripts)
         registry = Registry([outside, release or Release(), *others], {"*": outside})
+        moves, trips = _tap(installation)
         made = Worker(installation, registry)
-        running = Running(made, installation, asyncio.create_task(made.run(), name=name))
+        running = Running(made, installation, asyncio.create_task(made.run(), name=name), moves, trips)
         self.running.append(running)
         if ready:
             await self.until(f"{name} is ready", lambda: _true(made.ready))
@@ -319,6 +326,24 @@ class World:
             options["target_nodes"] = self.client.get_node_from_key(self.installation.shards[0].stem + "meta")
         answer: tuple[int, int] = await self.client.time(**options)
         return answer
+
+
+def _tap(installation: Installation) -> tuple[Counter[str], Counter[str]]:
+    """Counts what passes through a process's ordinary client, and changes nothing about it."""
+    moves, trips = Counter[str](), Counter[str]()
+    move, execute = installation.caller.move, installation.connections.client.execute_command
+
+    async def counted_move(name: str, *args: Any, **options: Any) -> bytes:
+        moves[name] += 1
+        return await move(name, *args, **options)
+
+    async def counted_command(*words: Any, **options: Any) -> Any:
+        trips[str(words[0])] += 1
+        return await execute(*words, **options)
+
+    installation.caller.move = counted_move  # type: ignore[method-assign]
+    installation.connections.client.execute_command = counted_command  # type: ignore[method-assign]
+    return moves, trips
 
 
 async def _true(value: bool) -> bool:

@@ -4,10 +4,10 @@ wherever the move is interrupted; afterwards an ordinary worker finishes everyth
 import asyncio
 import zlib
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 import pytest
@@ -18,6 +18,7 @@ from service.contract import Event, Gone, Job, Plan, Target
 from service.contract.jobs import decode_record
 from service.stream.arrange import arrange
 from service.stream.attendance import Attendance, WrongShards
+from service.stream.calls import Caller
 from service.stream.engine import rows
 from service.stream.installation import Installation
 from service.stream.keys import Keys
@@ -27,6 +28,7 @@ from tests.engine.world import World
 from tests.servers import TestServer
 from workers.runtime.outcomes import judge, settlement
 
+T = TypeVar("T")
 INDEXES = ("open", "finished", "alone", "dead", "held", "newer", "opening")
 LANES = ("sim/acct/one", "sim/acct/two", "sim/other/three", "sim/acct/stopped", "cluster/c1/release")
 
@@ -253,6 +255,30 @@ async def test_data_in_every_state_moves_to_four_shards_and_to_three_and_is_fini
     assert await world.decisions("resharded") == ["1 to 4", "4 to 3"] * 3
 
 
+class DyingCaller(Caller):
+    """The process dies when the server has carried out so many of its calls; nobody hears the last answer."""
+
+    def __init__(self, installation: Installation, offset: Callable[[], timedelta], calls: int) -> None:
+        super().__init__(installation.connections.client, clock_offset=offset)
+        self._calls = calls
+
+    async def move(self, *args: Any, **options: Any) -> bytes:
+        return await self._until_dead(super().move(*args, **options))
+
+    async def command(self, *args: Any, **options: Any) -> Any:
+        return await self._until_dead(super().command(*args, **options))
+
+    async def _until_dead(self, call: Coroutine[Any, Any, T]) -> T:
+        if self._calls <= 0:
+            call.close()
+            raise Interrupted
+        self._calls -= 1
+        answer = await call
+        if self._calls == 0:
+            raise Interrupted
+        return answer
+
+
 async def test_a_move_that_dies_anywhere_is_finished_by_running_it_again(embedded_server: TestServer) -> None:
     world = World(embedded_server.server, embedded_server.settings(shards=1))
     await world.arrive()
@@ -262,51 +288,55 @@ async def test_a_move_that_dies_anywhere_is_finished_by_running_it_again(embedde
         await give_back(world)
         before = as_told(await look(world, 1))
         counts = [1, 4, 3, 5, 1]
-        crashes, at, position = 0, 1, 0
+        deaths, calls, position, here = 0, 1, 0, 1
         while True:
             here, there = counts[position % 4], counts[position % 4 + 1]
-            crashed = await _interrupt(world, here, there, at)
-            if crashed:
-                crashes += 1
-                with pytest.raises(WrongShards, match=f"run `knell reshard --to {there}` again"):
-                    await Attendance((await install(world, here)).shards).attend()
-                with pytest.raises(CannotReshard, match=f"reshard --to {there}"):
-                    await Reshard(await install(world, here), there + 1).run("test")
+            died = await _die(world, here, there, calls)
+            if died:
+                deaths += 1
+                await _check_marks(world, here, there)
                 # And once more in the middle of finishing it.
-                await _interrupt(world, here, there, max(1, at // 2))
+                await _die(world, here, there, max(1, calls // 2))
                 await _end(world, here, there)
-            assert as_told(await look(world, there)) == before, f"died at step {at} from {here} to {there}"
+            assert as_told(await look(world, there)) == before, f"died at call {calls} from {here} to {there}"
             position += 1
-            if not crashed:
+            if not died:
                 break
-            at += 1 if at < 12 else 9
-        assert crashes > 20
+            calls += max(1, calls // 8)
+        assert deaths > 25
         await _end(world, there, 3)
         await finish(world, outside, going, 3)
     finally:
         await world.close()
 
 
-async def _interrupt(world: World, here: int, there: int, at: int) -> bool:
-    """Whether the run died before it was over."""
-    steps = 0
-
-    def told(_step: str, _size: int) -> None:
-        nonlocal steps
-        steps += 1
-        if steps == at:
-            raise Interrupted
-
+async def _die(world: World, here: int, there: int, calls: int) -> bool:
+    """Whether it died before it was over."""
+    installation = await install(world, here)
+    installation.caller = DyingCaller(installation, lambda: world.offset, calls)
     try:
-        await _end(world, here, there, told)
+        await Reshard(installation, there).run("test")
     except Interrupted:
         return True
+    except CannotReshard:
+        # The death before was after the last step.
+        return False
     return False
 
 
-async def _end(world: World, here: int, there: int, told: Callable[[str, int], None] | None = None) -> None:
+async def _check_marks(world: World, here: int, there: int) -> None:
+    """Once it has begun, nobody works and nobody begins another move."""
+    if (await world.meta()).get("resharding") is None:
+        return
+    with pytest.raises(WrongShards, match=f"run `knell reshard --to {there}` again"):
+        await Attendance((await install(world, here)).shards).attend()
+    with pytest.raises(CannotReshard, match=f"reshard --to {there}"):
+        await Reshard(await install(world, here), there + 1).run("test")
+
+
+async def _end(world: World, here: int, there: int) -> None:
     """Run it, unless there is nothing left to do."""
-    move = Reshard(await install(world, here), there, told=told)
+    move = Reshard(await install(world, here), there)
     if await move.stored() != (there, False):
         await move.run("test")
 

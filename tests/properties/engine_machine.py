@@ -206,8 +206,9 @@ class EngineMachine(RuleBasedStateMachine):
     @rule(which=shapes.INDEX)
     def abandon(self, which: int) -> None:
         if self.world.jobs:
-            word = self.run(self.shard.abandon(_pick(self.world.jobs, which), "hand"))
-            self.history.counts["abandoned"] += word == "abandoned"
+            job = _pick(self.world.jobs, which)
+            word = self.run(self.shard.abandon(job, "hand"))
+            self.history.counts["abandoned"] += word == "abandoned" and self.world.unfinished(job)
 
     @rule(lane=st.sampled_from((*shapes.ALL_LANES, "*")), stop=st.booleans())
     def pause(self, lane: str, stop: bool) -> None:

@@ -3,21 +3,30 @@
 Times are those of the server's entry ids, in seconds.
 """
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+
+import redis
 
 STEP = 5000
 
 
 @dataclass(slots=True)
 class Attempt:
-    """From the entry of intent to the entry of the outcome, if it was ever written."""
+    """From the entry of intent to the entry of the outcome, if it was ever written, or to the next intent."""
 
     job: str
     worker: str
     intent: float
     outcome: float | None = None
     note: str = ""
+    superseded: float | None = None
+
+    @property
+    def end(self) -> float:
+        """Until then it may have been under way."""
+        return min((at for at in (self.outcome, self.superseded) if at is not None), default=math.inf)
 
     @property
     def called(self) -> bool:
@@ -34,11 +43,11 @@ class Audit:
     """Outcomes that no intent announced."""
 
 
-def entries(client: "object", key: str) -> Iterable[tuple[str, dict[str, str]]]:
+def entries(client: "redis.Redis", key: str) -> Iterable[tuple[str, dict[str, str]]]:
     """All entries of a stream, read in steps."""
     last = "-"
     while True:
-        part = client.xrange(key, last, "+", count=STEP)  # type: ignore[attr-defined]
+        part = client.xrange(key, last, "+", count=STEP)
         yield from part
         if len(part) < STEP:
             return
@@ -52,7 +61,10 @@ def read_audit(found: Iterable[tuple[str, Mapping[str, str]]]) -> Audit:
         match fields["entry"]:
             case "intent":
                 for job in fields["jobs"].split():
-                    audit.attempts.setdefault(job, []).append(Attempt(job, fields["worker"], at))
+                    attempts = audit.attempts.setdefault(job, [])
+                    if attempts:
+                        attempts[-1].superseded = at
+                    attempts.append(Attempt(job, fields["worker"], at))
             case "outcome":
                 _end(audit, fields, at)
             case _:

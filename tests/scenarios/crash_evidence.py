@@ -144,4 +144,4 @@ class Evidence:
 
 
 def _within(attempt: Attempt, kill: Kill) -> bool:
-    return attempt.intent <= kill.over and (attempt.outcome is None or attempt.outcome >= kill.at)
+    return attempt.intent <= kill.over and kill.at <= attempt.end

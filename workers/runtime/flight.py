@@ -25,6 +25,7 @@ class Flight:
         self, lane: str, jobs: Sequence[Job], draws: tuple[Draw, ...], lease_end: float, gate: Gate, reports: Reports
     ) -> None:
         self.lane, self.jobs, self.draws = lane, jobs, draws
+        self.fence = jobs[0].fence
         self.lease_end = lease_end
         self._gate, self._reports = gate, reports
         self.open = {job.id: job for job in jobs}
@@ -96,11 +97,9 @@ class Flights:
     def wanting_renewal(self, before: float) -> list[Flight]:
         return [flight for flight in self._flights if flight.lease_end <= before and flight.open]
 
-    def renewed(self, flight: Flight, lease_end: float, strangers: set[str]) -> None:
-        taken_back = strangers & flight.open.keys()
-        flight.lost |= taken_back
+    def renewed(self, flight: Flight, lease_end: float, strangers: set[int]) -> None:
         if flight in self._flights:
-            if taken_back and taken_back == flight.open.keys():
+            if flight.fence in strangers:
                 self._stop(flight)
                 return
             flight.lease_end = lease_end

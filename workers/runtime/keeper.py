@@ -29,18 +29,14 @@ class Keeper:
     async def _renew(self) -> None:
         lease = self._settings.lease
         flights = self._flights.wanting_renewal(time.monotonic() + 0.7 * lease.total_seconds())
-        lanes: dict[str, list[str | int]] = {}
-        for flight in flights:
-            held = lanes.setdefault(flight.lane, [])
-            for job in flight.open.values():
-                held += (job.id, job.fence)
+        batches = list({(flight.lane, flight.fence) for flight in flights})
         sent = time.monotonic()
         try:
-            _, strangers = await self._shard.renew(self._worker, lease, list(lanes.items()), patience=lease / 2)
+            _, strangers = await self._shard.renew(self._worker, lease, batches, patience=lease / 2)
         except ServerAway as error:
             log.warning("leases could not be renewed", reason=str(error))
             return
         if strangers:
-            log.warning("leases lost", jobs=strangers)
+            log.warning("leases lost", fences=strangers)
         for flight in flights:
             self._flights.renewed(flight, sent + 0.9 * lease.total_seconds(), set(strangers))

@@ -85,6 +85,9 @@ local function gauge(lane)
   redis.call('HSET', stem .. 'stats', 'lane/' .. lane .. '/queued', queued, 'lane/' .. lane .. '/leased', leased)
 end
 
+-- Jobs taken together share a fencing token, and so one lease: `batches` says when it ends.
+local function batch_name(fence, lane, worker) return string.format('%.0f', fence) .. ' ' .. lane .. ' ' .. worker end
+
 -- Whoever may be asleep is told when something is due now, or earlier than anything known before.
 local function announce()
   if earliest and (earliest <= now or not before or earliest < before) then

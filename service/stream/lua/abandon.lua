@@ -28,7 +28,6 @@ if record.stage == tonumber(release) then return answer({'release'}) end
 redis.call('ZREM', lane_key(lane, true), job)
 redis.call('ZREM', lane_key(lane, false), job)
 redis.call('ZREM', stem .. 'leases:' .. lane, job)
-redis.call('HDEL', stem .. 'holders:' .. lane, job)
 redis.call('ZREM', stem .. 'alone', job)
 redis.call('ZREM', stem .. 'dead', job)
 redis.call('ZREM', stem .. 'newer', 'job:' .. job)

@@ -43,7 +43,6 @@ for i = 1, #step[2], 2 do
     for _, name in ipairs({'queued', 'leased', 'due', 'oldest', 'settled', 'seen'}) do
       redis.call('HDEL', stem .. 'stats', 'lane/' .. lane .. '/' .. name)
     end
-    redis.call('DEL', stem .. 'holders:' .. lane)
     emptied = emptied + 1
   end
 end

@@ -16,13 +16,10 @@ local function stormy(job, suspect, worker)
   return false
 end
 
-local function give_back(lane, job)
-  local holder = redis.call('HGET', stem .. 'holders:' .. lane, job)
-  local worker = holder and split(holder)[2] or ''
+local function give_back(lane, worker, job)
   local heard = redis.call('ZSCORE', stem .. 'workers', worker)
   local record = read(job)
   redis.call('ZREM', stem .. 'leases:' .. lane, job)
-  redis.call('HDEL', stem .. 'holders:' .. lane, job)
   fresh(lane)
   if not record then
     decide('lost', job, 'its record is gone')
@@ -66,15 +63,15 @@ local function give_back(lane, job)
   end
 end
 
-for _, lane in ipairs(redis.call('ZRANGEBYSCORE', stem .. 'leased', '-inf', now, 'LIMIT', 0, most)) do
+for _, name in ipairs(redis.call('ZRANGEBYSCORE', stem .. 'batches', '-inf', now, 'LIMIT', 0, most)) do
   if #given >= most then break end
+  local fence, lane, worker = unpack(split(name))
   local leases = stem .. 'leases:' .. lane
-  for _, job in ipairs(redis.call('ZRANGEBYSCORE', leases, '-inf', now, 'LIMIT', 0, most - #given)) do
-    give_back(lane, job)
+  for _, job in ipairs(redis.call('ZRANGEBYSCORE', leases, fence, fence, 'LIMIT', 0, most - #given)) do
+    give_back(lane, worker, job)
   end
-  local soonest = first_score(leases)
-  if soonest then redis.call('ZADD', stem .. 'leased', soonest, lane)
-  else redis.call('ZREM', stem .. 'leased', lane) end
+  fresh(lane)
+  if redis.call('ZCOUNT', leases, fence, fence) == 0 then redis.call('ZREM', stem .. 'batches', name) end
 end
 count('reclaimed', #given)
 count('set_aside', #aside)
@@ -83,4 +80,4 @@ place()
 if #given > 0 and redis.call('ZCARD', stem .. 'alone') > 0 then
   redis.call('XADD', stem .. 'wake', 'MAXLEN', '~', 100, '*', 'next', now)
 end
-return answer({given, aside, first_score(stem .. 'leased') or 0})
+return answer({given, aside, first_score(stem .. 'batches') or 0})

@@ -90,13 +90,13 @@ end
 
 local function settle(lane, fence, gone, rest)
   local jobs, outcome, late = {}, {}, {}
-  local expected = string.format('%.0f', fence) .. ' ' .. worker
+  local leases = stem .. 'leases:' .. lane
   for i, item in ipairs(gone) do jobs[i] = item[1] end
   for _, item in ipairs(rest) do jobs[#jobs + 1] = item[2] end
   local holders = {}
   for first = 1, #jobs, SPREAD do
-    local part = redis.call('HMGET', stem .. 'holders:' .. lane, unpack(jobs, first, math.min(first + SPREAD - 1, #jobs)))
-    for i, holder in ipairs(part) do holders[first + i - 1] = holder end
+    local part = redis.call('ZMSCORE', leases, unpack(jobs, first, math.min(first + SPREAD - 1, #jobs)))
+    for i, token in ipairs(part) do holders[first + i - 1] = token and tonumber(token) end
   end
   local freed = {}
   local function accept(i, note)
@@ -111,7 +111,7 @@ local function settle(lane, fence, gone, rest)
     end
   end
   for i, item in ipairs(gone) do
-    if holders[i] == expected then
+    if holders[i] == fence then
       keep(item[2], item[3], item[5])
       job_over(item[2], item[4])
       accept(i, item[6])
@@ -121,7 +121,7 @@ local function settle(lane, fence, gone, rest)
   end
   counts.gone = (counts.gone or 0) + #freed
   for i, item in ipairs(rest) do
-    if holders[#gone + i] == expected then
+    if holders[#gone + i] == fence then
       move(lane, item)
       accept(#gone + i, item[7])
       counts[item[1]] = (counts[item[1]] or 0) + 1
@@ -130,8 +130,11 @@ local function settle(lane, fence, gone, rest)
     end
   end
   if #freed > 0 then
-    spread('HDEL', stem .. 'holders:' .. lane, freed)
-    spread('ZREM', stem .. 'leases:' .. lane, freed)
+    spread('ZREM', leases, freed)
+    local token = string.format('%.0f', fence)
+    if redis.call('ZCOUNT', leases, token, token) == 0 then
+      redis.call('ZREM', stem .. 'batches', batch_name(fence, lane, worker))
+    end
     record_outcomes(lane, outcome)
     count('lane/' .. lane .. '/settled', #freed)
     fresh(lane)

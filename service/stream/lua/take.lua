@@ -30,14 +30,10 @@ local function records_of(jobs)
 end
 
 if repeated then
-  -- What was taken then is what this worker holds under the same fence now.
+  -- What was taken then is what is held under the same fence now.
   local known = cmsgpack.unpack(repeated)
   for _, lane in ipairs(known[2]) do
-    local holder, jobs, texts = string.format('%.0f', lane[2]) .. ' ' .. worker, {}, {}
-    local holders = redis.call('HGETALL', stem .. 'holders:' .. lane[1])
-    for i = 1, #holders, 2 do
-      if holders[i + 1] == holder then jobs[#jobs + 1] = holders[i] end
-    end
+    local jobs, texts = redis.call('ZRANGEBYSCORE', stem .. 'leases:' .. lane[1], lane[2], lane[2]), {}
     local records = records_of(jobs)
     for i = 1, #jobs do texts[i] = records[i] or '' end
     lane[3], lane[4] = jobs, texts
@@ -109,15 +105,10 @@ for i, want in ipairs(args[4]) do
   local leases = stem .. 'leases:' .. lane
   if #jobs > 0 then
     fence = fence + 1
-    local ends, holders = {}, {}
-    local holder, over = string.format('%.0f', fence) .. ' ' .. worker, now + lease
-    for n, job in ipairs(jobs) do
-      ends[2 * n - 1], ends[2 * n] = over, job
-      holders[2 * n - 1], holders[2 * n] = job, holder
-    end
-    spread('ZADD', leases, ends)
-    spread('HSET', stem .. 'holders:' .. lane, holders)
-    if not redis.call('ZSCORE', stem .. 'leased', lane) then redis.call('ZADD', stem .. 'leased', over, lane) end
+    local holds, token = {}, string.format('%.0f', fence)
+    for n, job in ipairs(jobs) do holds[2 * n - 1], holds[2 * n] = token, job end
+    spread('ZADD', leases, holds)
+    redis.call('ZADD', stem .. 'batches', now + lease, batch_name(fence, lane, worker))
     redis.call('XADD', stem .. 'audit', '*', 'entry', 'intent', 'worker', worker, 'lane', lane, 'count', #jobs,
                'jobs', table.concat(jobs, ' '))
     taken = taken + #jobs
@@ -127,9 +118,8 @@ for i, want in ipairs(args[4]) do
   if want[5] > 0 then redis.call('HSET', stem .. 'dry', lane, now + want[5]) end
   rescore(lane)
   if room - #jobs <= 0 then
-    -- Full: `settle` scores it anew; the end of its first lease is the latest that it waits.
-    local soonest = first_score(leases)
-    if soonest and redis.call('ZSCORE', lanes, lane) then redis.call('ZADD', lanes, math.max(now, soonest), lane) end
+    -- Full: `settle` and `reclaim` score it anew; the end of a lease is the latest that it waits.
+    if redis.call('ZSCORE', lanes, lane) then redis.call('ZADD', lanes, now + lease, lane) end
   end
   gauge(lane)
 end

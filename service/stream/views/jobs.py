@@ -125,9 +125,8 @@ async def describe(shard: Shard, jobs: Sequence[str], now: int) -> list[JobView]
         running = [(job, record["lane"]) for job, record in found.items() if _is_running(record)]
         places = await _locate(shard, running, now)
         await _judge_unplaced(shard, found, places)
-        leased = [(job, lane) for job, lane in running if places[job].state == "leased"]
-        holders = await _holders(shard, leased)
-        views += [_view(shard, job, found[job], places.get(job), holders.get(job, "")) for job in part]
+        leases = await _leases(shard) if any(place.state == "leased" for place in places.values()) else {}
+        views += [_view(shard, job, found[job], places.get(job), leases) for job in part]
     return views
 
 
@@ -257,14 +256,22 @@ async def _judge_unplaced(shard: Shard, found: Mapping[str, Mapping[str, str]], 
             places[job] = _Place("waiting", None)
 
 
-async def _holders(shard: Shard, jobs: Sequence[tuple[str, str]]) -> dict[str, str]:
-    answers = await batch(shard.caller, [("HGET", f"{shard.stem}holders:{lane}", job) for job, lane in jobs])
-    return {job: text(answer or b"").partition(" ")[2] for (job, _), answer in zip(jobs, answers, strict=True)}
+async def _leases(shard: Shard) -> dict[float, tuple[str, float]]:
+    """By fencing token: the worker that holds the batch, and when its lease ends."""
+    found: dict[float, tuple[str, float]] = {}
+    async for page in members(shard, "batches"):
+        for member in page:
+            fence, _, worker = member.name.split(" ", 2)
+            found[float(fence)] = (worker, member.score)
+    return found
 
 
-def _view(shard: Shard, job: str, record: Mapping[str, str], place: _Place | None, worker: str) -> JobView:
+def _view(
+    shard: Shard, job: str, record: Mapping[str, str], place: _Place | None, leases: Mapping[float, tuple[str, float]]
+) -> JobView:
     state = place.state if place else record.get("state", "lost")
     score = place.score if place else None
+    worker, lease_end = leases.get(score or 0.0, ("", None)) if state == "leased" else ("", None)
     return JobView(
         id=job,
         deletion=deletion_of(job),
@@ -286,7 +293,7 @@ def _view(shard: Shard, job: str, record: Mapping[str, str], place: _Place | Non
         last_error=record.get("last_error", ""),
         last_at=moment(record.get("last_at")),
         deadline=moment(record.get("deadline")),
-        lease_end=moment(score) if state == "leased" else None,
+        lease_end=moment(lease_end) if lease_end is not None else None,
         worker=worker,
         data=record.get("data", ""),
         resume=record.get("resume", ""),

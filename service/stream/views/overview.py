@@ -139,10 +139,11 @@ async def lane_names(shard: Shard) -> list[str]:
     stem = shard.stem
     scored, leased, dry, paused = await batch(
         shard.caller,
-        [("ZRANGE", stem + "lanes", 0, -1), ("ZRANGE", stem + "leased", 0, -1), ("HKEYS", stem + "dry"),
+        [("ZRANGE", stem + "lanes", 0, -1), ("ZRANGE", stem + "batches", 0, -1), ("HKEYS", stem + "dry"),
          ("HKEYS", stem + "paused")],
     )  # fmt: skip
-    return sorted({text(lane) for lane in [*scored, *leased, *dry, *paused]} - {"*"})
+    held = [text(batch_name).split(" ")[1] for batch_name in leased]
+    return sorted({*held, *(text(lane) for lane in [*scored, *dry, *paused])} - {"*"})
 
 
 async def _look(shard: Shard, silence: timedelta) -> _Part:

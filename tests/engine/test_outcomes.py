@@ -1,0 +1,110 @@
+"""From verdict to next state, without a server: backoff, caps, deadlines, what is written and what is spent."""
+
+import random
+from datetime import timedelta
+
+import pytest
+
+from service.contract import VERSION, Blocked, Gone, Job, Pending, Record, Refused, Throttled
+from service.settings import RetrySettings
+from workers.handlers.protocol import NotCleared
+from workers.runtime.outcomes import backoff, judge, settlement
+
+RETRY = RetrySettings(base=timedelta(seconds=1), cap=timedelta(minutes=5), held_after=10)
+NOW = 1_700_000_000_000
+
+
+def job(**fields: object) -> Job:
+    known = {"v": VERSION, "stage": 0, "lane": "sim/acct/delete", "kind": "thing", "target": "t"} | fields
+    return Job("c/r/u/1#1.0", 7, Record(**known))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("count", [0, 1, 5, 8, 9, 31, 1000])
+def test_backoff_spreads_over_everything_from_nothing_to_its_bound(count: int) -> None:
+    base, cap = timedelta(seconds=1), timedelta(minutes=5)
+    bound = min(300_000, 1000 * 2**count)
+    assert backoff(base, cap, count, lambda: 0.0) == 0
+    assert backoff(base, cap, count, lambda: 1.0) == bound
+    chance = random.Random(1)
+    waits = [backoff(base, cap, count, chance.random) for _ in range(2000)]
+    assert max(waits) <= bound
+    # Full jitter: not a wait with some noise on it, but all of the range alike.
+    assert 0.45 * bound < sum(waits) / len(waits) < 0.55 * bound
+    assert min(waits) < 0.02 * bound
+
+
+def test_an_unknown_error_spends_an_attempt_and_keeps_the_first_words() -> None:
+    first = judge(job(), OSError("one"), RETRY, NOW, lambda: 1.0)
+    assert (first.kind, first.delay, first.record.attempts) == ("retry", 2000, 1)
+    second = judge(Job("x#1.0", 8, first.record), ValueError("two"), RETRY, NOW, lambda: 1.0)
+    assert second.delay == 4000
+    assert (second.record.first_error, second.record.last_error) == ("OSError: one", "ValueError: two")
+
+
+def test_a_required_job_slows_down_to_the_cap_and_is_held_from_the_tenth_attempt_on() -> None:
+    held = [judge(job(attempts=count), OSError("x"), RETRY, NOW, lambda: 1.0) for count in range(200)]
+    assert [outcome.record.held for outcome in held] == [0] * 9 + [1] * 191
+    assert {outcome.kind for outcome in held} == {"retry"}
+    assert held[-1].delay == 300_000
+
+
+def test_a_best_effort_job_is_not_held_and_ends_at_its_deadline() -> None:
+    fields = {"strategy": "best-effort", "deadline": NOW + 1000, "attempts": 50}
+    before = judge(job(**fields), OSError("x"), RETRY, NOW, lambda: 1.0)
+    assert (before.kind, before.record.held, before.delay) == ("retry", 0, 1000)
+    at = judge(job(**fields), OSError("x"), RETRY, NOW + 1000, lambda: 1.0)
+    assert (at.kind, at.record.state) == ("dead", "dead")
+    assert judge(job(**fields), Gone(), RETRY, NOW + 5000).kind == "gone"
+    assert judge(job(**fields), NotCleared("paused", 9), RETRY, NOW + 5000).kind == "back"
+
+
+@pytest.mark.parametrize(
+    ("verdict", "kind", "delay"),
+    [
+        (Pending(timedelta(seconds=15)), "check", 15_000),
+        (Throttled(timedelta(seconds=7)), "throttled", 7_000),
+        (Throttled(), "throttled", 500),
+        (Blocked("vm", timedelta(seconds=180)), "blocked", 180_000),
+        (Refused("not ours"), "refused", 900_000),
+        (NotCleared("paused", 1234), "back", 1234),
+    ],
+)
+def test_only_unknown_errors_spend_attempts(verdict: Pending, kind: str, delay: int) -> None:
+    outcome = judge(job(attempts=4), verdict, RETRY, NOW, lambda: 1.0)
+    assert (outcome.kind, outcome.delay, outcome.record.attempts) == (kind, delay, 4)
+
+
+def test_blocked_without_a_time_grows_with_each_wait_up_to_its_own_cap() -> None:
+    waits = [judge(job(waits=count), Blocked("vm"), RETRY, NOW, lambda: 1.0) for count in range(12)]
+    assert [outcome.delay for outcome in waits[:4]] == [5_000, 10_000, 20_000, 40_000]
+    assert waits[-1].delay == 300_000
+    assert [outcome.record.waits for outcome in waits[:3]] == [1, 2, 3]
+
+
+def test_a_mark_as_held_goes_with_anything_but_a_hand_back_or_a_throttle() -> None:
+    for verdict in (Gone(), Pending(timedelta(0)), Blocked("x")):
+        assert judge(job(held=1), verdict, RETRY, NOW).record.held == 0
+    for waiting in (Throttled(), NotCleared("paused")):
+        assert judge(job(held=1), waiting, RETRY, NOW).record.held == 1
+
+
+def test_long_words_of_a_provider_are_cut() -> None:
+    outcome = judge(job(), OSError("x" * 10_000), RETRY, NOW)
+    assert len(outcome.record.last_error) == 500
+    assert len(judge(job(), Refused("y" * 10_000), RETRY, NOW).record.detail) == 500
+
+
+def test_an_outcome_says_whether_a_destructive_call_was_made() -> None:
+    outcome = judge(job(), Gone("released"), RETRY, NOW)
+    assert settlement(job(), "sim/acct/delete", outcome, called=True).note == "gone called: released"
+    assert settlement(job(), "sim/acct/delete", outcome, called=False).note == "gone: released"
+
+
+def test_suspicion_ends_with_an_attempt_that_came_to_a_verdict() -> None:
+    suspect = job(alone=1, kills=2, fallen=3, suspect="w")
+    tried = settlement(suspect, "sim/acct/delete", judge(suspect, OSError("x"), RETRY, NOW), called=True)
+    assert '"alone"' not in tried.record
+    assert '"kills"' not in tried.record
+    back = settlement(suspect, "sim/acct/delete", judge(suspect, NotCleared("x"), RETRY, NOW), called=False)
+    assert '"alone":1' in back.record
+    assert '"kills":2' in back.record

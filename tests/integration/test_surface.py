@@ -1,0 +1,252 @@
+"""What a long-running process shows: alive, ready or why not, and numbers that are true or not there at all."""
+
+import socket
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import aiohttp
+import msgspec
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from service.local.servers import Server
+from service.settings import RedisSettings, RedisUrl, Secret, Settings, SurfaceSettings
+from service.stream.engine import CHUNK
+from service.surface import Health, Metrics, ProcessCounts, Surface, SurfaceFailed
+from service.surface.metrics import MOST_LANES, OTHERS
+from service.surface.numbers import read_lag
+from service.surface.watch import Watch
+from tests.engine.outside import event, thing
+from tests.engine.waiting import until
+from tests.engine.world import World
+from tests.servers import TestServer
+
+SURFACE = SurfaceSettings(host="127.0.0.1", port=0)
+QUICK = timedelta(seconds=2)
+
+
+class Looker:
+    """Asks one surface, as a probe and a scrape would."""
+
+    def __init__(self, surface: Surface, session: aiohttp.ClientSession) -> None:
+        self._surface, self._session = surface, session
+
+    async def get(self, path: str) -> tuple[int, str, timedelta]:
+        asked = time.monotonic()
+        async with self._session.get(f"http://127.0.0.1:{self._surface.port}{path}") as answer:
+            text = await answer.text()
+            return answer.status, text, timedelta(seconds=time.monotonic() - asked)
+
+    async def readiness(self) -> tuple[int, dict[str, Any]]:
+        status, text, _ = await self.get("/readyz")
+        return status, msgspec.json.decode(text)
+
+    async def numbers(self) -> dict[tuple[str, ...], float]:
+        """(metric, label, ...) -> value"""
+        _, text, _ = await self.get("/metrics")
+        return {
+            (sample.name, *sample.labels.values()): sample.value
+            for family in text_string_to_metric_families(text)
+            for sample in family.samples
+        }
+
+
+@asynccontextmanager
+async def surfaced(
+    redis: RedisSettings,
+    *,
+    stage: Callable[[], str] = lambda: "working",
+    counts: Callable[[], ProcessCounts] = ProcessCounts,
+    suffered: Callable[[], tuple[float, str] | None] | None = None,
+) -> AsyncIterator[Looker]:
+    watch = Watch(Settings(redis=redis), suffered)
+    try:
+        async with (
+            Surface(SURFACE, Health(watch, stage), Metrics(watch, counts)) as surface,
+            aiohttp.ClientSession() as session,
+        ):
+            yield Looker(surface, session)
+    finally:
+        await watch.aclose()
+
+
+@pytest.fixture
+async def world(server: TestServer) -> AsyncIterator[World]:
+    made = World(server.server, server.settings())
+    await made.arrive()
+    try:
+        yield made
+    finally:
+        await made.close()
+
+
+async def test_a_process_whose_server_answers_is_alive_and_ready(world: World) -> None:
+    async with surfaced(world.settings.redis) as looker:
+        assert (await looker.get("/healthz"))[:2] == (200, "alive\n")
+        assert await looker.readiness() == (200, {"ready": True, "hindrances": []})
+
+
+async def test_a_process_that_starts_or_stops_is_alive_and_not_ready(world: World) -> None:
+    stage = "starting"
+    async with surfaced(world.settings.redis, stage=lambda: stage) as looker:
+        for stage in ("starting", "stopping"):
+            status, body = await looker.readiness()
+            assert (status, [one["what"] for one in body["hindrances"]]) == (503, [stage])
+            assert (await looker.get("/healthz"))[0] == 200
+        stage = "working"
+        assert (await looker.readiness())[0] == 200
+
+
+async def test_a_server_that_can_not_write_is_told_by_the_calls_that_suffer_from_it(world: World) -> None:
+    since = time.monotonic() - 60
+    trouble = (since, "OutOfMemoryError: redis://user:secret@host/0 is full")
+    async with surfaced(world.settings.redis, suffered=lambda: trouble) as looker:
+        status, body = await looker.readiness()
+        (one,) = body["hindrances"]
+        assert (status, one["what"]) == (503, "redis")
+        assert "is full" in one["why"]
+        assert "secret" not in one["why"]
+        age = datetime.now(UTC) - datetime.fromisoformat(one["since"])
+        assert timedelta(seconds=59) < age < timedelta(seconds=65)
+
+
+async def test_a_dead_server_is_named_with_the_time_and_numbers_come_at_once() -> None:
+    with Server() as server:
+        counts = ProcessCounts(taken=7, settled={"gone": 4, "throttled": 2}, planned=3, held=1, in_hand=1)
+        async with surfaced(server.settings(), counts=lambda: counts) as looker:
+            assert (await looker.readiness())[0] == 200
+            assert (await looker.numbers())["knell_redis_up",] == 1
+            server.kill()
+            asked = datetime.now(UTC)
+
+            async def down() -> list[dict[str, Any]]:
+                hindrances: list[dict[str, Any]] = (await looker.readiness())[1]["hindrances"]
+                return hindrances
+
+            (one,) = await until("it is not ready", down)
+            assert one["what"] == "redis"
+            assert "refused" in one["why"]
+            assert abs(datetime.fromisoformat(one["since"]) - asked) < QUICK
+            assert (await looker.get("/healthz"))[0] == 200
+            _, _, took = await looker.get("/metrics")
+            assert took < QUICK
+            numbers = await looker.numbers()
+            assert numbers["knell_redis_up",] == 0
+            assert numbers["knell_process_taken_total",] == 7
+            assert numbers["knell_process_settled_total", "gone"] == 4
+            assert numbers["knell_process_throttled_total",] == 2
+            assert numbers["knell_process_planned_total",] == 3
+            assert numbers["knell_process_held_total",] == 1
+            assert not [name for name in numbers if name[0] == "knell_due_jobs"]
+            server.restart()
+
+            async def up() -> bool:
+                return (await looker.readiness())[0] == 200
+
+            await until("it is ready again", up)
+            assert (await looker.numbers())["knell_redis_up",] == 1
+
+
+async def test_a_hung_server_holds_up_neither_probe_nor_scrape() -> None:
+    with Server() as server:
+        async with surfaced(server.settings()) as looker:
+            assert (await looker.readiness())[0] == 200
+            server.freeze()
+            try:
+                _, text, took = await looker.get("/metrics")
+                assert took < QUICK
+                assert "knell_redis_up 0.0" in text
+                status, text, took = await looker.get("/readyz")
+                assert (status, took < QUICK) == (503, True)
+                assert "no answer within 1 s" in text
+            finally:
+                server.thaw()
+
+
+async def test_a_refused_login_shows_no_password() -> None:
+    with Server(options={"requirepass": "the-right-one"}) as server:
+        password = "the-wrong-one"
+        url = RedisUrl("redis", host=server.host, port=server.port, username="me", password=Secret(password))
+        async with surfaced(RedisSettings(url=url)) as looker:
+            status, text, _ = await looker.get("/readyz")
+            assert status == 503
+            _, page, _ = await looker.get("/metrics")
+            assert "knell_redis_up 0.0" in page
+            assert password not in text + page
+
+
+async def test_the_numbers_are_those_of_all_shards(world: World) -> None:
+    shards = len(world.installation.shards)
+    events = [event(f"e{number}") for number in range(40)]
+    for one in events[:20]:
+        await world.lay(one, [thing(one.uid, "sim/acct/a"), thing(f"{one.uid}-b", "sim/acct/b")])
+    await world.publish(*events[20:])
+    taken = sum([len(lane.jobs) for one in events[:20] for lane in (await world.take(one, "w", "sim/acct/a")).lanes])
+    await world.tidy()
+    async with surfaced(world.settings.redis) as looker:
+        numbers = await looker.numbers()
+
+    def total(metric: str, *labels: str) -> float:
+        return sum(numbers[metric, str(shard), *labels] for shard in range(shards))
+
+    assert taken == 20
+    assert total("knell_leased_jobs") == 20
+    assert total("knell_due_jobs") == total("knell_queued_jobs") == 20
+    assert total("knell_open_deletions") == 40
+    assert total("knell_events") == total("knell_events_lag") == 20
+    assert total("knell_moves_total", "published") == 40
+    assert total("knell_held") == total("knell_dead_jobs") == total("knell_newer") == 0
+    assert numbers["knell_lane_leased_jobs", "sim/acct/a"] == 20
+    assert numbers["knell_lane_due_jobs", "sim/acct/b"] == 20
+    assert max(numbers["knell_oldest_due_seconds", str(shard)] for shard in range(shards)) > 0
+    assert all(numbers["knell_survey_age_seconds", str(shard)] < 60 for shard in range(shards))
+
+
+async def test_a_lag_that_the_server_gave_up_on_is_counted(world: World) -> None:
+    events = world.installation.shards[0].stem + "events"
+    entries = [await world.client.xadd(events, {"n": number}) for number in range(6)]
+    await world.client.xreadgroup("planners", "hand", {events: ">"}, count=2)
+    assert await read_lag(world.client, events) == (4, 2)
+    await world.client.xdel(events, entries[3])
+    (group,) = await world.client.xinfo_groups(events)
+    assert group["lag"] is None
+    assert await read_lag(world.client, events) == (3, 2)
+
+
+async def test_events_that_nobody_ever_read_are_a_lag(world: World) -> None:
+    events = world.settings.redis.prefix + ":{0}:unread"
+    assert await read_lag(world.client, events) == (0, 0)
+    for number in range(3):
+        await world.client.xadd(events, {"n": number})
+    assert await read_lag(world.client, events) == (3, 0)
+
+
+async def test_lanes_beyond_the_limit_are_one_sum(world: World) -> None:
+    one = event("many")
+    await world.lay(one, [thing(f"t{number}", f"sim/acct/lane-{number}") for number in range(MOST_LANES + 50)])
+    assert MOST_LANES + 51 < CHUNK
+    await world.tidy()
+    async with surfaced(world.settings.redis) as looker:
+        numbers = await looker.numbers()
+    lanes = [name for name in numbers if name[0] == "knell_lane_due_jobs"]
+    assert len(lanes) == MOST_LANES + 1
+    assert numbers["knell_lane_due_jobs", OTHERS] == 50
+    assert numbers["knell_lanes",] >= MOST_LANES + 50
+    assert sum(numbers[name] for name in lanes) == MOST_LANES + 50
+
+
+async def test_a_port_that_is_taken_is_said_in_one_sentence(world: World) -> None:
+    watch = Watch(world.settings)
+    try:
+        with socket.socket() as other:
+            other.bind(("127.0.0.1", 0))
+            other.listen()
+            settings = SurfaceSettings(host="127.0.0.1", port=other.getsockname()[1])
+            surface = Surface(settings, Health(watch, lambda: "working"), Metrics(watch))
+            with pytest.raises(SurfaceFailed, match=r"can't listen on 127.0.0.1:\d+ .* set surface.host"):
+                await surface.start()
+    finally:
+        await watch.aclose()

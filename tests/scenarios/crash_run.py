@@ -1,0 +1,195 @@
+"""Runs the crash scenario: workers and the server are killed while work is under way, until nothing is left to do.
+
+How far the work has come is read from the provider's log; kills and new events come when it has come so far.
+"""
+
+import asyncio
+import random
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+
+import msgspec
+import redis
+
+from service.contract import Event
+from service.local.provider import Behaviour, ProviderProcess
+from service.local.servers import Server
+from service.settings import load
+from service.stream.installation import Installation
+from tests.scenarios.audit import entries, read_audit
+from tests.scenarios.crash_evidence import Evidence
+from tests.scenarios.crash_world import CrashWorld, Key, invent
+from tests.scenarios.tail import Tail
+from tests.scenarios.workers import Kill, Workers
+
+STEM = "knell:{0}:"
+STEP = 0.02
+WORKERS = 4
+WAVES = 10
+"""Events come in so many portions, so that planners are met by kills, too."""
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    deletions: int
+    worker_kills: int
+    server_kills: int
+    patience: timedelta
+    latency: tuple[timedelta, timedelta] = (timedelta(milliseconds=50), timedelta(milliseconds=500))
+    foreign: int = 3
+    bystanders: int = 100
+    seed: int = 1
+
+
+class NotDrained(Exception):
+    """Work was left when the patience was over."""
+
+
+class CrashRun:
+    def __init__(self, size: Size, directory: Path) -> None:
+        self.size, self.directory = size, directory
+        self.world: CrashWorld = invent(size.deletions, size.foreign, size.bystanders)
+        self.worker_kills: list[Kill] = []
+        self.server_kills: list[Kill] = []
+        self._random = random.Random(size.seed)
+
+    def run(self) -> Evidence:
+        behaviour = Behaviour(latency=self.size.latency, seed=self.size.seed)
+        self._server = Server(directory=self.directory / "server", appendfsync="always")
+        with self._server, ProviderProcess(behaviour, self.world.seed, self.directory / "provider") as provider:
+            self._variables = variables(self._server)
+            self._workers = Workers(self.directory, provider.address, self._variables)
+            try:
+                with Tail(provider.log) as tail:
+                    self._work_off(tail)
+                self._workers.stop()
+            finally:
+                self._workers.end()
+            return self._gather(provider)
+
+    # ---- the run
+
+    def _work_off(self, tail: Tail) -> None:
+        for _ in range(WORKERS):
+            self._workers.start()
+        deadline = time.monotonic() + self.size.patience.total_seconds()
+        waves, kills = self._waves(), self._kills()
+        wave, kill = next(waves), next(kills)
+        while kill is not None or wave is not None or not self._drained():
+            tail.look()
+            self._workers.look()
+            if wave is not None and tail.gone >= wave[0]:
+                asyncio.run(self._publish(wave[1]))
+                wave = next(waves, None)
+            if kill is not None and tail.gone >= kill[0]:
+                self._kill(kill[1], tail)
+                kill = next(kills, None)
+            if time.monotonic() > deadline:
+                raise NotDrained(f"{tail.gone} of {len(self.world.targets)} are gone after {self.size.patience}")
+            time.sleep(STEP)
+
+    def _waves(self) -> Iterator[tuple[int, list[Event]]]:
+        """The next portion comes when there is work for a while still."""
+        events, part = self.world.events, -(-len(self.world.events) // WAVES)
+        for wave in range(WAVES):
+            start = max(0, wave - 3) * len(self.world.targets) // (WAVES + 1)
+            yield start, events[wave * part : (wave + 1) * part]
+
+    def _kills(self) -> Iterator[tuple[int, str]]:
+        """Moments are counted in removed resources: each kill comes while there is work."""
+        most = len(self.world.targets)
+        workers = self._moments(self.size.worker_kills, most)
+        servers = self._moments(self.size.server_kills, most)
+        yield from sorted([(moment, "worker") for moment in workers] + [(moment, "server") for moment in servers])
+
+    def _moments(self, count: int, most: int) -> list[int]:
+        """One in each of so many equal parts of the first nine tenths of the work."""
+        part = 0.9 * most / count
+        return [int((number + self._random.random()) * part) for number in range(count)]
+
+    def _kill(self, what: str, tail: Tail) -> None:
+        if what == "server":
+            at = time.time()
+            self._server.restart()
+            self.server_kills.append(Kill("server", at, time.time()))
+            return
+        # One that has begun to call, if there is any: a kill that meets nobody at work shows nothing.
+        names = [name for name in self._workers.names if name in tail.callers] or self._workers.names
+        self.worker_kills.append(self._workers.kill(self._random.choice(names)))
+        self._workers.start()
+
+    def _drained(self) -> bool:
+        """Only deletions that claim a stranger's resource are open, and nobody holds a job."""
+        with self._server.admin() as client:
+            stem = STEM
+            leased = [client.zcard(f"{stem}leases:{lane}") for lane in client.zrange(f"{stem}leased", 0, -1)]
+            return client.zcard(f"{stem}open") == self.size.foreign and not any(leased)
+
+    async def _publish(self, events: list[Event]) -> None:
+        installation = Installation(load(None, self._variables))
+        try:
+            answers = await installation.publish(events)
+        finally:
+            await installation.aclose()
+        if {answer.state for answer in answers} != {"added"}:
+            raise AssertionError(f"events were not added: {answers}")
+
+    # ---- what it left
+
+    def _gather(self, provider: ProviderProcess) -> Evidence:
+        with self._server.admin() as client:
+            audit = read_audit(entries(client, f"{STEM}audit"))
+            jobs, refused = _jobs(client), len(self.world.foreign)
+            leftovers = list(_leftovers(client, refused, len(self.world.events) - self.size.foreign))
+        return Evidence(
+            self.world.targets, self.world.foreign, provider.lines(), audit, jobs,
+            self.worker_kills, self.server_kills, leftovers,
+        )  # fmt: skip
+
+
+def variables(server: Server) -> dict[str, str]:
+    return {
+        "KNELL_REDIS_URL": f"redis://{server.host}:{server.port}/0",
+        "KNELL_REDIS_CALL_TIMEOUT": "2s",
+        "KNELL_WORKER_LEASE": "5s",
+        "KNELL_WORKER_ATTEMPT_TIMEOUT": "4s",
+        "KNELL_WORKER_PLAN_CLAIM": "5s",
+        "KNELL_WORKER_PLANNERS": "16",
+        "KNELL_WORKER_CONCURRENCY": "24",
+        "KNELL_LOG_FORMAT": "json",
+    }
+
+
+def _jobs(client: "redis.Redis") -> dict[Key, str]:
+    """The job of each resource, from the jobs' own records."""
+    found: dict[Key, str] = {}
+    for key in client.scan_iter(f"{STEM}job:*", count=1000):
+        plan = key.removeprefix(f"{STEM}job:")
+        for number, text in client.hgetall(key).items():
+            record = msgspec.json.decode(text)
+            if record["kind"] != "release":
+                found[record["lane"].split("/")[1], record["target"]] = f"{plan}.{number}"
+    return found
+
+
+def _leftovers(client: "redis.Redis", refused: int, done: int) -> Iterator[str]:
+    """Only refused jobs may wait, each in its lane and marked as held; nothing else is anywhere."""
+    for name in ("alone", "dead", "newer", "opening"):
+        if left := client.zrange(STEM + name, 0, 9):
+            yield f"left in {name}: {left}"
+    for pattern in ("leases:*", "holders:*"):
+        for key in client.scan_iter(STEM + pattern, count=1000):
+            yield f"left over: {key}"
+    waiting = sum(client.zcard(key) for key in client.scan_iter(f"{STEM}lane:*", count=1000))
+    if waiting != refused or client.zcard(f"{STEM}held") != refused:
+        yield f"{waiting} jobs wait in lanes, {client.zcard(f'{STEM}held')} are held; {refused} should"
+    states = [client.hget(key, "state") for key in client.scan_iter(f"{STEM}deletion:*", count=1000)]
+    if states.count("done") != done or len(states) != done + refused:
+        yield f"{states.count('done')} of {len(states)} deletions are done; {done} should be"
+    stats = client.hgetall(f"{STEM}stats")
+    for name in ("set_aside", "lost", "dead"):
+        if int(stats.get(name, 0)):
+            yield f"stats say {name}: {stats[name]}"
