@@ -29,9 +29,7 @@ FULL_ROUNDS: Final = 5
 def chosen(only: str | None) -> list[Row]:
     rows = [row for row in ROWS if only is None or row.chosen_by(only)]
     if not rows:
-        raise click.BadParameter(
-            f"no row {only!r}; there are {', '.join(row.id for row in ROWS)}", param_hint="--only"
-        )
+        raise click.BadParameter(f"no row {only!r}; there are {', '.join(row.id for row in ROWS)}", param_hint="--only")
     return rows
 
 
@@ -60,15 +58,9 @@ def prepared(console: Console) -> tuple[list[Contender], dict[str, str]]:
 
 
 @click.command()
-@click.option(
-    "--only", metavar="ROW", help="One row, or all rows whose name begins with it: drain, lateness.paced."
-)
-@click.option(
-    "--rounds", "round_count", type=click.IntRange(min=1), default=None, help="Rounds; five if not short."
-)
-@click.option(
-    "--short", is_flag=True, help="One small round: shows that everything runs, not how fast it is."
-)
+@click.option("--only", metavar="ROW", help="One row, or all rows whose name begins with it: drain, lateness.paced.")
+@click.option("--rounds", "round_count", type=click.IntRange(min=1), default=None, help="Rounds; five if not short.")
+@click.option("--short", is_flag=True, help="One small round: shows that everything runs, not how fast it is.")
 def main(only: str | None, round_count: int | None, short: bool) -> None:
     """Measure Knell, its peers and the raw limit side by side on one embedded server."""
     rows = chosen(only)
@@ -82,9 +74,7 @@ def main(only: str | None, round_count: int | None, short: bool) -> None:
 
     name = kept_as(short, count)
     kept = RESULTS / f"{name}.json"
-    lines = report.merged(
-        report.read(kept), report.lines(rows, contenders, outcome), [row.id for row in ROWS]
-    )
+    lines = report.merged(report.read(kept), report.lines(rows, contenders, outcome), [row.id for row in ROWS])
     report.write(kept, lines)
     peers = [contender.name for contender in CONTENDERS]
     date = datetime.now(UTC).date().isoformat()
@@ -96,9 +86,7 @@ def main(only: str | None, round_count: int | None, short: bool) -> None:
     table.show(console, [line for line in lines if line["id"] in ran], directions(ROWS))
     for (trial, contender), reason in outcome.failures.items():
         console.print(f"[red]{contender} failed in {trial}:[/red] {reason}", markup=True)
-    console.print(
-        f"Written to {page.relative_to(RESULTS.parents[1])} and {kept.relative_to(RESULTS.parents[1])}."
-    )
+    console.print(f"Written to {page.relative_to(RESULTS.parents[1])} and {kept.relative_to(RESULTS.parents[1])}.")
     if outcome.failures:
         sys.exit(1)
 

@@ -24,16 +24,12 @@ class Arena:
     moment."""
 
     def __init__(self) -> None:
-        self._server = Server(
-            appendonly=True, appendfsync="everysec", options={"auto-aof-rewrite-percentage": "0"}
-        )
+        self._server = Server(appendonly=True, appendfsync="everysec", options={"auto-aof-rewrite-percentage": "0"})
 
     def __enter__(self) -> Self:
         self._server.start()
         # Emptying a million keys takes longer than an ordinary client waits.
-        self._client = redis.Redis(
-            host="127.0.0.1", port=self.port, socket_timeout=120, decode_responses=True
-        )
+        self._client = redis.Redis(host="127.0.0.1", port=self.port, socket_timeout=120, decode_responses=True)
         return self
 
     def __exit__(
@@ -58,9 +54,7 @@ class Arena:
     def empty(self) -> None:
         """Waits until the last contender's connections are gone: what they still send must not survive the
         flush."""
-        self._wait(
-            lambda: bool(self._info("clients")["connected_clients"] == 1), "all other clients are gone"
-        )
+        self._wait(lambda: bool(self._info("clients")["connected_clients"] == 1), "all other clients are gone")
         self._client.flushall()
         self._client.script_flush()
         self._client.function_flush()

@@ -86,9 +86,7 @@ def locked_version(lock: str, package: str) -> str:
     go.mod."""
     text = (_BENCH / lock).read_text()
     name = re.escape(package)
-    found = re.search(
-        rf'^{name}==(\S+)|"{name}": "([^"]+)"|^\s*(?:require )?{name} v(\S+)', text, re.MULTILINE
-    )
+    found = re.search(rf'^{name}==(\S+)|"{name}": "([^"]+)"|^\s*(?:require )?{name} v(\S+)', text, re.MULTILINE)
     if found is None:
         raise LookupError(f"{package} is not in {lock}")
     return next(version for version in found.groups() if version)

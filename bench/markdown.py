@@ -49,8 +49,7 @@ def _circumstances(run: Run, report: Sequence[Line]) -> list[str]:
     kept = [line["id"] for line in report if line["id"] not in ran]
     said = [
         f"Server: {run.server}, append-only file synced every second, noeviction, on 127.0.0.1.",
-        f"Machine: {_processor()}, {os.cpu_count()} cores, {platform.system()}, "
-        f"Python {platform.python_version()}.",
+        f"Machine: {_processor()}, {os.cpu_count()} cores, {platform.system()}, Python {platform.python_version()}.",
         f"Rounds: {run.outcome.rounds}, in which the contenders alternate; each figure is the median.",
         "In brackets: how many times better Knell does.",
     ]
@@ -66,9 +65,7 @@ def _processor() -> str:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
         return platform.machine()
-    return next(
-        (line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), platform.machine()
-    )
+    return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), platform.machine())
 
 
 def _table(report: Sequence[Line], better: Mapping[str, str], peers: Sequence[str]) -> list[str]:

@@ -43,9 +43,7 @@ def _line(row: Row, contenders: Sequence[Contender], outcome: Outcome) -> Line:
     figures = Figures(
         knell=next((_rounded(figure) for kind, figure in found.values() if kind == "knell"), None),
         limit=next((_rounded(figure) for kind, figure in found.values() if kind == "limit"), None),
-        peers={
-            name: _rounded(figure) for name, (kind, figure) in found.items() if kind not in ("knell", "limit")
-        },
+        peers={name: _rounded(figure) for name, (kind, figure) in found.items() if kind not in ("knell", "limit")},
     )
     judgement = row.goal.judge(figures) if row.goal is not None else None
     return Line(

@@ -25,7 +25,7 @@ def advantage(line: Line, other: float | None, better: str) -> str:
     if knell is None or other is None or not knell or not other:
         return ""
     ratio = knell / other if better == "more" else other / knell
-    return f"{ratio:.3g}x"
+    return f"{number(ratio)}x"
 
 
 def with_ratio(line: Line, other: float | None, better: str) -> str:

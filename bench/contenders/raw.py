@@ -16,8 +16,7 @@ class Raw(ProcessContender):
     name = "raw"
     kind: Kind = "limit"
     settings = (
-        "pipelines of 500 XADD; XREADGROUP of 100, msgspec, one asyncio task per message, one XACK per "
-        "batch, uvloop"
+        "pipelines of 500 XADD; XREADGROUP of 100, msgspec, one asyncio task per message, one XACK per batch, uvloop"
     )
     jobs = 150_000
     enqueue_jobs = 150_000

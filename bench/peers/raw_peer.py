@@ -62,9 +62,7 @@ async def work(order: Order) -> None:
     client = redis.asyncio.Redis(port=order.port, decode_responses=True)
     await client.xgroup_create(STREAM, GROUP, id="0", mkstream=True)
     while True:
-        answered: Any = await client.xreadgroup(
-            GROUP, "one", {STREAM: ">"}, count=order.concurrency, block=1000
-        )
+        answered: Any = await client.xreadgroup(GROUP, "one", {STREAM: ">"}, count=order.concurrency, block=1000)
         for _, messages in answered:
             async with asyncio.TaskGroup() as group:
                 for _, fields in messages:

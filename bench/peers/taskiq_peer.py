@@ -42,9 +42,7 @@ async def put(order: Order) -> None:
 
 async def work(order: Order) -> None:
     broker, _ = broker_and_task(order, Tally(order))
-    await run_receiver_task(
-        broker, run_startup=True, validate_params=False, max_async_tasks=order.concurrency
-    )
+    await run_receiver_task(broker, run_startup=True, validate_params=False, max_async_tasks=order.concurrency)
 
 
 if __name__ == "__main__":

@@ -37,12 +37,8 @@ PACED = Trial(
 )
 BURST = Trial("lateness.burst", _measured(Schedule(jobs=1000, gap=0), Schedule(jobs=1000, gap=0)))
 
-_PACED_WHAT = (
-    "start minus due time of jobs due at 200 a second for 10 s; peers with their default polling intervals"
-)
-_BURST_WHAT = (
-    "start minus due time of 1,000 jobs due at one moment; peers with their default polling intervals"
-)
+_PACED_WHAT = "start minus due time of jobs due at 200 a second for 10 s; peers with their default polling intervals"
+_BURST_WHAT = "start minus due time of 1,000 jobs due at one moment; peers with their default polling intervals"
 
 ROWS = (
     Row("lateness.paced.p50", f"median: {_PACED_WHAT}", "ms", PACED, "p50", "less", goal(below(10, "ms"))),

@@ -49,11 +49,7 @@ PARKED = Trial("parked", measure)
 
 def _fewer() -> str:
     """Names the peers that put jobs in too slowly for the largest size."""
-    fewer = [
-        f"{peer.name} only up to {peer.most_parked:,}"
-        for peer in CONTENDERS
-        if 0 < peer.most_parked < _SIZES[-1]
-    ]
+    fewer = [f"{peer.name} only up to {peer.most_parked:,}" for peer in CONTENDERS if 0 < peer.most_parked < _SIZES[-1]]
     return f"; {', '.join(fewer)}" if fewer else ""
 
 
@@ -68,8 +64,7 @@ ROWS = (
     ),
     Row(
         id="parked.time",
-        what="time per due job beside the largest number parked, over that beside 1,000 "
-        f"(1,000,000{_fewer()})",
+        what=f"time per due job beside the largest number parked, over that beside 1,000 (1,000,000{_fewer()})",
         unit="times",
         trial=PARKED,
         figure="time",

@@ -3,12 +3,14 @@
 Each is one atomic script and can be sent again; what they do is said in the Lua file of the same name.
 """
 
+import asyncio
 import secrets
 from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
 from typing import Any, NamedTuple
 
 import msgspec
+from msgspec.structs import astuple
 
 from service.contract import VERSION, Event
 from service.stream.arrange import Arranged
@@ -171,9 +173,16 @@ def grouped(items: Sequence[Settlement]) -> tuple[list[str], dict[tuple[str, int
     return list(plans), groups
 
 
+_EVENT_FIELDS = Event.__struct_fields__
+
+
 def flat(event: Event) -> list[str | int]:
     """An event's fields, one after the other, as a stream entry takes them."""
-    return [part for pair in event.fields().items() for part in pair]
+    parts: list[str | int] = []
+    for name, value in zip(_EVENT_FIELDS, astuple(event), strict=True):
+        if value != "":
+            parts += (name, value)
+    return parts
 
 
 def rows(event: Event, entry: str, arranged: Arranged) -> Iterable[PlanRow]:
@@ -202,11 +211,18 @@ class Shard:
         return self.caller.move(name, self._route, self.stem, args, patience=patience, request=request)
 
     async def publish(self, events: Sequence[Event]) -> list[Published]:
+        """While one chunk is on its way, the next is made ready."""
         answers: list[Published] = []
-        for first in range(0, len(events), CHUNK):
-            part = [(event.deletion, flat(event)) for event in events[first : first + CHUNK]]
-            answers += _published(await self._move("publish", part))
-        return answers
+        last: asyncio.Task[bytes] | None = None
+        async with asyncio.TaskGroup() as group:
+            for first in range(0, len(events), CHUNK):
+                part = [(event.deletion, flat(event)) for event in events[first : first + CHUNK]]
+                task = group.create_task(self._move("publish", part))
+                await asyncio.sleep(0)
+                if last is not None:
+                    answers += _published(await last)
+                last = task
+        return answers if last is None else answers + _published(last.result())
 
     async def plan(self, plans: Sequence[PlanRow]) -> list[Planned]:
         answer: list[Planned] = _planned(await self._move("plan", plans))

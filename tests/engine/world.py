@@ -256,7 +256,10 @@ class World:
         return [f"{one.deletion}#{record['plan']}.{number}" for number in range(last + 1)]
 
     async def targets_of(self, one: Event) -> list[tuple[str, str]]:
-        return [(job, (await self.job(job))["target"]) for job in await self.jobs_of(one)]
+        """Job and target of everything that a deletion's plan holds."""
+        plan = f"{one.deletion}#{(await self.deletion(one))['plan']}"
+        records = await self.hash(f"{self.shard(one).stem}job:{plan}")
+        return [(f"{plan}.{number}", json.loads(text)["target"]) for number, text in records.items()]
 
     async def members(self, name: str) -> dict[str, float]:
         """A sorted set, over all shards."""

@@ -12,9 +12,7 @@ from bench.order import FIELDS, Order
 BENCH = Path(__file__).resolve().parents[2] / "bench"
 
 
-@pytest.mark.parametrize(
-    "contender", [c for c in CONTENDERS if c.kind in ("python", "other")], ids=lambda c: c.name
-)
+@pytest.mark.parametrize("contender", [c for c in CONTENDERS if c.kind in ("python", "other")], ids=lambda c: c.name)
 def test_every_peer_runs_a_version_that_is_locked(contender: Contender) -> None:
     assert re.search(r" \d+\.\d+", contender.version())
 

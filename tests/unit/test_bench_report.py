@@ -51,9 +51,7 @@ def test_row_ids_are_unique_and_cover_what_is_promised() -> None:
 
 
 def test_a_figure_is_the_median_of_its_rounds() -> None:
-    line = line_of(
-        "drain", outcome_of("drain", knell=[9.0, 1.0, 5.0, 70.0, 4.0], arq=[3.0, 1.0, 2.0, 5.0, 4.0])
-    )
+    line = line_of("drain", outcome_of("drain", knell=[9.0, 1.0, 5.0, 70.0, 4.0], arq=[3.0, 1.0, 2.0, 5.0, 4.0]))
     assert line["knell"] == 5.0
     assert line["peers"] == {"arq": 3.0}
 
@@ -169,9 +167,7 @@ def test_contenders_take_turns_at_coming_first() -> None:
     assert all(len(rotated(CONTENDERS, round_)) == len(CONTENDERS) for round_ in range(5))
 
 
-@pytest.mark.parametrize(
-    ("short", "rounds", "name"), [(False, 5, "latest"), (True, 5, "short"), (False, 4, "short")]
-)
+@pytest.mark.parametrize(("short", "rounds", "name"), [(False, 5, "latest"), (True, 5, "short"), (False, 4, "short")])
 def test_only_full_runs_of_five_rounds_become_the_latest(short: bool, rounds: int, name: str) -> None:
     assert kept_as(short, rounds) == name
 

@@ -12,7 +12,7 @@ import structlog
 from service.stream.engine import Settlement, Shard
 
 log = structlog.get_logger(__name__)
-MOST = 500
+MOST = 1000
 
 
 class Settler:

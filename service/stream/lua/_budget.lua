@@ -2,8 +2,11 @@
 -- because the moment up to which a limit was refilled never goes back.
 local budget, limits = KEYS[1], {}
 local FIELDS = {'tokens', 'at', 'from', 'ramp', 'pause', 'factor', 'factor_at', 'out', 'out_before', 'out_at', 'seen',
-                'credit', 'urgent', 'background'}
-local RECOVER, FLOOR, OUT = 300000, 0.05, 60000
+                'credit', 'urgent', 'background', 'fixed', 'since'}
+local RECOVER, FLOOR, OUT, PEAKS = 300000, 0.05, 60000, 16
+
+-- The number of this call: whoever reserves is told it, and names it when tokens come back unused.
+local turn = tonumber(redis.call('HGET', budget, 'turn') or 0) + 1
 
 local function refill_bucket(l)
   l.tokens = math.min(l.capacity, l.tokens + math.max(0, now - l.at) * l.capacity / l.per * l.factor)
@@ -20,8 +23,35 @@ local function refill_window(l)
   local elapsed = now - l.at
   if elapsed >= l.per then
     l.at = l.at + math.floor(elapsed / l.per) * l.per
-    l.tokens, l.ramp = l.capacity * l.factor, 0
+    l.tokens, l.ramp, l.since = l.capacity * l.factor, 0, turn
   end
+end
+
+-- How full a bucket stood at each call, as far as it was not fuller later. Old ones are told as if they were newer.
+local function note_peak(l)
+  local peaks = l.peaks
+  while #peaks > 0 and peaks[#peaks][2] <= l.tokens do peaks[#peaks] = nil end
+  peaks[#peaks + 1] = {turn, l.tokens}
+  if #peaks > PEAKS then
+    peaks[2][2] = math.max(peaks[1][2], peaks[2][2])
+    table.remove(peaks, 1)
+  end
+end
+
+-- How much of what was reserved in a turn is still worth something: nothing after a correction, which knows better,
+-- and nothing of a window that is over; of a bucket only what would not have flowed over meanwhile.
+local function returnable(l, reserved, tokens)
+  if reserved <= l.fixed or reserved >= turn then return 0 end
+  if l.kind ~= 'bucket' then return reserved >= l.since and math.min(tokens, l.capacity - l.tokens) or 0 end
+  local fullest = 0
+  for _, peak in ipairs(l.peaks) do
+    if peak[1] > reserved then fullest = math.max(fullest, peak[2]) end
+  end
+  local worth = math.max(0, math.min(tokens, l.capacity - fullest))
+  for _, peak in ipairs(l.peaks) do
+    if peak[1] > reserved then peak[2] = peak[2] + worth end
+  end
+  return worth
 end
 
 -- A limit comes as {name, kind, capacity, per in ms, spare}; settings may change it while tokens are out.
@@ -30,10 +60,14 @@ local function limit(shape)
   if limits[name] then return limits[name] end
   local names = {}
   for i, field in ipairs(FIELDS) do names[i] = name .. '|' .. field end
+  names[#names + 1] = name .. '|peaks'
   local known = redis.call('HMGET', budget, unpack(names))
-  local l = {name = name, kind = shape[2], capacity = shape[3], per = shape[4], spare = shape[5]}
+  local l = {name = name, kind = shape[2], capacity = shape[3], per = shape[4], spare = shape[5], peaks = {}}
   for i, field in ipairs(FIELDS) do l[field] = tonumber(known[i] or 0) end
-  if not known[1] then l.tokens, l.at, l.factor, l.out_at = l.capacity, now, 1, now end
+  if not known[1] then l.tokens, l.at, l.factor, l.out_at, l.since = l.capacity, now, 1, now, turn end
+  for at, level in string.gmatch(known[#names] or '', '(%S+) (%S+)') do
+    l.peaks[#l.peaks + 1] = {tonumber(at), tonumber(level)}
+  end
   if l.factor < 1 then
     l.factor = math.min(1, l.factor + math.max(0, now - l.factor_at) / RECOVER)
     l.factor_at = math.max(l.factor_at, now)
@@ -44,6 +78,7 @@ local function limit(shape)
   end
   if l.kind == 'bucket' then refill_bucket(l) else refill_window(l) end
   l.tokens = math.min(l.tokens, l.capacity)
+  if l.kind == 'bucket' then note_peak(l) end
   limits[name] = l
   limits[#limits + 1] = name
   return l
@@ -57,7 +92,10 @@ local function keep()
       flat[#flat + 1] = name .. '|' .. field
       flat[#flat + 1] = l[field]
     end
-    redis.call('HSET', budget, name .. '|capacity', l.capacity, name .. '|per', l.per, name .. '|kind', l.kind, unpack(flat))
+    local peaks = {}
+    for i, peak in ipairs(l.peaks) do peaks[i] = string.format('%.0f %.17g', peak[1], peak[2]) end
+    redis.call('HSET', budget, 'turn', turn, name .. '|capacity', l.capacity, name .. '|per', l.per,
+               name .. '|kind', l.kind, name .. '|peaks', table.concat(peaks, ' '), unpack(flat))
     longest = math.max(longest, 2 * l.per)
   end
   -- Idle for so long it is full again: the record may go.

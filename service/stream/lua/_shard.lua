@@ -45,7 +45,8 @@ end
 
 local before = first_score(lanes)
 
--- When the lane may be served next: its first due job, but not before its budget said to come again.
+-- When the lane may be served next: its first due job, but not before its budget said to come again. A lane that was
+-- served stands behind those that have waited since, so a full lane never keeps another from its turn.
 local function rescore(lane)
   local score = first_score(lane_key(lane, false))
   local urgent = first_score(lane_key(lane, true))
@@ -56,10 +57,7 @@ local function rescore(lane)
     return
   end
   local dry = redis.call('HGET', stem .. 'dry', lane)
-  if dry then
-    if tonumber(dry) > now then score = math.max(score, tonumber(dry))
-    else redis.call('HDEL', stem .. 'dry', lane) end
-  end
+  if dry then score = math.max(score, tonumber(dry)) end
   redis.call('ZADD', lanes, score, lane)
   if not earliest or score < earliest then earliest = score end
 end

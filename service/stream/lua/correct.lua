@@ -2,7 +2,7 @@
 -- args: list of {limit, calls answered, remaining (-1: not told), age of that in ms, pause in ms (-1: none), strike
 -- (0|1)}; answers {earlier (0|1): tokens are there sooner than lanes were told, pauses {limit, ms left}}.
 if repeated then return repeated end
-local earlier, pauses, corrected = 0, {}, false
+local earlier, pauses = 0, {}
 for _, said in ipairs(args) do
   local l = limit(said[1])
   local answered, remaining, age, pause = said[2], said[3], said[4], said[5]
@@ -16,8 +16,7 @@ for _, said in ipairs(args) do
       if tokens > l.tokens and l.tokens - l.spare < 1 and tokens - l.spare >= 1 then earlier = 1 end
       l.tokens = tokens
     end
-    l.seen = now - age
-    corrected = true
+    l.seen, l.fixed = now - age, turn
   end
   if pause >= 0 then
     local until_ = now + math.max(0, pause - age)
@@ -30,10 +29,9 @@ for _, said in ipairs(args) do
     end
     -- After a pause a limit starts empty: the first tokens come when it is over, one after the other.
     l.tokens, l.at, l.from, l.ramp = 0, math.max(l.at, l.pause), math.max(l.at, l.pause), l.kind == 'window' and 1 or 0
+    l.fixed = turn
     pauses[#pauses + 1] = {l.name, l.pause - now}
-    corrected = true
   end
 end
-if corrected then redis.call('HINCRBY', budget, 'corrections', 1) end
 keep()
 return answer({earlier, pauses})

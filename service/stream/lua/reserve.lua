@@ -1,9 +1,9 @@
 -- Tokens for the calls of lanes, from every limit they draw on or from none. Urgent work comes first, background work
 -- keeps its share of what is scarce, across all lanes and shards that draw on the same limit.
 -- args: {share, wants}; a want is {lane, most, urgent, background, draws}; a draw is {limit, cost}. Answers
--- {corrections so far, per want {urgent, background, again in ms (0: nothing is wanting)}}.
+-- {turn of this call, per want {urgent, background, again in ms (0: nothing is wanting)}}.
 if repeated then return repeated end
-local share, answers, MARK, SOON = args[1], {}, 2000, 5
+local share, answers, MARK, SOON = math.min(args[1], 0.99), {}, 2000, 5
 
 local function grant(want)
   local most, urgent, background = want[2], want[3], want[4]
@@ -55,4 +55,4 @@ end
 
 for i, want in ipairs(args[2]) do answers[i] = grant(want) end
 keep()
-return answer({tonumber(redis.call('HGET', budget, 'corrections') or 0), answers})
+return answer({turn, answers})

@@ -115,7 +115,7 @@ for i, want in ipairs(args[4]) do
     found[#found + 1] = {lane, fence, jobs, lanes_now[i].records}
     kept[#kept + 1] = {lane, fence}
   end
-  if want[5] > 0 then redis.call('HSET', stem .. 'dry', lane, now + want[5]) end
+  if want[5] > 0 or #jobs > 0 then redis.call('HSET', stem .. 'dry', lane, now + want[5]) end
   rescore(lane)
   if room - #jobs <= 0 then
     -- Full: `settle` and `reclaim` score it anew; the end of a lease is the latest that it waits.

@@ -1,0 +1,163 @@
+"""Wake-ups: who sleeps does not ask the server, and nobody sleeps past work that is due."""
+
+import time
+from datetime import timedelta
+
+from service.contract import Blocked, Pending
+from tests.engine.outside import LANE, Outside, event, thing
+from tests.engine.world import Running, World
+
+MS = timedelta(milliseconds=1)
+
+
+async def asleep(world: World, *workers: Running) -> None:
+    """Until nobody has looked for work for longer than a lane is set aside for one who looked."""
+    seen, since = -1, time.monotonic()
+
+    async def quiet() -> bool:
+        nonlocal seen, since
+        looks = sum(running.moves["look"] for running in workers)
+        if looks != seen:
+            seen, since = looks, time.monotonic()
+        return looks > 0 and time.monotonic() - since > 0.8
+
+    await world.until("all workers sleep", quiet)
+
+
+async def test_idle_workers_do_not_poll(world: World) -> None:
+    workers = [await world.start() for _ in range(3)]
+    one = event("a")
+    await world.publish(one)
+    await world.until_done(one)
+    await asleep(world, *workers)
+    before = [(running.moves.copy(), running.trips.copy()) for running in workers]
+    begun = time.monotonic()
+
+    async def later() -> bool:
+        return time.monotonic() - begun > 2.5
+
+    await world.until("some time has passed", later)
+    moves = {name: 0 for name in ("look", "take", "reserve", "settle")}
+    trips = 0
+    for running, (earlier, sent) in zip(workers, before, strict=True):
+        trips += (running.trips - sent).total()
+        for name in moves:
+            moves[name] += running.moves[name] - earlier[name]
+    assert moves == {"look": 0, "take": 0, "reserve": 0, "settle": 0}
+    # One janitor for each shard keeps house: a handful of small steps a second, and the others ask for its turn.
+    shards = len(world.installation.shards)
+    assert trips / 2.5 <= shards * (12 + 3 * len(workers))
+
+
+async def test_an_event_wakes_a_worker_that_sleeps_until_something_far_off(world: World) -> None:
+    outside = Outside()
+    one = event("a")
+    far = world.beside(one, "far")
+    await world.lay(far, [thing("far", after=timedelta(hours=1))])
+    outside.has("a", [thing("one")])
+    running = await world.start(outside)
+    await asleep(world, running)
+    begun = time.monotonic()
+    await world.publish(one)
+    await world.until_done(one)
+    assert time.monotonic() - begun < 2
+    assert outside.called == ["one"]
+
+
+async def test_a_job_that_becomes_due_before_the_end_of_a_sleep_runs_at_its_time(world: World) -> None:
+    outside = Outside()
+    running = await world.start(outside)
+    await asleep(world, running)
+    one = event("a")
+    outside.has("a", [thing("one", after=timedelta(milliseconds=700))])
+    await world.publish(one)
+    await world.until_done(one)
+    job, *_ = await world.jobs_of(one)
+    due = int((await world.job(job))["last_at"])
+    planned = int((await world.deletion(one))["planned_at"])
+    assert 700 <= due - planned < 1200
+
+
+async def test_a_retry_by_hand_wakes_a_sleeper(world: World) -> None:
+    outside, one = Outside(), event("a")
+    outside.answers["one"] = [Blocked("in use", timedelta(hours=1))]
+    job = (await world.lay(one, [thing("one")]))["one"]
+    running = await world.start(outside)
+
+    async def blocked() -> bool:
+        return (await world.job(job)).get("verdict") == "blocked"
+
+    await world.until("it waits", blocked)
+    await asleep(world, running)
+    assert await world.shard(one).retry(job, "tests") == "due"
+    await world.until_done(one, within=timedelta(seconds=5))
+
+
+async def test_the_next_stage_wakes_whoever_sleeps(world: World) -> None:
+    """The worker that ends a stage may be full: the others have to hear of the next one."""
+    outside = Outside()
+    outside.answers["one"] = [Pending(timedelta(milliseconds=300))]
+    one = event("a")
+    await world.lay(one, [thing("one"), thing("two", stage=1)])
+    workers = [await world.start(outside) for _ in range(2)]
+    await world.until_done(one, within=timedelta(seconds=5))
+    assert outside.called == ["one", "one", "two"]
+    assert sum(running.moves["open"] for running in workers) >= 1
+
+
+async def test_a_worker_that_dies_right_after_a_wake_up_delays_nobody(world: World) -> None:
+    """It woke, looked, set the lane aside for itself for a moment, and was killed before it took anything."""
+    outside = Outside()
+    one = event("a")
+    await world.lay(one, [thing("one")])
+    look = await world.shard(one).look(10)
+    assert [lane.name for lane in look.lanes] == [LANE]
+    begun = time.monotonic()
+    await world.start(outside)
+    await world.until_done(one, within=timedelta(seconds=5))
+    assert time.monotonic() - begun < 2
+
+
+async def test_a_wake_up_reaches_everyone_also_when_one_who_heard_it_dies(world: World) -> None:
+    outside, soon = Outside(), timedelta(milliseconds=200)
+    doomed = await world.start(outside, plan_claim=soon)
+    other = await world.start(outside, plan_claim=soon, lease=5 * soon, attempt_timeout=4 * soon)
+    await asleep(world, doomed, other)
+    for number in range(5):
+        one = event(f"e{number}")
+        outside.has(one.uid, [thing(f"t{number}")])
+        await world.publish(one)
+        if number == 2:
+            await doomed.crash()
+        await world.until_done(one, within=timedelta(seconds=5))
+
+
+async def test_blocking_reads_take_no_connection_from_the_pool(world: World) -> None:
+    world.change("redis", max_connections=2, call_timeout=timedelta(seconds=2))
+    outside = Outside()
+    events = [
+        outside.has(f"e{number}", [thing(f"{number}-{i}") for i in range(20)]) for number in range(20)
+    ]
+    running = await world.start(outside)
+    assert running.installation.settings.redis.max_connections == 2
+    await world.publish(*events)
+    await world.until_done(*events)
+    assert len(outside.calls) == 400
+    assert running.installation.caller.away_since is None
+
+
+async def test_waiting_jobs_wake_one_another_in_the_order_of_their_times(world: World) -> None:
+    outside = Outside()
+    one = event("a")
+    waits = {"late": 600, "early": 200, "middle": 400}
+    outside.has("a", [thing(name, f"sim/acct/{name}", after=wait * MS) for name, wait in waits.items()])
+    await world.start(outside)
+    await world.publish(one)
+    await world.until_done(one)
+    assert outside.called == ["early", "middle", "late"]
+    planned = int((await world.deletion(one))["planned_at"])
+    for job, target in await world.targets_of(one):
+        if target in waits:
+            late = int((await world.job(job))["last_at"]) - planned - waits[target]
+            assert 0 <= late < 300
+    assert not await world.queue(LANE)
