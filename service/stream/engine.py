@@ -93,6 +93,7 @@ class PlanRow(NamedTuple):
     release: int
     chains: int
     event: list[str | int]
+    last: str
 
 
 class Settlement(NamedTuple):
@@ -174,6 +175,11 @@ def grouped(items: Sequence[Settlement]) -> tuple[list[str], dict[tuple[str, int
 
 
 _EVENT_FIELDS = Event.__struct_fields__
+_encode = msgspec.json.Encoder().encode
+
+
+def _as_json(event: Event) -> str:
+    return _encode(event).decode()
 
 
 def flat(event: Event) -> list[str | int]:
@@ -188,12 +194,14 @@ def flat(event: Event) -> list[str | int]:
 def rows(event: Event, entry: str, arranged: Arranged) -> Iterable[PlanRow]:
     """A plan in chunks; a small one is a single row. `number` is filled in after the first chunk's answer."""
     fields = flat(event)
+    _, lane, urgent, *_ = arranged.jobs[-1]
+    last = f"{len(arranged.jobs) - 1} {lane} {urgent}"
     for offset in range(0, len(arranged.jobs), CHUNK):
         part = arranged.jobs[offset : offset + CHUNK]
         final = offset + CHUNK >= len(arranged.jobs)
         yield PlanRow(
             event.deletion, entry, 0, offset, part, final, arranged.stages if final else [],
-            arranged.release, arranged.chains, fields,
+            arranged.release, arranged.chains, fields, last,
         )  # fmt: skip
 
 
@@ -216,7 +224,7 @@ class Shard:
         last: asyncio.Task[bytes] | None = None
         async with asyncio.TaskGroup() as group:
             for first in range(0, len(events), CHUNK):
-                part = [(event.deletion, flat(event)) for event in events[first : first + CHUNK]]
+                part = [(event.deletion, flat(event), _as_json(event)) for event in events[first : first + CHUNK]]
                 task = group.create_task(self._move("publish", part))
                 await asyncio.sleep(0)
                 if last is not None:

@@ -52,9 +52,8 @@ class Watch:
 
     async def away(self) -> Away | None:
         """None when every shard's server answers and the process's own calls get through."""
-        async with self._looking:
-            if time.monotonic() - self._looked > _FRESH:
-                await self.look(self._touch_every_shard)
+        if time.monotonic() - self._looked > _FRESH:
+            await self.look(self._touch_every_shard)
         suffered = self._moves_away()
         if suffered is None:
             return None if self._since is None else Away(self._why, self._since)
@@ -65,22 +64,28 @@ class Watch:
 
     async def look(self, work: Callable[[], Awaitable[T]]) -> T | None:
         """Run a read within the patience; None, and remembered as away, where it fails."""
-        try:
-            async with asyncio.timeout(PATIENCE.total_seconds()):
-                found = await work()
-        except Exception as error:
-            if not isinstance(error, RedisError) and not is_away(error):
-                raise
-            if self._since is None:
-                self._since = datetime.now(UTC)
-            words = " ".join(str(error).split()) or f"no answer within {PATIENCE.total_seconds():g} s"
-            self._why = mask_text(f"{type(error).__name__}: {words}")
-            return None
-        else:
-            self._since, self._why = None, ""
-            return found
-        finally:
-            self._looked = time.monotonic()
+        async with self._looking:
+            try:
+                async with asyncio.timeout(PATIENCE.total_seconds()):
+                    # A Cluster's client loses connections when it is first used by many calls at once.
+                    await self.client.initialize()
+                    found = await work()
+            except Exception as error:
+                if not isinstance(error, RedisError) and not is_away(error):
+                    raise
+                self._lost(error)
+                return None
+            else:
+                self._since, self._why = None, ""
+                return found
+            finally:
+                self._looked = time.monotonic()
+
+    def _lost(self, error: Exception) -> None:
+        if self._since is None:
+            self._since = datetime.now(UTC)
+        words = " ".join(str(error).split()) or f"no answer within {PATIENCE.total_seconds():g} s"
+        self._why = mask_text(f"{type(error).__name__}: {words}")
 
     async def _touch_every_shard(self) -> None:
         keys = (self.keys.of(shard, "meta") for shard in range(self.keys.shards))

@@ -120,8 +120,8 @@ async def test_a_worker_that_dies_right_after_a_wake_up_delays_nobody(world: Wor
 
 async def test_a_wake_up_reaches_everyone_also_when_one_who_heard_it_dies(world: World) -> None:
     outside, soon = Outside(), timedelta(milliseconds=200)
-    doomed = await world.start(outside, plan_claim=soon)
-    other = await world.start(outside, plan_claim=soon, lease=5 * soon, attempt_timeout=4 * soon)
+    world.change("worker", plan_claim=soon, lease=5 * soon, attempt_timeout=4 * soon)
+    doomed, other = await world.start(outside), await world.start(outside)
     await asleep(world, doomed, other)
     for number in range(5):
         one = event(f"e{number}")

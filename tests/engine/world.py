@@ -274,7 +274,14 @@ class World:
         return await self.members(f"lane:{lane}") | await self.members(f"lane:{lane}:urgent")
 
     async def leases(self, lane: str) -> dict[str, float]:
+        """Job -> fencing token of those in somebody's hands."""
         return await self.members(f"leases:{lane}")
+
+    async def holders(self, lane: str) -> dict[str, str]:
+        """Job -> worker of those in somebody's hands."""
+        batches = [name.split() for name in await self.members("batches")]
+        workers = {float(fence): worker for fence, of, worker in batches if of == lane}
+        return {job: workers[fence] for job, fence in (await self.leases(lane)).items()}
 
     async def stats(self) -> dict[str, float]:
         """The numbers for dashboards, summed over all shards."""

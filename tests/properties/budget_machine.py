@@ -124,7 +124,7 @@ class BudgetMachine(RuleBasedStateMachine):
     @rule(lane=LANE)
     def come_again_when_told(self, lane: str) -> None:
         """Who is told when to come again gets something then, if nobody else came in between."""
-        for _ in range(40):
+        for _ in range(25):
             (grant,) = self._reserve([(lane, 1, 1, 0)], 0.1)
             if grant.urgent:
                 return
@@ -134,7 +134,7 @@ class BudgetMachine(RuleBasedStateMachine):
                 (grant,) = self._reserve([(lane, 1, 1, 0)], 0.1)
                 require("the time to come again is right", grant.urgent == 1, f"{lane}: {grant}, {self._stored()}")
                 return
-        require("the time to come again is right", False, f"{lane}: nothing after 40 visits, {self._stored()}")
+        require("the time to come again is right", False, f"{lane}: nothing after 25 visits, {self._stored()}")
 
     # ---- what must hold
 

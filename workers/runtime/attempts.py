@@ -201,7 +201,8 @@ class Pilot:
             return
         if isinstance(verdict, Throttled) and not flight.told_pause and flight.draws:
             flight.tell(Pause(flight.draws[0].limit.name, verdict.retry_after))
-        if isinstance(verdict, NotCleared):
+        # A call that may have been made has used its tokens.
+        if isinstance(verdict, NotCleared) and job.id not in flight.called:
             for draw in flight.draws:
                 flight.unused(draw.limit.name, draw.cost)
         outcome = judge(job, verdict, b.settings.retry, b.clock.now_ms())

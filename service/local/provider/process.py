@@ -1,6 +1,7 @@
 """The simulated provider as a child process, so that its log is kept by something that no kill of ours hits.
 It is started from Python with the same behaviour that the server inside a process takes."""
 
+import subprocess
 import sys
 import tempfile
 import time
@@ -82,7 +83,11 @@ class ProviderProcess:
     def stop(self) -> None:
         if self._process.poll() is None:
             self._process.terminate()
-            self._process.wait(10)
+            try:
+                self._process.wait(5)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
         if self._temporary is not None:
             self._temporary.cleanup()
 

@@ -144,7 +144,7 @@ end
 -- whose jobs were all abandoned before it opened ends when its turn comes, and none ends twice.
 local function stage_ended(id, stage)
   local key = deletion_key(id)
-  local shape = redis.call('HMGET', key, 'stage.' .. stage, 'release', 'opened.' .. stage)
+  local shape = redis.call('HMGET', key, 'stage.' .. stage, 'release', 'opened.' .. stage, 'plan', 'last')
   if not shape[1] or not shape[3] or redis.call('HSETNX', key, 'closed.' .. stage, now) == 0 then return end
   if stage == tonumber(shape[2]) then
     redis.call('HSET', key, 'state', 'done', 'done_at', now)
@@ -155,8 +155,10 @@ local function stage_ended(id, stage)
   if successor ~= '-' then
     open_stage(id, successor)
   elseif redis.call('HINCRBY', key, 'chains_left', -1) == 0 then
-    redis.call('HSET', key, 'state', 'releasing')
-    open_stage(id, shape[2])
+    -- The release is a single job whose lane stands here: it needs no round of opening.
+    local last = split(shape[5])
+    redis.call('HSET', key, 'state', 'releasing', 'opened.' .. shape[2], now)
+    enter(id .. '#' .. shape[4] .. '.' .. last[1], last[2], last[3] == '1', now)
   end
 end
 

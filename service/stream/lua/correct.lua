@@ -14,7 +14,8 @@ for _, said in ipairs(args) do
     local tokens = math.max(0, math.min(l.capacity, remaining - l.out - l.out_before))
     if l.pause <= now then
       if tokens > l.tokens and l.tokens - l.spare < 1 and tokens - l.spare >= 1 then earlier = 1 end
-      l.tokens = tokens
+      -- A window has no more to come than what was told is left of it.
+      l.tokens, l.ramp = tokens, 0
     end
     l.seen, l.fixed = now - age, turn
   end

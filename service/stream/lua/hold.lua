@@ -11,11 +11,12 @@ for _, event in ipairs(args) do
     local member = 'event:' .. entry
     if id ~= '' then
       member = 'deletion:' .. id
-      if redis.call('HSETNX', deletion_key(id), 'id', id) == 1 then
-        redis.call('HSET', deletion_key(id), 'published_at', now, 'entry', entry, unpack(event[5]))
+      if redis.call('HSETNX', deletion_key(id), 'published_at', now) == 1 then
+        redis.call('HSET', deletion_key(id), 'entry', entry)
         redis.call('ZADD', stem .. 'open', now, id)
       end
-      redis.call('HSET', deletion_key(id), 'state', 'held', 'held', why, 'held_at', now)
+      redis.call('HSET', deletion_key(id), 'state', 'held', 'held', why, 'held_at', now, unpack(event[5]))
+      redis.call('HDEL', deletion_key(id), 'event')
     else
       spread('HSET', stem .. 'kept:' .. entry, found[1][2])
       redis.call('HSET', stem .. 'why:' .. entry, 'why', why, 'at', now)

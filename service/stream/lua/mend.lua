@@ -30,11 +30,13 @@ local function under_way(entry)
 end
 
 local function publish_again(id, key, entry)
-  local values, fields = redis.call('HMGET', key, unpack(EVENT)), {}
+  local text = redis.call('HGET', key, 'event')
+  local values, fields = text and cjson.decode(text) or redis.call('HMGET', key, unpack(EVENT)), {}
   for i, name in ipairs(EVENT) do
-    if values[i] then
+    local value = text and values[name] or values[i]
+    if value and value ~= '' then
       fields[#fields + 1] = name
-      fields[#fields + 1] = values[i]
+      fields[#fields + 1] = value
     end
   end
   if entry then
@@ -110,5 +112,5 @@ for i = 1, #step[2], 2 do
   end
 end
 close_books()
-announce()
+place()
 return answer({step[1], added, reopened})

@@ -1,5 +1,5 @@
 -- Writes the jobs of deletions under a plan number; the flip makes them visible, opens the first stages and acks.
--- args: list of {id, entry, number (0: a new plan), offset, jobs, final, stages, release, chains, event fields}; a job
+-- args: list of {id, entry, number (0: a new plan), offset, jobs, final, stages, release, chains, event fields, release job "number lane urgent"}; a job
 -- is {record, lane, urgent (0|1), delay, first (0|1), ms to its deadline (0: none)}; stages are {index, "chain from count successor", first (0|1)}.
 -- Answers {state, number} for each: `writing`, `planned`, or `stale` (another plan came first, or it is under way).
 if repeated then return repeated end
@@ -35,7 +35,7 @@ end
 local function flip(key, plan, number, whole)
   local id, release, chains = plan[1], plan[8], plan[9]
   local fields = {'state', chains == 0 and 'releasing' or 'running', 'plan', number, 'planned_at', now,
-                  'release', release, 'chains_left', chains}
+                  'release', release, 'chains_left', chains, 'last', plan[11]}
   for _, stage in ipairs(plan[7]) do
     fields[#fields + 1] = 'stage.' .. stage[1]
     fields[#fields + 1] = stage[2]
@@ -50,8 +50,9 @@ local function flip(key, plan, number, whole)
       end
     end
   end
+  for _, part in ipairs(plan[10]) do fields[#fields + 1] = part end
   redis.call('HSET', key, unpack(fields))
-  redis.call('HDEL', key, 'plan_writing', 'held')
+  redis.call('HDEL', key, 'plan_writing', 'held', 'event')
   if not whole then return end
   for i, job in ipairs(plan[5]) do
     if job[5] == 1 then
@@ -68,7 +69,7 @@ for i, plan in ipairs(args) do
   local state = known[1]
   if not state then
     -- The event came by another way than publish, or its record is lost: the event alone is enough.
-    redis.call('HSET', key, 'id', id, 'state', 'published', 'published_at', now, 'entry', plan[2], unpack(plan[10]))
+    redis.call('HSET', key, 'state', 'published', 'published_at', now, 'entry', plan[2])
     redis.call('ZADD', stem .. 'open', now, id)
     published, state = published + 1, 'published'
   end

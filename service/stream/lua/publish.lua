@@ -1,12 +1,13 @@
 -- Adds events unless their deletion ids are known, and enters them in `open` as published.
--- args: list of {deletion id, flat event fields}; answers {state, entry} for each, state `added` or what it is in.
+-- args: list of {deletion id, flat event fields, event as JSON}; answers {state, entry} for each, state `added` or what
+-- it is in. Until it is planned the record keeps the event as one text: publishing is the path that bursts.
 if repeated then return repeated end
 local answers, opened = {}, {}
 for i, event in ipairs(args) do
   local key = deletion_key(event[1])
-  if redis.call('HSETNX', key, 'id', event[1]) == 1 then
+  if redis.call('HSETNX', key, 'state', 'published') == 1 then
     local entry = redis.call('XADD', stem .. 'events', '*', unpack(event[2]))
-    redis.call('HSET', key, 'state', 'published', 'published_at', now, 'entry', entry, unpack(event[2]))
+    redis.call('HSET', key, 'published_at', now, 'entry', entry, 'event', event[3])
     opened[#opened + 1] = now
     opened[#opened + 1] = event[1]
     answers[i] = {'added', entry}

@@ -144,7 +144,10 @@ async def story(
 
 
 def deletion_view(shard: int, deletion: str, record: Mapping[str, str]) -> DeletionView:
-    """A record that is gone gives the state `lost`."""
+    """A record that is gone gives the state `lost`; one that is not planned yet keeps its event as one text."""
+    if "event" in record:
+        event = msgspec.json.decode(record["event"], type=dict[str, str | int])
+        record = {name: str(value) for name, value in event.items()} | dict(record)
     stages = stages_of(record)
     return DeletionView(
         id=deletion,
