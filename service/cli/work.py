@@ -52,6 +52,8 @@ def serve(config: Path | None, simulate: str | None) -> None:
     logs.configure(settings.log)
     try:
         run_loop(_serve(settings, simulate))
+    except Trouble:
+        raise
     except SurfaceFailed as error:
         raise Trouble(str(error)) from None
     except Exception as error:
@@ -103,7 +105,7 @@ async def _handlers(simulate: str | None, caller: str) -> AsyncIterator[Registry
         await provider.__aenter__()
     except (aiohttp.ClientError, TimeoutError, ValueError) as error:
         raise Trouble(
-            f"can't reach the simulated provider at {simulate} ({error!r}); "
+            f"can't reach the simulated provider at {simulate} ({error}); "
             "start one with `python -m service.local.provider`"
         ) from None
     try:

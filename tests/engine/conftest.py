@@ -4,13 +4,21 @@ Tests marked `heavy` take long where a server is more than one process: there th
 """
 
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
 
 import pytest
 import structlog
 
+from service.local.servers import Server
 from tests.engine.world import World
-from tests.servers import TestServer
+from tests.servers import TestServer, kinds, start
+
+
+def single_kinds() -> list[Any]:
+    """The kinds that are one process, which a test may kill and freeze."""
+    marks = {kind: [pytest.mark.servers, pytest.mark.xdist_group(kind)] for kind in ("embedded", "redis")}
+    return [pytest.param(kind, marks=marks[kind]) for kind in kinds() if kind in marks]
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -37,4 +45,29 @@ async def world(server: TestServer) -> AsyncIterator[World]:
     try:
         yield made
     finally:
+        await made.close()
+
+
+@pytest.fixture(params=single_kinds())
+def own_server(request: pytest.FixtureRequest) -> Iterator[Server]:
+    """A single server for one test alone, which may kill it, freeze it and empty it."""
+    started = start(request.param)
+    assert isinstance(started, Server)
+    try:
+        yield started
+    finally:
+        started.thaw()
+        started.stop()
+
+
+@pytest.fixture
+async def own_world(own_server: Server) -> AsyncIterator[World]:
+    made = World(own_server, own_server.settings())
+    await made.arrive()
+    try:
+        yield made
+    finally:
+        own_server.thaw()
+        if not own_server.running:
+            await own_server.revive()
         await made.close()

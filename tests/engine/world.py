@@ -15,7 +15,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from service.contract import Event, Target
+from service.contract import Event, Job, Target, Verdict
+from service.contract.jobs import decode_record
 from service.contract.version import VERSION
 from service.settings import RedisSettings, RetrySettings, Settings, WorkerSettings
 from service.stream.arrange import arrange
@@ -30,6 +31,7 @@ from workers.handlers.protocol import Handler
 from workers.handlers.registry import Registry
 from workers.handlers.release import Release
 from workers.runtime.janitor import Janitor
+from workers.runtime.outcomes import judge, settlement
 from workers.runtime.worker import Worker
 
 T = TypeVar("T")
@@ -183,6 +185,22 @@ class World:
         """Take by hand, without budgets."""
         want = Want(lane, count, count, cap, 0, alone)
         return await self.shard(one).take(worker, lease, [want], version)
+
+    async def settle(self, taken: Taken, worker: str, verdict: Verdict | Exception) -> list[bool]:
+        """Settle by hand everything that was taken; the answer says what was accepted."""
+        accepted: list[bool] = []
+        for lane in taken.lanes:
+            jobs = [
+                Job(job, lane.fence, decode_record(record))
+                for job, record in zip(lane.jobs, lane.records, strict=True)
+            ]
+            items = [
+                settlement(job, lane.lane, judge(job, verdict, self.settings.retry, taken.now), called=True)
+                for job in jobs
+            ]
+            answer = await self.shard(jobs[0].id).settle(worker, items)
+            accepted += [bool(fence) for fence in answer.accepted]
+        return accepted
 
     async def tidy(self) -> None:
         """A whole round of every shard's janitor, now."""

@@ -1,0 +1,333 @@
+"""Leases: zombies change nothing, who can't renew stops in time, and deaths are charged to who caused them."""
+
+import asyncio
+import contextlib
+import time
+from datetime import timedelta
+
+from service.contract import Event, Gone, Job, Verdict
+from tests.engine.outside import LANE, Outside, event, thing
+from tests.engine.world import LEASE, Running, World
+from workers.handlers.protocol import Batch
+
+SECOND = timedelta(seconds=1)
+
+
+async def reclaim(world: World, one: Event) -> list[str]:
+    """What any worker's reclaimer does, now."""
+    answer = await world.shard(one).reclaim(silence=LEASE / 2)
+    return answer.given_back
+
+
+async def test_a_zombie_that_settles_late_changes_nothing(world: World) -> None:
+    one = event("a")
+    job = (await world.lay(one, [thing("one")]))["one"]
+    zombie = await world.take(one, "zombie", LANE)
+    await world.jump(LEASE + SECOND)
+    assert await reclaim(world, one) == [job]
+    taken = await world.take(one, "heir", LANE, alone=job)
+    before = await world.job(job)
+
+    assert await world.settle(zombie, "zombie", Gone()) == [False]
+    assert await world.settle(zombie, "zombie", OSError("late")) == [False]
+    assert await world.job(job) == before
+    assert await world.state(one) == "running"
+    assert await world.holders(LANE) == {job: "heir"}
+    # Nor may it act in the other's name, or the other with an old token.
+    assert await world.settle(zombie, "heir", Gone()) == [False]
+
+    assert await world.settle(taken, "heir", Gone()) == [True]
+    assert (await world.job(job))["state"] == "gone"
+    assert await world.settle(taken, "heir", OSError("again")) == [False]
+    assert (await world.job(job))["state"] == "gone"
+
+
+async def test_a_job_that_came_back_to_its_lane_is_not_settled_by_the_one_who_lost_it(world: World) -> None:
+    one = event("a")
+    job = (await world.lay(one, [thing("one")]))["one"]
+    zombie = await world.take(one, "zombie", LANE)
+    await world.jump(LEASE + SECOND)
+    await reclaim(world, one)
+    assert await world.settle(zombie, "zombie", Gone()) == [False]
+    assert "state" not in await world.job(job)
+    assert list(await world.members("alone")) == [job]
+
+
+async def test_an_abandoned_job_is_not_brought_back_by_its_holder(world: World) -> None:
+    one = event("a")
+    jobs = await world.lay(one, [thing("one"), thing("two")])
+    taken = await world.take(one, "holder", LANE)
+    assert await world.shard(one).abandon(jobs["one"], "tests") == "abandoned"
+    accepted = await world.settle(taken, "holder", OSError("later"))
+    assert sorted(accepted) == [False, True]
+    assert (await world.job(jobs["one"]))["state"] == "abandoned"
+    assert list(await world.queue(LANE)) == [jobs["two"]]
+
+
+async def test_a_long_attempt_keeps_its_lease_and_is_nobody_elses(world: World) -> None:
+    outside, free = Outside(), asyncio.Event()
+
+    async def slow(job: Job, batch: Batch) -> Verdict:
+        await outside.call(job, batch)
+        await free.wait()
+        return Gone()
+
+    outside.always = slow
+    one = event("a")
+    await world.lay(one, [thing("one")])
+    world.change("worker", lease=timedelta(milliseconds=600), attempt_timeout=timedelta(seconds=10))
+    workers = [await world.start(outside) for _ in range(2)]
+
+    async def once() -> bool:
+        return len(outside.calls) <= 1
+
+    await world.stays("nobody else tries it", once, timedelta(seconds=2))
+    assert len(outside.calls) == 1
+    free.set()
+    await world.until_done(one)
+    assert sum(running.moves["renew"] for running in workers) > 4
+    assert len(outside.calls) == 1
+
+
+async def test_who_can_not_renew_stops_its_attempt_before_the_lease_ends(own_world: World) -> None:
+    world, outside = own_world, Outside()
+    lease = timedelta(seconds=2)
+    world.change("redis", call_timeout=timedelta(milliseconds=400))
+    stopped, called = asyncio.Event(), asyncio.Event()
+    ended = list[float]()
+
+    async def calling(job: Job, batch: Batch) -> Verdict:
+        await outside.call(job, batch)
+        called.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.append(time.monotonic())
+            stopped.set()
+        return Gone()
+
+    outside.answers["one"] = [calling]
+    one = event("a")
+    job = (await world.lay(one, [thing("one")]))["one"]
+    begun = time.monotonic()
+    running = await world.start(outside, lease=lease, attempt_timeout=timedelta(seconds=30))
+    await called.wait()
+    held_until = time.monotonic() + lease.total_seconds()
+    server = world.server
+    assert hasattr(server, "freeze")
+    server.freeze()
+    # No renewal gets through any more: the attempt must be over while the lease still holds.
+    async with asyncio.timeout(10):
+        await stopped.wait()
+    assert ended[0] < held_until
+    assert ended[0] - begun > 0.5
+    server.thaw()
+    await world.until_done(one)
+    assert running.task.done() is False
+    assert (await world.job(job)).get("attempts", "0") == "0"
+    assert len(outside.calls) == 2
+
+
+async def test_nothing_is_called_once_the_lease_is_over(world: World) -> None:
+    """A handler that was held up, deaf to its cancellation, asks too late."""
+    outside, refused = Outside(), list[str]()
+
+    async def deaf(job: Job, batch: Batch) -> Verdict:
+        end = time.monotonic() + 1.2
+        while time.monotonic() < end:
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.sleep(0.05)
+        try:
+            await outside.call(job, batch)
+        except Exception as error:
+            refused.append(str(error))
+            raise
+        return Gone()
+
+    outside.answers["one"] = [deaf]
+    one = event("a")
+    await world.lay(one, [thing("one")])
+    stuck = Scriptless(world)
+    await stuck.start(outside)
+
+    async def asked() -> bool:
+        return bool(refused)
+
+    await world.until("it has asked", asked)
+    assert not outside.calls
+    assert refused[0] in ("the lease is over", "the job was taken back")
+
+
+class Scriptless:
+    """A worker whose renewals never arrive, while everything else does."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    async def start(self, outside: Outside) -> Running:
+        running = await self._world.start(
+            outside, lease=timedelta(milliseconds=800), attempt_timeout=timedelta(seconds=10)
+        )
+        return running
+
+
+async def kill(world: World, outside: Outside, victim: str) -> None:
+    """A worker that dies of this target, and the time until its lease is over."""
+    arrived = asyncio.Event()
+
+    async def deadly(job: Job, batch: Batch) -> Verdict:
+        await outside.call(job, batch)
+        arrived.set()
+        await asyncio.Event().wait()
+        return Gone()
+
+    outside.answers[victim] = [deadly]
+    running = await world.start(outside)
+    await world.until(f"{victim} is in its hands", lambda: _is_set(arrived))
+    await running.crash()
+    await world.jump(2 * world.settings.worker.lease)
+
+
+async def _is_set(one: asyncio.Event) -> bool:
+    return one.is_set()
+
+
+async def test_a_job_whose_worker_died_is_tried_alone(world: World) -> None:
+    outside, active, beside = Outside(), set[str](), dict[str, set[str]]()
+    one = event("a")
+    other = world.beside(one, "b")
+
+    async def watched(job: Job, batch: Batch) -> Verdict:
+        active.add(job.target)
+        beside.setdefault(job.target, set()).update(active)
+        for name in active:
+            beside[name].add(job.target)
+        await asyncio.sleep(0.02)
+        active.discard(job.target)
+        await outside.call(job, batch)
+        return Gone()
+
+    suspects = {"s0", "s1", "s2"}
+    jobs = await world.lay(one, [thing(name) for name in sorted(suspects)])
+    taken = await world.take(one, "victim", LANE)
+    assert len(taken.lanes[0].jobs) == 3
+    await world.jump(LEASE + SECOND)
+    await reclaim(world, one)
+    assert set(await world.members("alone")) == {jobs[name] for name in suspects}
+    assert not await world.queue(LANE)
+
+    await world.lay(other, [thing(f"t{number}", "sim/acct/other") for number in range(50)])
+    outside.always = watched
+    await world.start(outside, concurrency=10)
+    await world.until_done(one, other)
+    for name in suspects:
+        assert beside[name] == {name}
+    assert max(len(those) for name, those in beside.items() if name not in suspects) > 1
+    assert not await world.members("alone")
+    assert (await world.job(jobs["s0"])).get("alone", "0") == "0"
+
+
+async def test_a_worker_that_died_right_after_a_sign_of_life_is_found_dead(world: World) -> None:
+    one = event("a")
+    job = (await world.lay(one, [thing("one")]))["one"]
+    lease = world.settings.worker.lease
+    await world.take(one, "victim", LANE, lease=lease)
+    await world.jump(lease * 0.19)
+    # A sign of life that came too early to renew the lease; then it died.
+    await world.shard(one).renew("victim", lease, [], patience=SECOND)
+    await world.jump(lease * 0.82)
+    outside = Outside()
+    paused = await world.shard(one).pause("*", stop=True, who="tests")
+    assert paused
+    await world.start(outside)
+
+    async def suspected() -> bool:
+        return list(await world.members("alone")) == [job]
+
+    await world.until("its job is to be tried alone", suspected)
+
+
+async def test_a_job_that_a_living_worker_lost_goes_back_to_its_lane(world: World) -> None:
+    one = event("a")
+    job = (await world.lay(one, [thing("one")]))["one"]
+    await world.take(one, "alive", LANE)
+    await world.jump(LEASE)
+    await world.shard(one).renew("alive", LEASE, [], patience=SECOND)
+    await world.jump(SECOND)
+    assert await reclaim(world, one) == [job]
+    assert list(await world.queue(LANE)) == [job]
+    assert not await world.members("alone")
+
+
+async def test_a_job_that_kills_its_worker_three_times_while_alone_is_set_aside(world: World) -> None:
+    outside = Outside()
+    one = event("a")
+    jobs = await world.lay(one, [thing("poison"), thing("innocent")])
+    outside.answers["innocent"] = []
+    for death in range(4):
+        await kill(world, outside, "poison")
+        assert not await world.members("dead"), f"set aside after only {death} deaths alone"
+    await world.start(outside)
+
+    async def aside() -> bool:
+        return list(await world.members("dead")) == [jobs["poison"]]
+
+    await world.until("it is set aside", aside)
+    record = await world.job(jobs["poison"])
+    assert record["state"] == "aside"
+    assert "died" in record["last_error"]
+    assert await world.decisions("set aside") == [jobs["poison"]]
+    assert await world.state(one) == "running"
+    assert (await world.job(jobs["innocent"]))["state"] == "gone"
+    await world.tidy()
+    assert (await world.stats())["aside"] == 1
+
+    # A person has mended what was wrong, and brings it back.
+    outside.answers["poison"] = []
+    assert await world.shard(one).retry(jobs["poison"], "tests") == "due"
+    await world.until_done(one)
+    assert not await world.members("dead")
+
+
+async def test_a_best_effort_job_that_kills_its_workers_is_given_up(world: World) -> None:
+    outside = Outside()
+    one = event("a")
+    jobs = await world.lay(one, [thing("poison", strategy="best-effort")])
+    for _ in range(4):
+        await kill(world, outside, "poison")
+    await world.start(outside)
+    await world.until_done(one)
+    assert (await world.job(jobs["poison"]))["state"] == "dead"
+    assert (await world.deletion(one))["given_up"] == "1"
+
+
+async def test_a_storm_of_kills_condemns_no_innocent_job(world: World) -> None:
+    one = event("a")
+    other = world.beside(one, "other")
+    job = (await world.lay(one, [thing("innocent")]))["innocent"]
+    await world.lay(other, [thing(f"t{number}", "sim/acct/storm") for number in range(12)])
+    await world.take(one, "w0", LANE)
+    for death in range(1, 9):
+        # With each of its workers, others are killed that had nothing to do with it.
+        await world.take(other, f"x{death}", "sim/acct/storm", 1)
+        await world.jump(LEASE + SECOND)
+        await reclaim(world, one)
+        await world.jump(timedelta(seconds=10))
+        taken = await world.take(one, f"w{death}", LANE, alone=job)
+        assert taken.lanes, f"not to be had after {death} deaths"
+    assert not await world.members("dead")
+    assert await world.settle(taken, "w8", Gone()) == [True]
+    assert (await world.job(job))["state"] == "gone"
+
+
+async def test_without_a_storm_the_same_deaths_condemn(world: World) -> None:
+    one = event("a")
+    job = (await world.lay(one, [thing("poison")]))["poison"]
+    await world.take(one, "w0", LANE)
+    for death in range(1, 5):
+        await world.jump(LEASE + SECOND)
+        await reclaim(world, one)
+        await world.jump(timedelta(seconds=10))
+        taken = await world.take(one, f"w{death}", LANE, alone=job)
+        assert bool(taken.lanes) == (death < 4)
+    assert list(await world.members("dead")) == [job]
