@@ -105,7 +105,7 @@ async def _handlers(simulate: str | None, caller: str) -> AsyncIterator[Registry
         await provider.__aenter__()
     except (aiohttp.ClientError, TimeoutError, ValueError) as error:
         raise Trouble(
-            f"can't reach the simulated provider at {simulate} ({error}); "
+            f"can't reach the simulated provider at {simulate} ({str(error) or type(error).__name__}); "
             "start one with `python -m service.local.provider`"
         ) from None
     try:

@@ -14,10 +14,6 @@ from workers.runtime.feedback import UNNAMED_PAUSE, Reports
 from workers.runtime.gate import Gate
 
 
-class LeaseLost(Exception):
-    """The lease could not be kept; nothing may be done or written any more."""
-
-
 class Flight:
     """Implements `Batch` for handlers."""
 
@@ -40,7 +36,7 @@ class Flight:
             raise NotCleared("the lease is over")
         if any(job.id in self.lost for job in jobs):
             raise NotCleared("the job was taken back")
-        await self._gate.check(self.lane, self.draws)
+        await self._gate.check(self.lane, self.draws, jobs)
         if time.monotonic() >= self.lease_end:
             raise NotCleared("the lease is over")
         self.called.update(job.id for job in jobs)

@@ -5,21 +5,35 @@ Checks that come at the same moment share one read, so a batch costs one round t
 
 import asyncio
 import time
+from collections.abc import Sequence
+from typing import NamedTuple
 
-from service.contract import Draw, place_of
+from service.contract import Draw, Job, place_of
 from service.stream.calls import Caller
 from service.stream.keys import Keys
 from workers.handlers.protocol import NotCleared
 from workers.runtime.clock import ServerClock
 
 
+class _Seen(NamedTuple):
+    stop: NotCleared | None
+    fences: dict[str, float | None]
+
+
+class _Reading(NamedTuple):
+    """One read that is about to be sent, and the jobs whose leases it asks for."""
+
+    task: asyncio.Task[_Seen]
+    jobs: list[str]
+
+
 class Gate:
-    """Pauses of one shard, read fresh."""
+    """Pauses and leases of one shard, read fresh."""
 
     def __init__(self, caller: Caller, keys: Keys, shard: int, clock: ServerClock) -> None:
         self._caller, self._keys, self._clock = caller, keys, clock
-        self._paused_key = keys.of(shard, "paused")
-        self._waiting: dict[str, asyncio.Task[NotCleared | None]] = {}
+        self._stem = keys.stem(shard)
+        self._waiting: dict[str, _Reading] = {}
         self._local: dict[tuple[str, str], float] = {}
 
     def paused_here(self, lane: str, limit: str, until: float) -> None:
@@ -28,32 +42,39 @@ class Gate:
         key = place_of(lane), limit
         self._local[key] = max(self._local.get(key, 0.0), until)
 
-    async def check(self, lane: str, draws: tuple[Draw, ...]) -> None:
+    async def check(self, lane: str, draws: tuple[Draw, ...], jobs: Sequence[Job]) -> None:
         for draw in draws:
             rest = self._local.get((place_of(lane), draw.limit.name), 0.0) - time.monotonic()
             if rest > 0:
                 raise NotCleared(f"{draw.limit.name} is paused", int(rest * 1000) + 1)
-        task = self._waiting.get(lane)
-        if task is None:
-            task = asyncio.ensure_future(self._read(lane, draws))
-            self._waiting[lane] = task
-        stop = await asyncio.shield(task)
-        if stop is not None:
-            raise NotCleared(str(stop), stop.wait_ms)
+        reading = self._waiting.get(lane)
+        if reading is None:
+            asked: list[str] = []
+            reading = self._waiting[lane] = _Reading(asyncio.ensure_future(self._read(lane, draws, asked)), asked)
+        reading.jobs.extend(job.id for job in jobs)
+        seen = await asyncio.shield(reading.task)
+        if seen.stop is not None:
+            raise NotCleared(str(seen.stop), seen.stop.wait_ms)
+        if any(seen.fences[job.id] != job.fence for job in jobs):
+            raise NotCleared("the job was taken back")
 
-    async def _read(self, lane: str, draws: tuple[Draw, ...]) -> NotCleared | None:
+    async def _read(self, lane: str, draws: tuple[Draw, ...], jobs: list[str]) -> _Seen:
         # Whoever asks from now on may not rely on an answer that is already on its way.
         await asyncio.sleep(0)
         self._waiting.pop(lane, None)
-        reads = [self._caller.command("HMGET", self._paused_key, "*", lane)]
+        reads = [
+            self._caller.command("HMGET", self._stem + "paused", "*", lane),
+            self._caller.command("ZMSCORE", f"{self._stem}leases:{lane}", *jobs),
+        ]
         if draws:
             fields = [f"{draw.limit.name}|pause" for draw in draws]
             reads.append(self._caller.command("HMGET", self._keys.budget(place_of(lane)), *fields))
-        by_hand, *budget = await asyncio.gather(*reads)
+        by_hand, scores, *budget = await asyncio.gather(*reads)
+        fences = dict(zip(jobs, scores, strict=True))
         if any(by_hand):
-            return NotCleared("paused by hand")
+            return _Seen(NotCleared("paused by hand"), fences)
         if budget:
             rest = max((float(until) for until in budget[0] if until), default=0.0) - self._clock.now_ms()
             if rest > 0:
-                return NotCleared("the budget is paused", int(rest) + 1)
-        return None
+                return _Seen(NotCleared("the budget is paused", int(rest) + 1), fences)
+        return _Seen(None, fences)

@@ -42,6 +42,7 @@ def _quota(_context: click.Context, _option: click.Parameter, text: str | None) 
 @click.option(
     "--retry-after/--no-retry-after", default=True, help="Whether a refusal tells when to come again."
 )
+@click.option("--pause", default=0.0, help="Seconds for which an account that was refused stays refused.")
 @click.option("--errors", default=0.0, help="The part of deletes that fail with a 500.")
 @click.option("--scale", default=1.0, help="How many of the provider's seconds pass in one of ours.")
 @click.option("--seed", default=0, help="Of its random numbers.")
@@ -54,6 +55,7 @@ def provider(
     quota: Quota | None,
     remaining_header: bool,
     retry_after: bool,
+    pause: float,
     errors: float,
     scale: float,
     seed: int,
@@ -65,6 +67,7 @@ def provider(
         quota=quota,
         remaining_header=remaining_header,
         retry_after_header=retry_after,
+        pause=timedelta(seconds=pause),
         errors=errors,
         scale=scale,
         seed=seed,

@@ -34,6 +34,8 @@ class Behaviour(msgspec.Struct, frozen=True, kw_only=True):
     quota: Quota | None = None
     remaining_header: bool = True
     retry_after_header: bool = True
+    # After a refusal for want of quota the account is refused everything for at least so long.
+    pause: timedelta = timedelta(0)
     # The part of deletes that fail with a 500, having done nothing.
     errors: float = 0.0
     scale: float = 1.0

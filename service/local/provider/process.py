@@ -103,7 +103,7 @@ class ProviderProcess:
         b = self.behaviour
         low, high = (f"{bound / timedelta(milliseconds=1):g}" for bound in b.latency)
         words = ["--log", str(self.log), "--latency", f"{low}-{high}", "--errors", str(b.errors)]
-        words += ["--scale", str(b.scale), "--seed", str(b.seed)]
+        words += ["--scale", str(b.scale), "--seed", str(b.seed), "--pause", str(b.pause.total_seconds())]
         if b.quota is not None:
             words += ["--quota", f"{b.quota.kind}:{b.quota.capacity}/{b.quota.per.total_seconds()}"]
         if not b.remaining_header:

@@ -40,6 +40,7 @@ class Provider:
         self._host, self._port = host, port
         self._random = random.Random(self.behaviour.seed)
         self._meters: dict[str, Meter] = {}
+        self._paused: dict[str, float] = {}
         self._runner: web.AppRunner | None = None
 
     @property
@@ -154,7 +155,7 @@ class Provider:
         arrived = time.time(), time.monotonic()
         account, name = request.match_info["account"], request.match_info["id"]
         meter = self._meter(account)
-        if meter is not None and not meter.spend(arrived[1]):
+        if meter is not None and (self._paused.get(account, 0.0) > arrived[1] or not meter.spend(arrived[1])):
             return self._throttle(request, arrived, meter, account, name)
         await self._latency()
         self._lapse()
@@ -174,7 +175,11 @@ class Provider:
     def _throttle(
         self, request: web.Request, arrived: tuple[float, float], meter: Meter, account: str, name: str
     ) -> web.Response:
-        wait = meter.wait(arrived[1])
+        pause = self._paused.get(account, 0.0)
+        if pause <= arrived[1]:
+            pause = arrived[1] + self.behaviour.real(self.behaviour.pause)
+            self._paused[account] = pause
+        wait = max(meter.wait(arrived[1]), pause - arrived[1])
         self._note(request, arrived, account, name, Judged(429), meter, retry_until=arrived[0] + wait)
         response = _json({"code": "TooManyRequests"}, 429)
         if self.behaviour.retry_after_header:
