@@ -3,7 +3,7 @@
 A file exports `ROWS`; what it needs to know of a contender is in the contender's protocol.
 """
 
-from bench.rows import commands, cpu, drain, enqueue, lateness, memory, parked
+from bench.rows import commands, cpu, drain, enqueue, lateness, memory, parked, quota
 from bench.rows.row import Row
 
 ROWS: tuple[Row, ...] = (
@@ -14,6 +14,7 @@ ROWS: tuple[Row, ...] = (
     *memory.ROWS,
     *lateness.ROWS,
     *parked.ROWS,
+    *quota.ROWS,
 )
 
 __all__ = ["ROWS", "Row"]

@@ -5,6 +5,7 @@ worker, and none is missed while a connection is away.
 """
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 import structlog
@@ -24,6 +25,7 @@ class WakeUps:
         self._key = keys.of(shard, "wake")
         self._condition = asyncio.Event()
         self.count = 0
+        self.on_loss: Callable[[], None] = lambda: None
 
     def poke(self) -> None:
         self.count += 1
@@ -50,6 +52,7 @@ class WakeUps:
             except Exception as error:
                 if not is_away(error):
                     raise
+                self.on_loss()
                 await asyncio.sleep(0.2)
                 # A server that lost its writes may have lost a wake-up too: have everyone look.
                 self.poke()

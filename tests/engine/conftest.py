@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 import structlog
 
-from service.local.servers import Server
+from service.local.servers import Server, embedded_binary, redis_binary
 from tests.engine.world import World
-from tests.servers import TestServer, kinds, start
+from tests.servers import TestServer, kinds
 
 
 def single_kinds() -> list[Any]:
@@ -50,14 +50,13 @@ async def world(server: TestServer) -> AsyncIterator[World]:
 
 @pytest.fixture(params=single_kinds())
 def own_server(request: pytest.FixtureRequest) -> Iterator[Server]:
-    """A single server for one test alone, which may kill it, freeze it and empty it."""
-    started = start(request.param)
-    assert isinstance(started, Server)
-    try:
-        yield started
-    finally:
-        started.thaw()
-        started.stop()
+    """A single server for one test alone, which may kill it, freeze it and empty it. It forgets nothing."""
+    binary = embedded_binary() if request.param == "embedded" else redis_binary()
+    with Server(binary, appendfsync="always") as started:
+        try:
+            yield started
+        finally:
+            started.thaw()
 
 
 @pytest.fixture
@@ -68,6 +67,4 @@ async def own_world(own_server: Server) -> AsyncIterator[World]:
         yield made
     finally:
         own_server.thaw()
-        if not own_server.running:
-            await own_server.revive()
         await made.close()

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 from service.contract import Event, Gone, Job, Verdict
 from tests.engine.outside import LANE, Outside, event, thing
-from tests.engine.world import LEASE, Running, World
+from tests.engine.world import LEASE, World
 from workers.handlers.protocol import Batch
 
 SECOND = timedelta(seconds=1)
@@ -128,15 +128,15 @@ async def test_who_can_not_renew_stops_its_attempt_before_the_lease_ends(own_wor
     assert len(outside.calls) == 2
 
 
-async def test_nothing_is_called_once_the_lease_is_over(world: World) -> None:
+async def test_nothing_is_called_once_the_job_is_anothers(world: World) -> None:
     """A handler that was held up, deaf to its cancellation, asks too late."""
-    outside, refused = Outside(), list[str]()
+    outside, refused, arrived, free = Outside(), list[str](), asyncio.Event(), asyncio.Event()
 
     async def deaf(job: Job, batch: Batch) -> Verdict:
-        end = time.monotonic() + 1.2
-        while time.monotonic() < end:
+        arrived.set()
+        while not free.is_set():
             with contextlib.suppress(asyncio.CancelledError):
-                await asyncio.sleep(0.05)
+                await free.wait()
         try:
             await outside.call(job, batch)
         except Exception as error:
@@ -146,29 +146,30 @@ async def test_nothing_is_called_once_the_lease_is_over(world: World) -> None:
 
     outside.answers["one"] = [deaf]
     one = event("a")
-    await world.lay(one, [thing("one")])
-    stuck = Scriptless(world)
-    await stuck.start(outside)
+    job = (await world.lay(one, [thing("one")]))["one"]
+    lease = SECOND
+    running = await world.start(outside, concurrency=1, lease=lease, attempt_timeout=30 * SECOND)
+    await arrived.wait()
 
-    async def asked() -> bool:
-        return bool(refused)
+    async def another_has_it() -> bool:
+        await world.jump(2 * lease)
+        await reclaim(world, one)
+        for alone in ("", job):
+            await world.take(one, "heir", LANE, alone=alone)
+        return (await world.holders(LANE)).get(job) == "heir"
 
-    await world.until("it has asked", asked)
+    await world.until("another worker has it", another_has_it)
+    renewals = running.moves["renew"]
+
+    async def renewed() -> bool:
+        return running.moves["renew"] >= renewals + 3 * len(world.installation.shards)
+
+    await world.until("it could have heard of it", renewed)
+    free.set()
+    await world.until("it has asked", lambda: _true(bool(refused)))
     assert not outside.calls
-    assert refused[0] in ("the lease is over", "the job was taken back")
-
-
-class Scriptless:
-    """A worker whose renewals never arrive, while everything else does."""
-
-    def __init__(self, world: World) -> None:
-        self._world = world
-
-    async def start(self, outside: Outside) -> Running:
-        running = await self._world.start(
-            outside, lease=timedelta(milliseconds=800), attempt_timeout=timedelta(seconds=10)
-        )
-        return running
+    assert refused == ["the job was taken back"]
+    assert (await world.holders(LANE)).get(job) == "heir"
 
 
 async def kill(world: World, outside: Outside, victim: str) -> None:
@@ -183,13 +184,17 @@ async def kill(world: World, outside: Outside, victim: str) -> None:
 
     outside.answers[victim] = [deadly]
     running = await world.start(outside)
-    await world.until(f"{victim} is in its hands", lambda: _is_set(arrived))
+    await world.until(f"{victim} is in its hands", lambda: _true(arrived.is_set()))
     await running.crash()
     await world.jump(2 * world.settings.worker.lease)
+    for shard in world.installation.shards:
+        await shard.reclaim(silence=world.settings.worker.lease / 2)
+    # It is left alone for some seconds before it is tried again.
+    await world.jump(timedelta(seconds=10))
 
 
-async def _is_set(one: asyncio.Event) -> bool:
-    return one.is_set()
+async def _true(value: bool) -> bool:
+    return value
 
 
 async def test_a_job_whose_worker_died_is_tried_alone(world: World) -> None:
@@ -265,8 +270,8 @@ async def test_a_job_that_kills_its_worker_three_times_while_alone_is_set_aside(
     jobs = await world.lay(one, [thing("poison"), thing("innocent")])
     outside.answers["innocent"] = []
     for death in range(4):
+        assert not await world.members("dead"), f"set aside after only {death} deaths"
         await kill(world, outside, "poison")
-        assert not await world.members("dead"), f"set aside after only {death} deaths alone"
     await world.start(outside)
 
     async def aside() -> bool:
@@ -308,10 +313,13 @@ async def test_a_storm_of_kills_condemns_no_innocent_job(world: World) -> None:
     await world.lay(other, [thing(f"t{number}", "sim/acct/storm") for number in range(12)])
     await world.take(one, "w0", LANE)
     for death in range(1, 9):
-        # With each of its workers, others are killed that had nothing to do with it.
-        await world.take(other, f"x{death}", "sim/acct/storm", 1)
+        # With each of its workers dies another one that has nothing to do with it, and whose lease ends later.
+        shard = world.shard(one)
+        await shard.renew(f"w{death - 1}", LEASE, [], patience=SECOND)
+        await shard.renew(f"x{death}", LEASE, [], patience=SECOND)
+        await world.take(other, f"x{death}", "sim/acct/storm", 1, lease=LEASE + timedelta(seconds=20))
         await world.jump(LEASE + SECOND)
-        await reclaim(world, one)
+        assert job in await reclaim(world, one)
         await world.jump(timedelta(seconds=10))
         taken = await world.take(one, f"w{death}", LANE, alone=job)
         assert taken.lanes, f"not to be had after {death} deaths"
@@ -325,8 +333,9 @@ async def test_without_a_storm_the_same_deaths_condemn(world: World) -> None:
     job = (await world.lay(one, [thing("poison")]))["poison"]
     await world.take(one, "w0", LANE)
     for death in range(1, 5):
+        await world.shard(one).renew(f"w{death - 1}", LEASE, [], patience=SECOND)
         await world.jump(LEASE + SECOND)
-        await reclaim(world, one)
+        assert await reclaim(world, one) == [job]
         await world.jump(timedelta(seconds=10))
         taken = await world.take(one, f"w{death}", LANE, alone=job)
         assert bool(taken.lanes) == (death < 4)

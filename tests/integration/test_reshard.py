@@ -145,15 +145,6 @@ async def fill(world: World, outside: Outside) -> list[Event]:
         await world.lay(going[-1], owned)
     await shard.pause("sim/acct/stopped", stop=True, who="test")
 
-    # A stage has ended and its successor is not opened yet.
-    half = has("opening", [thing("opening-a", "sim/acct/half"), thing("opening-b", LANES[0], stage=1)])
-    await world.lay(half, [thing("opening-a", "sim/acct/half"), thing("opening-b", LANES[0], stage=1)])
-    taken = (await world.take(half, "hand", "sim/acct/half")).lanes[0]
-    job = Job(taken.jobs[0], taken.fence, decode_record(taken.records[0]))
-    done = settlement(job, taken.lane, judge(job, Gone(), world.settings.retry, 0), called=True)
-    assert (await shard.settle("hand", [done])).opening == 1
-    going.append(half)
-
     # A large plan, and one that was being written when its planner died.
     large = [thing(f"large-{n}", LANES[n % 3]) for n in range(1200)]
     going.append(has("large", large))
@@ -185,6 +176,21 @@ async def fill(world: World, outside: Outside) -> list[Event]:
     parked = await world.client.xadd(shard.stem + "events", newer)
     await shard.hold([(parked.decode(), "newer", "too new", "", [])])
 
+    # Stages have ended and their successors are not opened yet.
+    for number in range(8):
+        uid = f"opening-{number}"
+        owned = [thing(f"{uid}-a", "sim/acct/half"), thing(f"{uid}-b", LANES[0], stage=1)]
+        going.append(has(uid, owned))
+        await plan(world, going[-1], owned)
+    for taken in (await world.take(going[-1], "hand", "sim/acct/half")).lanes:
+        jobs = [
+            Job(name, taken.fence, decode_record(text)) for name, text in zip(taken.jobs, taken.records, strict=True)
+        ]
+        verdicts = [judge(job, Gone(), world.settings.retry, 0) for job in jobs]
+        done = [settlement(job, taken.lane, verdict, called=True) for job, verdict in zip(jobs, verdicts, strict=True)]
+        await shard.settle("hand", done)
+    assert await world.client.zcard(shard.stem + "opening") == 8
+
     # A newer job, and some whose worker died.
     first_jobs = {target: job for job, target in await world.targets_of(going[0])}
     await world.rewrite(first_jobs["running-0-a"], v=99)
@@ -195,6 +201,23 @@ async def fill(world: World, outside: Outside) -> list[Event]:
 
 def _flat(one: Event) -> list[Any]:
     return [part for pair in one.fields().items() for part in pair]
+
+
+async def plan(world: World, one: Event, owned: list[Target]) -> None:
+    """Like `World.lay`, but without opening what others have left to open."""
+    await world.publish(one)
+    arranged = arrange(one, owned, timedelta(hours=1))
+    answer = await world.shard(one).plan_whole(one, (await world.deletion(one))["entry"], arranged)
+    assert answer.state == "planned"
+
+
+async def stray(world: World, shards: int) -> None:
+    """Events that name no deletion, one kept and one on the stream, in the last shard there is."""
+    shard = (await install(world, shards)).shards[-1]
+    for number in range(2):
+        entry = await world.client.xadd(shard.stem + "events", {b"\xff\x02": b"\xfc%d" % number, b"v": b"1"})
+        if number == 0:
+            assert await shard.hold([(entry.decode(), "held", "not text", "", [])]) == 1
 
 
 async def give_back(world: World) -> None:
@@ -246,6 +269,8 @@ async def test_data_in_every_state_moves_to_four_shards_and_to_three_and_is_fini
         shard for shard in range(4) if await world.client.zcard(Keys(world.settings.redis.prefix).of(shard, "open"))
     ]
     assert used == [0, 1, 2, 3]
+    await stray(world, 4)
+    before = as_told(await look(world, 4))
     await Reshard(await install(world, 4), 3).run("test")
     assert as_told(await look(world, 3)) == before
     last = Keys(world.settings.redis.prefix).stem(3)
@@ -286,11 +311,12 @@ async def test_a_move_that_dies_anywhere_is_finished_by_running_it_again(embedde
         outside = Outside()
         going = await fill(world, outside)
         await give_back(world)
-        before = as_told(await look(world, 1))
         counts = [1, 4, 3, 5, 1]
         deaths, calls, position, here = 0, 1, 0, 1
         while True:
             here, there = counts[position % 4], counts[position % 4 + 1]
+            await stray(world, here)
+            before = as_told(await look(world, here))
             died = await _die(world, here, there, calls)
             if died:
                 deaths += 1

@@ -15,9 +15,9 @@ TWICE = "no job is in two places"
 COUNTS = "counts are right"
 ORDER = "a stage never opens early"
 FINAL = "a finished deletion never reopens"
-HOLDERS = "a job has a holder as long as it is leased"
+HOLDERS = "a leased job has a holder and an end"
+WHOLE = "a batch is lost as a whole or not at all"
 SERVED = "a lane is served when its first job is due"
-RECLAIMED = "a lease that runs out is seen"
 EVENTS = "no event is lost"
 LEFTOVERS = "nothing is left over"
 HELD = "what is held is shown as held"
@@ -127,18 +127,12 @@ def finished_stays_finished(world: World, history: History) -> None:
     require(FINAL, unfinished == set(opened), f"unfinished are {unfinished}, open are {set(opened)}")
 
 
-def holders_are_those_of_leases(world: World, history: History) -> None:
-    for lane in {*world.leases, *world.holders}:
-        leased, held = set(world.leases.get(lane, {})), set(world.holders.get(lane, {}))
-        require(HOLDERS, leased == held, f"{lane}: leased are {leased}, held are {held}")
-        require(CAP, len(leased) <= history.cap, f"{lane}: {len(leased)} at once")
-
-
-def leases_that_end_are_seen(world: World, _: History) -> None:
-    leased = world.scores("leased")
+def leases_end(world: World, history: History) -> None:
+    """Whoever holds a job is known, and so is when the lease runs out."""
     for lane, leases in world.leases.items():
-        soonest = min(leases.values())
-        require(RECLAIMED, leased.get(lane, float("inf")) <= soonest, f"{lane} is looked at {leased.get(lane)}, a lease ends {soonest}")
+        for job, fence in leases.items():
+            require(HOLDERS, (lane, int(fence)) in world.batches, f"nobody knows when the lease of {job} in {lane} ends")
+        require(CAP, len(leases) <= history.cap, f"{lane}: {len(leases)} at once")
 
 
 def lanes_are_scored_in_time(world: World, history: History) -> None:
@@ -150,7 +144,7 @@ def lanes_are_scored_in_time(world: World, history: History) -> None:
         latest = max(min(queued.values()), float(dry.get(lane, 0)), history.claims.get(lane, 0.0))
         leases = world.leases.get(lane, {})
         if len(leases) >= history.cap:
-            latest = max(latest, min(leases.values()), history.full.get(lane, 0.0))
+            latest = max(latest, history.full.get(lane, 0.0))
         score = scores.get(lane)
         require(SERVED, score is not None and score <= latest + SLACK, f"{lane} is scored {score}, should be by {latest}")
 
@@ -211,8 +205,7 @@ LAWS: tuple[Callable[[World, History], None], ...] = (
     finished_stays_finished,
     stages_open_in_order,
     counts_are_right,
-    holders_are_those_of_leases,
-    leases_that_end_are_seen,
+    leases_end,
     lanes_are_scored_in_time,
     published_has_an_entry,
     held_is_shown,

@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from service.contract import Event, Gone, Job, Record, decode_event
 from service.settings import RetrySettings
 from service.stream.arrange import Arranged, arrange
-from service.stream.engine import MOMENT, PlanRow, Settlement, Shard, Taken, Want, flat, ms
+from service.stream.engine import MOMENT, Settlement, Shard, Taken, Want, flat, ms, rows
 from service.stream.scripts import Scripts
 from tests.properties import engine_laws as laws
 from tests.properties import shapes
@@ -70,13 +70,19 @@ class EngineMachine(RuleBasedStateMachine):
         self.hands: list[tuple[str, Event]] = []
         self.writing: list[Writing] = []
         self.taken: list[InHand] = []
+        self.over: list[InHand] = []
         self.whole = False
         self.world = World([])
 
-    @initialize(plans=st.lists(shapes.PLAN, max_size=3))
+    @initialize(plans=st.lists(shapes.PLAN, min_size=1, max_size=3))
     def arrive(self, plans: list[list[shapes.Piece]]) -> None:
         self.run(self.shard.attend("history", ""))
-        self._feed(plans)
+        for number, pieces in enumerate(plans):
+            self._publish([number])
+            self._read_world()
+            entry, event = self._in_hand(0)
+            self._plan(Writing(event, entry, _arranged(event, pieces)), size=1000)
+            self._read_world()
 
     # ---- events and plans
 
@@ -105,16 +111,14 @@ class EngineMachine(RuleBasedStateMachine):
     @rule(which=shapes.INDEX, pieces=shapes.PLAN, zombie=st.booleans())
     def plan(self, which: int, pieces: list[shapes.Piece], zombie: bool) -> None:
         """A zombie will come with another plan for the same entry later."""
-        if not self.hands:
-            return
-        entry, event = self.hands[which % len(self.hands)] if zombie else self.hands.pop(which % len(self.hands))
+        entry, event = self._in_hand(which, keep=zombie)
+        self._read_world()
         self._plan(Writing(event, entry, _arranged(event, pieces)), size=1000)
 
     @rule(which=shapes.INDEX, pieces=shapes.PLAN)
     def begin_to_plan(self, which: int, pieces: list[shapes.Piece]) -> None:
-        if not self.hands:
-            return
-        entry, event = self.hands[which % len(self.hands)]
+        entry, event = self._in_hand(which, keep=True)
+        self._read_world()
         writing = Writing(event, entry, _arranged(event, pieces))
         self.writing.append(writing)
         self._plan(writing, size=2)
@@ -130,9 +134,7 @@ class EngineMachine(RuleBasedStateMachine):
 
     @rule(which=shapes.INDEX, where=st.sampled_from(("held", "newer", "deletion")))
     def hold(self, which: int, where: str) -> None:
-        if not self.hands:
-            return
-        entry, event = self.hands.pop(which % len(self.hands))
+        entry, event = self._in_hand(which)
         row = (entry, "newer" if where == "newer" else "held", "for a test", event.deletion if where == "deletion" else "", flat(event))
         self.history.counts["kept"] += self.run(self.shard.hold([row]))
 
@@ -167,6 +169,10 @@ class EngineMachine(RuleBasedStateMachine):
     def settle(self, worker: str, picks: list[tuple[int, str]]) -> None:
         """Whatever this worker ever took, in hand or not any more."""
         mine = [one for one in self.taken if one.worker == worker]
+        if not any(map(self._is_live, mine)):
+            self._take(worker, [Want(lane, 2, 2, shapes.CAP) for lane in shapes.ALL_LANES], timedelta(seconds=60), NEWEST)
+            self._read_world()
+            mine = [one for one in self.taken if one.worker == worker]
         if mine:
             self._settle(worker, [(mine[-1 - which % len(mine)], verdict) for which, verdict in picks])
 
@@ -183,15 +189,18 @@ class EngineMachine(RuleBasedStateMachine):
     @rule(worker=shapes.WORKER, lease=shapes.LEASE)
     def renew(self, worker: str, lease: timedelta) -> None:
         mine = [one for one in self.taken if one.worker == worker]
-        lanes: dict[str, list[str | int]] = {}
-        for one in mine:
-            lanes.setdefault(one.lane, []).extend((one.job.id, one.job.fence))
-        _, strangers = self.run(self.shard.renew(worker, lease, list(lanes.items()), patience=lease))
-        lost = [one.job.id for lane in lanes for one in mine if one.lane == lane and not self._is_live(one)]
+        batches = sorted({(one.lane, one.job.fence) for one in mine})
+        _, strangers = self.run(self.shard.renew(worker, lease, batches, patience=lease))
+        lost = [fence for lane, fence in batches if self.world.batches.get((lane, fence), (None,))[0] != worker]
         require(laws.ZOMBIE, strangers == lost, f"lost were {lost}, told were {strangers}")
+        for one in mine:
+            kept = one.job.fence in strangers or self._is_live(one) or one in self.over
+            require(laws.WHOLE, kept, f"{one} was told to be kept")
 
-    @rule(silence=st.sampled_from((10, 60)), deaths=st.integers(1, 3), most=st.integers(1, 4))
-    def reclaim(self, silence: int, deaths: int, most: int) -> None:
+    @rule(silence=st.sampled_from((10, 60)), deaths=st.integers(1, 2), most=st.integers(1, 4), late=st.booleans())
+    def reclaim(self, silence: int, deaths: int, most: int, late: bool) -> None:
+        if late:
+            self.clock.jump(timedelta(seconds=61))
         answer = self.run(self.shard.reclaim(deaths=deaths, silence=timedelta(seconds=silence), most=most))
         self.history.counts["reclaimed"] += len(answer.given_back)
         self.history.counts["set_aside"] += len(answer.set_aside)
@@ -209,6 +218,7 @@ class EngineMachine(RuleBasedStateMachine):
             job = _pick(self.world.jobs, which)
             word = self.run(self.shard.abandon(job, "hand"))
             self.history.counts["abandoned"] += word == "abandoned" and self.world.unfinished(job)
+            self.over += [one for one in self.taken if one.job.id == job]
 
     @rule(lane=st.sampled_from((*shapes.ALL_LANES, "*")), stop=st.booleans())
     def pause(self, lane: str, stop: bool) -> None:
@@ -323,16 +333,22 @@ class EngineMachine(RuleBasedStateMachine):
 
     # ----
 
-    def _feed(self, plans: list[list[shapes.Piece]]) -> None:
-        """Rules that find nothing to act on make sure that the next ones do."""
-        for number, pieces in enumerate(plans):
-            self._publish([number])
-            self._read_world()
+    def _in_hand(self, which: int, *, keep: bool = False) -> tuple[str, Event]:
+        """An entry that a planner has; if none has one, one comes in."""
+        if not self.hands:
             self.run(self._read("p0", 1))
-            for entry, event in self.hands:
-                self._plan(Writing(event, entry, _arranged(event, pieces)), size=1000)
-                self._read_world()
-            self.hands.clear()
+        if not self.hands:
+            self._publish([which % 3])
+            self.run(self._read("p0", 1))
+        if not self.hands:
+            number = which % 3
+            self.run(self._add(shapes.event(number)))
+            self.run(self._read("p0", 1))
+        return self.hands[which % len(self.hands)] if keep else self.hands.pop(which % len(self.hands))
+
+    async def _add(self, event: Event) -> None:
+        """An entry that did not come through publish."""
+        await self.rig.client.execute_command("XADD", self.shard.stem + "events", "*", *flat(event))
 
     def run(self, call: Coroutine[Any, Any, T]) -> T:
         """From here until the laws were checked again, this example may be a failed one."""
@@ -368,19 +384,19 @@ class EngineMachine(RuleBasedStateMachine):
 
     def _plan(self, writing: Writing, size: int) -> None:
         state = self.world.deletions.get(writing.event.deletion, {}).get("state")
+        (whole,) = rows(writing.event, writing.entry, writing.arranged)
         jobs = writing.arranged.jobs[writing.offset : writing.offset + size]
         final = writing.offset + size >= len(writing.arranged.jobs)
-        row = PlanRow(
-            writing.event.deletion, writing.entry, writing.number, writing.offset, jobs, final,
-            writing.arranged.stages if final else [], writing.arranged.release, writing.arranged.chains, flat(writing.event),
-        )  # fmt: skip
+        row = whole._replace(
+            number=writing.number, offset=writing.offset, jobs=jobs, final=final, stages=whole.stages if final else []
+        )
         (answer,) = self.run(self.shard.plan([row]))
-        self.history.counts["published"] += state is None
+        self.history.counts["published"] += state is None and row.number == 0
         self.history.counts["planned"] += answer.state == "planned"
         writing.number, writing.offset = answer.number, writing.offset + len(jobs)
         if answer.state != "writing" and writing in self.writing:
             self.writing.remove(writing)
-        past = state not in (None, "published", "held")
+        past = state not in ("published", "held") and not (state is None and row.number == 0)
         require(laws.ANSWER, answer.state == "stale" if past else answer.state != "planned" or final, f"{row}: {answer}")
 
     def _unhold(self, member: str, *, replay: bool) -> None:
@@ -398,7 +414,7 @@ class EngineMachine(RuleBasedStateMachine):
     def _take(self, worker: str, wants: list[Want], lease: timedelta, version: int) -> Taken:
         answer = self.run(self.shard.take(worker, lease, wants, version))
         for want in wants:
-            self.history.full[want.lane] = answer.now
+            self.history.full[want.lane] = answer.now + ms(lease)
         for lane in answer.lanes:
             self.history.counts["taken"] += len(lane.jobs)
             for name, text in zip(lane.jobs, lane.records, strict=True):
@@ -411,13 +427,19 @@ class EngineMachine(RuleBasedStateMachine):
 
     def _take_alone(self, worker: str, lease: timedelta) -> None:
         look = self.run(self.shard.look(0, alone=True))
+        if not look.alone and not self.world.scores("alone"):
+            # Its worker dies with it.
+            self._take("w2", [Want(lane, 2, 2, shapes.CAP) for lane in shapes.ALL_LANES], lease, NEWEST)
+            self.clock.jump(lease + timedelta(seconds=1))
+            self.reclaim(10, 2, 4, late=False)
+            look = self.run(self.shard.look(0, alone=True))
         if look.alone:
             job, lane = look.alone
             self._read_world()
             self._take(worker, [Want(lane, 1, 0, shapes.CAP, 0, job)], lease, NEWEST)
 
     def _is_live(self, one: InHand) -> bool:
-        return self.world.holders.get(one.lane, {}).get(one.job.id) == f"{one.job.fence} {one.worker}"
+        return self.world.holder(one.lane, one.job.id) == (one.job.fence, one.worker)
 
     def _settle(self, worker: str, picks: list[tuple[InHand, str]]) -> None:
         before = self.world
@@ -433,6 +455,7 @@ class EngineMachine(RuleBasedStateMachine):
             if fence and one.job.id in live:
                 # Of two words on the same job the first counts.
                 live.remove(one.job.id)
+                self.over.append(one)
                 self.history.counts[item.kind] += 1
                 self._check_settled(one, verdict, item)
             elif not any(expected):
@@ -460,8 +483,7 @@ class EngineMachine(RuleBasedStateMachine):
         then, now = msgspec.msgpack.decode(call.answer), msgspec.msgpack.decode(answer)
         worker = call.args[0]
         for lane, fence, jobs, _ in then[1]:
-            holders = self.world.holders.get(lane, {})
-            held = {job for job in jobs if holders.get(job) == f"{fence} {worker}"}
+            held = {job for job in jobs if self.world.holder(lane, job) == (fence, worker)}
             if not any(other[0] == lane and other[1] == fence and set(other[2]) == held for other in now[1]):
                 return False
         return len(then[1]) == len(now[1])

@@ -9,7 +9,7 @@ from tests.properties.world import World
 @dataclass(slots=True)
 class History:
     """`finished` holds each ended deletion's record as it was when it ended; `claims` until when a look set a
-    lane aside; `full` the latest time at which a take may have found it full."""
+    lane aside; `full` when the lease of the latest take ends."""
 
     cap: int
     finished: dict[str, dict[str, str]] = field(default_factory=dict)

@@ -6,7 +6,7 @@ Nothing is asked of the engine here: the laws look at the keys, as an operator w
 import json
 from collections import defaultdict
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -49,6 +49,13 @@ class Stage:
     successor: int | None
 
 
+class Batch(NamedTuple):
+    """Who holds the jobs that were taken together, and until when."""
+
+    worker: str
+    end: float
+
+
 class World:
     """One reading. Two readings are equal when nothing at all has changed between them."""
 
@@ -60,7 +67,7 @@ class World:
         self.background: dict[str, Scores] = {}
         self.urgent: dict[str, Scores] = {}
         self.leases: dict[str, Scores] = {}
-        self.holders: dict[str, dict[str, str]] = {}
+        self.batches: dict[tuple[str, int], Batch] = {}
         self.entries: dict[str, dict[str, str]] = {}
         self.pending: set[str] = set()
         self.delivered = "0-0"
@@ -79,6 +86,14 @@ class World:
 
     def fields(self, name: str) -> dict[str, str]:
         return _fields(self.raw.get(name, []))
+
+    def holder(self, lane: str, job: str) -> tuple[int, str] | None:
+        """The token under which a job is leased, and by whom."""
+        fence = self.leases.get(lane, {}).get(job)
+        if fence is None:
+            return None
+        batch = self.batches.get((lane, int(fence)))
+        return int(fence), batch.worker if batch else ""
 
     @property
     def lanes(self) -> set[str]:
@@ -117,8 +132,10 @@ class World:
             self.background[rest] = _scores(value)
         elif kind == "leases":
             self.leases[rest] = _scores(value)
-        elif kind == "holders":
-            self.holders[rest] = _fields(value)
+        elif name == "batches":
+            for member, end in _scores(value).items():
+                fence, lane, worker = member.split()
+                self.batches[lane, int(fence)] = Batch(worker, end)
         elif name == "events":
             self.entries = {entry: _fields(flat) for entry, flat in value[0]}
             self.pending = set(value[1])

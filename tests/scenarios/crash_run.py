@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import msgspec
-import redis
 
 from service.contract import Event
 from service.local.provider import Behaviour, ProviderProcess
@@ -77,8 +77,8 @@ class CrashRun:
             self._workers.start()
         deadline = time.monotonic() + self.size.patience.total_seconds()
         waves, kills = self._waves(), self._kills()
-        wave, kill = next(waves), next(kills)
-        while kill is not None or wave is not None or not self._drained():
+        wave, kill = next(waves, None), next(kills, None)
+        while kill is not None or wave is not None or not self._drained(tail):
             tail.look()
             self._workers.look()
             if wave is not None and tail.gone >= wave[0]:
@@ -114,6 +114,7 @@ class CrashRun:
         if what == "server":
             at = time.time()
             self._server.restart()
+            self._wait_until_loaded()
             self.server_kills.append(Kill("server", at, time.time()))
             return
         # One that has begun to call, if there is any: a kill that meets nobody at work shows nothing.
@@ -121,12 +122,17 @@ class CrashRun:
         self.worker_kills.append(self._workers.kill(self._random.choice(names)))
         self._workers.start()
 
-    def _drained(self) -> bool:
+    def _drained(self, tail: Tail) -> bool:
         """Only deletions that claim a stranger's resource are open, and nobody holds a job."""
+        if tail.gone < len(self.world.targets):
+            return False
         with self._server.admin() as client:
-            stem = STEM
-            leased = [client.zcard(f"{stem}leases:{lane}") for lane in client.zrange(f"{stem}leased", 0, -1)]
-            return client.zcard(f"{stem}open") == self.size.foreign and not any(leased)
+            return client.zcard(f"{STEM}open") == self.size.foreign and not client.zcard(f"{STEM}batches")
+
+    def _wait_until_loaded(self) -> None:
+        with self._server.admin() as client:
+            while client.info("persistence")["loading"]:
+                time.sleep(STEP)
 
     async def _publish(self, events: list[Event]) -> None:
         installation = Installation(load(None, self._variables))
@@ -163,7 +169,7 @@ def variables(server: Server) -> dict[str, str]:
     }
 
 
-def _jobs(client: "redis.Redis") -> dict[Key, str]:
+def _jobs(client: Any) -> dict[Key, str]:
     """The job of each resource, from the jobs' own records."""
     found: dict[Key, str] = {}
     for key in client.scan_iter(f"{STEM}job:*", count=1000):
@@ -175,14 +181,13 @@ def _jobs(client: "redis.Redis") -> dict[Key, str]:
     return found
 
 
-def _leftovers(client: "redis.Redis", refused: int, done: int) -> Iterator[str]:
+def _leftovers(client: Any, refused: int, done: int) -> Iterator[str]:
     """Only refused jobs may wait, each in its lane and marked as held; nothing else is anywhere."""
-    for name in ("alone", "dead", "newer", "opening"):
+    for name in ("batches", "alone", "dead", "newer", "opening"):
         if left := client.zrange(STEM + name, 0, 9):
             yield f"left in {name}: {left}"
-    for pattern in ("leases:*", "holders:*"):
-        for key in client.scan_iter(STEM + pattern, count=1000):
-            yield f"left over: {key}"
+    for key in client.scan_iter(f"{STEM}leases:*", count=1000):
+        yield f"still leased: {key}"
     waiting = sum(client.zcard(key) for key in client.scan_iter(f"{STEM}lane:*", count=1000))
     if waiting != refused or client.zcard(f"{STEM}held") != refused:
         yield f"{waiting} jobs wait in lanes, {client.zcard(f'{STEM}held')} are held; {refused} should"

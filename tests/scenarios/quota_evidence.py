@@ -76,8 +76,8 @@ class QuotaEvidence:
         for pause in self.pauses():
             for line in self.deletes:
                 if pause.begin + ON_ITS_WAY < line.arrived < pause.end:
-                    after = line.arrived - pause.begin
-                    yield f"{line.caller} called {after:.3f} s after a refusal that said {pause.end - pause.begin:.3f} s"
+                    after, said = line.arrived - pause.begin, pause.end - pause.begin
+                    yield f"{line.caller} called {after:.3f} s after a refusal that said {said:.3f} s"
 
     def _early(self) -> Iterator[str]:
         """After a pause the bucket counts as empty: calls come as tokens flow in, or as the provider told of more."""

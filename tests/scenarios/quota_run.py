@@ -93,23 +93,18 @@ async def run(size: Size, port: int, directory: Path) -> QuotaEvidence:
             await _publish(environment, size)
             for _ in range(WORKERS):
                 workers.start()
-            async with asyncio.timeout(size.patience.total_seconds()):
-                await _until(lambda: _heard(tail))
-                drinking = asyncio.create_task(other.drink(tail, size.jobs))
-                try:
-                    await _until(lambda: _drained(tail, workers, size, port))
-                finally:
-                    drinking.cancel()
-                    with contextlib.suppress(asyncio.CancelledError):
-                        await drinking
+            await _until(lambda: _heard(tail, workers), tail, size)
+            drinking = asyncio.create_task(other.drink(tail, size.jobs))
+            try:
+                await _until(lambda: _drained(tail, workers, size, port), tail, size)
+            finally:
+                drinking.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await drinking
             await asyncio.to_thread(workers.stop)
-        except TimeoutError:
-            raise NotDrained(f"{tail.gone} of {size.jobs} are gone after {size.patience}") from None
         finally:
             workers.end()
-        deletes = sorted(
-            (line for line in provider.lines() if line.method == "DELETE"), key=lambda line: line.arrived
-        )
+        deletes = sorted((line for line in provider.lines() if line.method == "DELETE"), key=lambda line: line.arrived)
     return QuotaEvidence(size.quota, size.scale, deletes, other.taken, size.headers)
 
 
@@ -120,9 +115,7 @@ def _seed(size: Size) -> Seed:
         objects[owner].append(TargetOf(account=ACCOUNT, id=name, region=region))
     return Seed(
         resources=tuple(Resource(account=ACCOUNT, id=name, owner=f"owner-{n}") for n, name, _ in targets),
-        objects=tuple(
-            Object(uid=f"u{n}", owner=f"owner-{n}", targets=tuple(own)) for n, own in objects.items()
-        ),
+        objects=tuple(Object(uid=f"u{n}", owner=f"owner-{n}", targets=tuple(own)) for n, own in objects.items()),
     )
 
 
@@ -139,12 +132,18 @@ async def _publish(environment: Mapping[str, str], size: Size) -> None:
         await installation.aclose()
 
 
-async def _until(look: Callable[[], Awaitable[bool]]) -> None:
-    while not await look():
+async def _until(look: Callable[[], Awaitable[bool]], tail: Tail, size: Size) -> None:
+    deadline = time.monotonic() + size.patience.total_seconds()
+    while True:
+        if await look():
+            return
+        if time.monotonic() > deadline:
+            raise NotDrained(f"{tail.gone} of {size.jobs} are gone after {size.patience}")
         await asyncio.sleep(STEP)
 
 
-async def _heard(tail: Tail) -> bool:
+async def _heard(tail: Tail, workers: Workers) -> bool:
+    workers.look()
     return any(line.method == "DELETE" for line in tail.look())
 
 

@@ -5,6 +5,7 @@ set aside if it goes on killing.
 """
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 import structlog
@@ -49,6 +50,7 @@ class Planning:
         self._wanted = asyncio.Event()
         self._unbegun: set[str] = set()
         self._reader: asyncio.Task[None] | None = None
+        self.on_loss: Callable[[], None] = lambda: None
 
     # ---- reading
 
@@ -90,6 +92,8 @@ class Planning:
 
     async def make_group(self) -> None:
         """The group begins at the first entry: what was added before anyone read is read too."""
+        # It was made on arrival: that it is gone may mean that everything is.
+        self.on_loss()
         try:
             await self._caller.command("XGROUP", "CREATE", self._events, GROUP, "0", "MKSTREAM")
         except Exception as error:

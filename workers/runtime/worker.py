@@ -34,6 +34,8 @@ from workers.runtime.tally import Tally
 
 log = structlog.get_logger(__name__)
 PILOTS = 2
+ATTENDANCE = 5.0
+"""Seconds between two looks at the epoch, when nothing gives reason for one."""
 
 
 class Stopped(Exception):
@@ -52,6 +54,7 @@ class Worker:
         self.ready = False
         self._pilots = pilots
         self._stop = asyncio.Event()
+        self._doubt = asyncio.Event()
         self._benches: list[Bench] = []
         self._plannings: list[Planning] = []
         self._settlers: list[Settler] = []
@@ -130,6 +133,7 @@ class Worker:
             shard, installation.connections.blocking(), self.registry, settings, self.name, self.crew,
             self.tally,
         )  # fmt: skip
+        wakeups.on_loss = planning.on_loss = self._doubt.set
         self._benches.append(bench)
         self._plannings.append(planning)
         self._settlers.append(settler)
@@ -165,15 +169,18 @@ class Worker:
             await shard.wake(place)
 
     async def _watch_server(self) -> None:
-        """After the server was away, look whether it is still the one we knew."""
-        returned = asyncio.Event()
-        self.installation.caller.on_return.append(returned.set)
+        """Look whether the server is still the one we knew: when there is reason to doubt it, and now and then, because
+        one that was emptied or quickly restarted need not show itself by a lost connection."""
+        self.installation.caller.on_return.append(self._doubt.set)
         while True:
-            await returned.wait()
-            returned.clear()
-            await self.attendance.attend()
-            for bench in self._benches:
-                bench.wakeups.poke()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(ATTENDANCE):
+                    await self._doubt.wait()
+            doubted = self._doubt.is_set()
+            self._doubt.clear()
+            if await self.attendance.attend() or doubted:
+                for bench in self._benches:
+                    bench.wakeups.poke()
 
     async def _end(self, root: asyncio.TaskGroup) -> None:
         await self._stop.wait()

@@ -41,10 +41,11 @@ class Meter:
         return (1 - self.left) * self.per / self.quota.capacity
 
     def _refill(self, now: float) -> None:
-        elapsed = now - self.since
+        # Who arrived first may be judged second.
+        elapsed = max(0.0, now - self.since)
         if self.quota.kind == "bucket":
             self.left = min(self.quota.capacity, self.left + elapsed * self.quota.capacity / self.per)
-            self.since = now
+            self.since += elapsed
         elif elapsed >= self.per:
             self.since += elapsed // self.per * self.per
             self.left = self.quota.capacity

@@ -20,7 +20,12 @@ else
     redis.call('HSET', meta, 'replid', args[2])
     ask_for_relist('the replication id changed: a restart or a failover may have lost writes')
   elseif args[3] ~= '' and args[3] ~= known[2] then
+    -- Whoever began this epoch may have been a newcomer, to whom an emptied shard looks like a new one.
     lost = 1
+    if redis.call('HSETNX', meta, 'relist', now) == 1 then
+      redis.call('HSET', meta, 'relist_why', 'another epoch than the one that was known')
+      decide('relist', known[2], 'another epoch than the one that was known')
+    end
   end
 end
 redis.pcall('XGROUP', 'CREATE', stem .. 'events', 'planners', '0', 'MKSTREAM')

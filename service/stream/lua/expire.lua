@@ -12,8 +12,10 @@ end
 
 for _, id in ipairs(redis.call('ZRANGEBYSCORE', stem .. 'finished', '-inf', now - args[2], 'LIMIT', 0, most)) do
   local key = deletion_key(id)
-  local plan = redis.call('HGET', key, 'plan')
-  if plan then doom(stem .. 'job:' .. id .. '#' .. plan) end
+  -- One that was dropped half planned has left chunks.
+  for _, plan in ipairs(redis.call('HMGET', key, 'plan', 'plan_writing')) do
+    if plan then doom(stem .. 'job:' .. id .. '#' .. plan) end
+  end
   doom(key)
   redis.call('ZREM', stem .. 'finished', id)
   redis.call('ZREM', stem .. 'held', 'deletion:' .. id)

@@ -3,28 +3,40 @@
 -- were kept. What can't be read is copied from the stream itself: its bytes may be no text that could travel.
 if repeated then return repeated end
 local acked, kept = {}, 0
+-- Answers the name under which it is held, or nil where the deletion is past planning: then its entry is a leftover.
+local function hold_deletion(id, entry, why, fields)
+  local key = deletion_key(id)
+  local state = redis.call('HGET', key, 'state')
+  if state and state ~= 'published' and state ~= 'held' then return nil end
+  if not state then
+    redis.call('HSET', key, 'published_at', now, 'entry', entry)
+    redis.call('ZADD', stem .. 'open', now, id)
+  end
+  redis.call('HSET', key, 'state', 'held', 'held', why, 'held_at', now, unpack(fields))
+  redis.call('HDEL', key, 'event')
+  return 'deletion:' .. id
+end
+
+local function keep_event(entry, why, fields)
+  spread('HSET', stem .. 'kept:' .. entry, fields)
+  redis.call('HSET', stem .. 'why:' .. entry, 'why', why, 'at', now)
+  return 'event:' .. entry
+end
+
 for _, event in ipairs(args) do
   local entry, where, why, id = event[1], event[2], event[3], event[4]
   -- The entry is the proof that nobody settled it meanwhile.
   local found = redis.call('XRANGE', stem .. 'events', entry, entry)
   if #found > 0 then
-    local member = 'event:' .. entry
-    if id ~= '' then
-      member = 'deletion:' .. id
-      if redis.call('HSETNX', deletion_key(id), 'published_at', now) == 1 then
-        redis.call('HSET', deletion_key(id), 'entry', entry)
-        redis.call('ZADD', stem .. 'open', now, id)
-      end
-      redis.call('HSET', deletion_key(id), 'state', 'held', 'held', why, 'held_at', now, unpack(event[5]))
-      redis.call('HDEL', deletion_key(id), 'event')
-    else
-      spread('HSET', stem .. 'kept:' .. entry, found[1][2])
-      redis.call('HSET', stem .. 'why:' .. entry, 'why', why, 'at', now)
+    local member
+    if id ~= '' then member = hold_deletion(id, entry, why, event[5])
+    else member = keep_event(entry, why, found[1][2]) end
+    if member then
+      redis.call('ZADD', stem .. where, now, member)
+      decide(where, member, why)
+      kept = kept + 1
     end
-    redis.call('ZADD', stem .. where, now, member)
-    decide(where, member, why)
     acked[#acked + 1] = entry
-    kept = kept + 1
   end
 end
 if #acked > 0 then

@@ -67,9 +67,9 @@ for i, plan in ipairs(args) do
   local key = deletion_key(id)
   local known = redis.call('HMGET', key, 'state', 'plan_seq', 'plan')
   local state = known[1]
-  if not state then
+  if not state and number == 0 then
     -- The event came by another way than publish, or its record is lost: the event alone is enough.
-    redis.call('HSET', key, 'state', 'published', 'published_at', now, 'entry', plan[2])
+    redis.call('HSET', key, 'state', 'published', 'published_at', now, 'entry', plan[2], unpack(plan[10]))
     redis.call('ZADD', stem .. 'open', now, id)
     published, state = published + 1, 'published'
   end

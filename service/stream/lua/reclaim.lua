@@ -8,10 +8,18 @@ local most, deaths, silence, storm, limit = args[1], args[2], args[3], args[4], 
 local given, aside = {}, {}
 redis.call('ZREMRANGEBYSCORE', stem .. 'deaths', '-inf', now - storm)
 
-local function stormy(job, suspect, worker)
+-- Others died at about the same time: their leases ran out lately, or they have fallen silent and will run out.
+-- Whom this same job killed, and who held it when it came under suspicion, do not count.
+local function stormy(job, suspect, worker, heard)
+  local own = {[worker] = true, [suspect] = true}
   for _, death in ipairs(redis.call('ZRANGE', stem .. 'deaths', 0, 99)) do
     local who, cause = string.match(death, '^(%S+) ?(.*)$')
-    if who ~= worker and who ~= suspect and cause ~= job then return true end
+    if cause == job then own[who] = true
+    elseif not own[who] then return true end
+  end
+  local from = (heard or now - silence) - storm
+  for _, who in ipairs(redis.call('ZRANGEBYSCORE', stem .. 'workers', from, now - silence, 'LIMIT', 0, 100)) do
+    if not own[who] then return true end
   end
   return false
 end
@@ -43,7 +51,7 @@ local function give_back(lane, worker, job)
     return
   end
   record.fallen = (record.fallen or 0) + 1
-  if not stormy(job, record.suspect or '', worker) then record.kills = (record.kills or 0) + 1 end
+  if not stormy(job, record.suspect or '', worker, tonumber(heard)) then record.kills = (record.kills or 0) + 1 end
   if (record.kills or 0) < deaths and record.fallen < limit then
     record.due = now + record.fallen * 1000
     write(job, record)

@@ -1,0 +1,51 @@
+"""Four worker processes and a stranger draw on one quota: nobody calls during a pause, nobody too early after it.
+How much of the quota was used is no matter of right or wrong; the bench reports it."""
+
+from collections import Counter
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from service.local.provider import Quota
+from service.local.servers import Server
+from tests.scenarios.quota_run import FULL, Size, run
+
+# One after the other, in the same test process as the crash scenario: both start many processes.
+pytestmark = pytest.mark.xdist_group("scenarios")
+
+SHORT = replace(
+    FULL,
+    jobs=1000,
+    quota=Quota(capacity=300, per=timedelta(seconds=90)),
+    patience=timedelta(seconds=90),
+)
+
+
+async def test_told_what_is_left_nobody_calls_during_a_pause_or_early(tmp_path: Path) -> None:
+    await _respect(replace(SHORT, headers=True, gulps=2), tmp_path)
+
+
+async def test_told_nothing_but_refusals_nobody_calls_during_a_pause_or_early(tmp_path: Path) -> None:
+    await _respect(replace(SHORT, headers=False), tmp_path)
+
+
+@pytest.mark.long
+async def test_at_full_size_told_what_is_left_pauses_are_kept(tmp_path: Path) -> None:
+    await _respect(replace(FULL, headers=True, gulps=3), tmp_path)
+
+
+@pytest.mark.long
+async def test_at_full_size_told_nothing_but_refusals_pauses_are_kept(tmp_path: Path) -> None:
+    await _respect(replace(FULL, headers=False), tmp_path)
+
+
+async def _respect(size: Size, directory: Path) -> None:
+    with Server(directory=directory / "server") as server:
+        evidence = await run(size, server.port, directory)
+    assert evidence.complaints() == []
+    assert evidence.pauses(), "nobody was refused: the scenario shows nothing"
+    removed = Counter(line.id for line in evidence.deletes if line.status == 204)
+    assert len(removed) == size.jobs
+    assert set(removed.values()) == {1}
