@@ -61,18 +61,14 @@ class StderrLogger:
     debug = info = warning = error = critical = log = msg
 
 
-def mask_credentials(
-    _logger: object, _method: str, event: MutableMapping[str, Any]
-) -> MutableMapping[str, Any]:
+def mask_credentials(_logger: object, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
     """A processor: nothing under a key that names a secret, and no address with a password, gets past it."""
     for key, value in event.items():
         event[key] = mask_entry(key, value)
     return event
 
 
-def spell_durations(
-    _logger: object, _method: str, event: MutableMapping[str, Any]
-) -> MutableMapping[str, Any]:
+def spell_durations(_logger: object, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
     """A processor: durations read as they are written in the settings."""
     for key, value in event.items():
         if isinstance(value, timedelta):
@@ -95,9 +91,7 @@ def _readable(value: object) -> str:
 
 
 def _console() -> structlog.dev.ConsoleRenderer:
-    return structlog.dev.ConsoleRenderer(
-        colors=sys.stderr.isatty(), exception_formatter=structlog.dev.plain_traceback
-    )
+    return structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), exception_formatter=structlog.dev.plain_traceback)
 
 
 class _CurrentStderr(logging.StreamHandler[TextIO]):

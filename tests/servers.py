@@ -94,9 +94,7 @@ def sentinel_server() -> Iterator[TestServer]:
 
 # With `--dist loadgroup` all tests of a kind run in one process, so each kind is started once.
 @pytest.fixture(
-    params=[
-        pytest.param(kind, marks=[pytest.mark.servers, pytest.mark.xdist_group(kind)]) for kind in kinds()
-    ]
+    params=[pytest.param(kind, marks=[pytest.mark.servers, pytest.mark.xdist_group(kind)]) for kind in kinds()]
 )
 def server(request: pytest.FixtureRequest) -> TestServer:
     """A test that takes this runs on every kind. It must not kill the server: others use it, too."""

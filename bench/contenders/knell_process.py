@@ -40,7 +40,7 @@ def installation(order: Order) -> Installation:
             "KNELL_WORKER_CONCURRENCY": "2000",
             "KNELL_WORKER_LANE_CAP": "400",
             "KNELL_LOG_FORMAT": "json",
-            "KNELL_LOG_LEVEL": __import__("os").environ.get("LL","info"),
+            "KNELL_LOG_LEVEL": __import__("os").environ.get("LL", "info"),
         },
     )
     configure(settings.log)

@@ -36,7 +36,7 @@ _KILL_AT: Final = 0.5
 
 
 @click.command()
-@click.option("--objects", type=click.IntRange(4, 2000), default=60, show_default=True, help="Objects that are going.")
+@click.option("--objects", type=click.IntRange(4, 500), default=60, show_default=True, help="Objects that are going.")
 @click.option(
     "--seconds",
     type=click.IntRange(10, 600),

@@ -40,12 +40,7 @@ def overlay(environ: Mapping[str, str]) -> tuple[dict[str, Any], list[Problem]]:
     problems = []
     for name, text in sorted(environ.items()):
         # Compose files and charts hand on variables that nobody filled: empty is not set.
-        if (
-            not name.startswith(PREFIX)
-            or name.startswith(_TEST_PREFIX)
-            or name == CONFIG_VARIABLE
-            or not text
-        ):
+        if not name.startswith(PREFIX) or name.startswith(_TEST_PREFIX) or name == CONFIG_VARIABLE or not text:
             continue
         if _is_service_link(name, text):
             continue
@@ -102,16 +97,12 @@ def _put(tree: dict[str, Any], path: tuple[str, ...], value: object) -> None:
 
 
 def _is_service_link(name: str, text: str) -> bool:
-    return bool(
-        _SERVICE_LINK.fullmatch(name) or (name.endswith("_PORT") and _SERVICE_ADDRESS.fullmatch(text))
-    )
+    return bool(_SERVICE_LINK.fullmatch(name) or (name.endswith("_PORT") and _SERVICE_ADDRESS.fullmatch(text)))
 
 
 def _nearest_variable(name: str, known: Mapping[str, object]) -> str:
     # Without the prefix, which would make every variable look alike.
-    close = get_close_matches(
-        name.removeprefix(PREFIX), [other.removeprefix(PREFIX) for other in known], cutoff=0.65
-    )
+    close = get_close_matches(name.removeprefix(PREFIX), [other.removeprefix(PREFIX) for other in known], cutoff=0.65)
     if close:
         return f"did you mean {' or '.join(PREFIX + other for other in close)}?"
     sections = ", ".join(f"{PREFIX}{section.upper()}" for section in Settings.__struct_fields__)

@@ -15,9 +15,7 @@ class SettingsError(Exception):
         self.problems = tuple(problems)
         lines = [str(problem) for problem in self.problems]
         head = "1 problem" if len(lines) == 1 else f"{len(lines)} problems"
-        super().__init__(
-            "\n".join([f"The settings cannot be used, {head}:", *(f"  {line}" for line in lines)])
-        )
+        super().__init__("\n".join([f"The settings cannot be used, {head}:", *(f"  {line}" for line in lines)]))
 
 
 @dataclass(frozen=True, slots=True)

@@ -194,9 +194,7 @@ class RedisSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
         if (self.username or self.url.username) and not (self.url.password or self.password_file):
             found.append(("redis.username", "a user without a password; give redis.password_file"))
         if self.sentinel_username is not None and self.sentinel_password_file is None:
-            found.append(
-                ("redis.sentinel_username", "a user without a password; give sentinel_password_file")
-            )
+            found.append(("redis.sentinel_username", "a user without a password; give sentinel_password_file"))
         if (self.tls.cert_file is None) != (self.tls.key_file is None):
             found.append(("redis.tls", "cert_file and key_file are given together or not at all"))
         if self.tls != TlsSettings() and not self.url.tls:

@@ -21,8 +21,8 @@ def own_name() -> str:
 
 
 class WorkerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    name: Annotated[str, msgspec.Meta(pattern=r"\A\S+\Z", description="a text without white space")] = (
-        msgspec.field(default_factory=own_name)
+    name: Annotated[str, msgspec.Meta(pattern=r"\A\S+\Z", description="a text without white space")] = msgspec.field(
+        default_factory=own_name
     )
     # Jobs in flight in this process.
     concurrency: Count = 256
@@ -112,22 +112,16 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     def contradictions(self) -> list[tuple[str, str]]:
         """What no single value shows: pairs of path and reason."""
         found = self.redis.contradictions()
-        _ordered(
-            found, "worker.attempt_timeout", self.worker.attempt_timeout, "worker.lease", self.worker.lease
-        )
+        _ordered(found, "worker.attempt_timeout", self.worker.attempt_timeout, "worker.lease", self.worker.lease)
         _ordered(found, "redis.call_timeout", self.redis.call_timeout, "worker.lease", self.worker.lease)
         if self.retry.base > self.retry.cap:
-            found.append(
-                ("retry.base", f"{write(self.retry.base)} is longer than retry.cap, {write(self.retry.cap)}")
-            )
+            found.append(("retry.base", f"{write(self.retry.base)} is longer than retry.cap, {write(self.retry.cap)}"))
         if self.retry.blocked_base > self.retry.blocked_cap:
             longer = f"{write(self.retry.blocked_base)} is longer than retry.blocked_cap"
             found.append(("retry.blocked_base", f"{longer}, {write(self.retry.blocked_cap)}"))
         for name, limit in self.limits.items():
             if limit.rate is not None and limit.window is not None:
-                found.append(
-                    (f"limits.{name}", "rate makes a bucket, window a fixed window; give one of the two")
-                )
+                found.append((f"limits.{name}", "rate makes a bucket, window a fixed window; give one of the two"))
             if limit == LimitOverride():
                 found.append((f"limits.{name}", "overrides nothing; give capacity, rate or window"))
         return found

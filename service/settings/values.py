@@ -100,9 +100,7 @@ def allowed(kind: Any) -> str:
 
 
 def _described(notes: tuple[Any, ...]) -> str | None:
-    return next(
-        (note.description for note in notes if isinstance(note, msgspec.Meta) and note.description), None
-    )
+    return next((note.description for note in notes if isinstance(note, msgspec.Meta) and note.description), None)
 
 
 def _allowed(bare: Any, notes: tuple[Any, ...]) -> str:

@@ -62,9 +62,7 @@ def _shape(limit: Limit) -> list[Any]:
 class Budgets:
     """The budgets of one installation. `overrides` are limits by name pattern that settings put in place."""
 
-    def __init__(
-        self, caller: Caller, keys: Keys, overrides: Mapping[str, Callable[[Limit], Limit]] | None = None
-    ):
+    def __init__(self, caller: Caller, keys: Keys, overrides: Mapping[str, Callable[[Limit], Limit]] | None = None):
         self._caller, self._keys = caller, keys
         self._overrides = dict(overrides or {})
         self._settled: dict[Limit, Limit] = {}

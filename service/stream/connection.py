@@ -157,7 +157,5 @@ def _finder(settings: RedisSettings) -> MasterFinder:
     options = _options(settings, settings.call_timeout) | _transport(settings)
     options["timeout"] = settings.call_timeout.total_seconds()
     if settings.sentinel_password_file is not None:
-        options["credential_provider"] = PasswordFile(
-            settings.sentinel_username, settings.sentinel_password_file
-        )
+        options["credential_provider"] = PasswordFile(settings.sentinel_username, settings.sentinel_password_file)
     return MasterFinder(settings.sentinels, options)

@@ -213,9 +213,7 @@ class Shard:
         self.stem = keys.stem(number)
         self._route = self.stem + "meta"
 
-    def _move(
-        self, name: str, args: Any, patience: timedelta | None = None, request: str | None = None
-    ) -> Any:
+    def _move(self, name: str, args: Any, patience: timedelta | None = None, request: str | None = None) -> Any:
         return self.caller.move(name, self._route, self.stem, args, patience=patience, request=request)
 
     async def publish(self, events: Sequence[Event]) -> list[Published]:
@@ -256,16 +254,12 @@ class Shard:
         answer: Look = _look(await self._move("look", [most, ms(moment), int(alone)]))
         return answer
 
-    async def take(
-        self, worker: str, lease: timedelta, wants: Sequence[Want], version: int = VERSION
-    ) -> Taken:
+    async def take(self, worker: str, lease: timedelta, wants: Sequence[Want], version: int = VERSION) -> Taken:
         args = [worker, ms(lease), version, wants]
         answer: Taken = _taken(await self._move("take", args))
         return answer
 
-    async def settle(
-        self, worker: str, items: Callable[[], Sequence[Settlement]] | Sequence[Settlement]
-    ) -> Settled:
+    async def settle(self, worker: str, items: Callable[[], Sequence[Settlement]] | Sequence[Settlement]) -> Settled:
         """`items` may be a function, so that due times are right however late the call gets through."""
         last: Sequence[Settlement] = ()
         order: list[tuple[str, int]] = []

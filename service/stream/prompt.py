@@ -15,9 +15,7 @@ from redis.exceptions import TimeoutError as SilentError
 class Prompt(AbstractConnection):
     """Bounds the sending itself, so that its parent, seeing no limit, sends without `wait_for`."""
 
-    async def send_packed_command(
-        self, command: bytes | str | Iterable[bytes], check_health: bool = True
-    ) -> None:
+    async def send_packed_command(self, command: bytes | str | Iterable[bytes], check_health: bool = True) -> None:
         if not self.is_connected:
             # Before the limit is hidden: greeting the server reads answers, which are bounded by it, too.
             await self.connect_check_health(check_health=False)

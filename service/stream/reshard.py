@@ -20,6 +20,7 @@ _SURVEYED: Final = frozenset(
 )
 _GLOB: Final = str.maketrans({sign: f"\\{sign}" for sign in "\\*?[]^-"})
 _KEPT: Final = (b"kept:", b"why:")
+_MOST_ROUNDS: Final = 20
 # What a shard that goes leaves behind for as long as it is of use: history, and answers to repeated calls.
 _LEFT_BEHIND: Final = (b"audit", b"answer:", b"meta")
 
@@ -65,9 +66,7 @@ class Reshard:
             raise
         await self._copy()
         await self._flip()
-        moved = 0
-        while removed := await self._sweep():
-            moved += removed
+        moved = await self._sweep_all()
         await self._drop_shards()
         await self._finish(who)
         return Resharded(self._before, self._to, moved)
@@ -159,8 +158,17 @@ class Reshard:
             await entries.write()
             self._told("copied", entries.size)
 
+    async def _sweep_all(self) -> int:
+        """Round after round, until one finds nothing any more: a failover may have hidden keys from the last one."""
+        moved = 0
+        for _ in range(_MOST_ROUNDS):
+            removed = await self._sweep()
+            moved += removed
+            if not removed:
+                return moved
+        raise CannotReshard("there is always more to move: something still writes; stop it, and run it again")
+
     async def _sweep(self) -> int:
-        """One round over everything; it is repeated until it finds nothing any more."""
         removed = 0
         async for shard, names in self._scan():
             async for piece in self._pieces(shard, names):

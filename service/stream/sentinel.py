@@ -18,8 +18,7 @@ class MasterFinder(Sentinel):
         super().__init__([])  # type: ignore[no-untyped-call]
         # Made here and not by the parent, which has no parameter for the class of connections.
         self.sentinels = [
-            Redis.from_pool(BlockingConnectionPool(host=entry.host, port=entry.port, **options))
-            for entry in entries
+            Redis.from_pool(BlockingConnectionPool(host=entry.host, port=entry.port, **options)) for entry in entries
         ]
         self._knew: Redis | None = None
 
@@ -36,9 +35,7 @@ class MasterFinder(Sentinel):
             if state and self.check_master_state(state, service_name):
                 self._knew = sentinel
                 return state["ip"], state["port"]
-            reasons.append(
-                "one knows the name, but its master is down" if state else "one does not know the name"
-            )
+            reasons.append("one knows the name, but its master is down" if state else "one does not know the name")
         raise MasterNotFoundError(f"no sentinel names a master {service_name}: {'; '.join(reasons)}")
 
 

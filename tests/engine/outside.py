@@ -36,9 +36,7 @@ def thing(
     data: str = "",
     after: timedelta = timedelta(0),
 ) -> Target:
-    return Target(
-        kind="thing", id=name, lane=lane, chain=chain, stage=stage, strategy=strategy, data=data, after=after
-    )
+    return Target(kind="thing", id=name, lane=lane, chain=chain, stage=stage, strategy=strategy, data=data, after=after)
 
 
 @dataclass(frozen=True, slots=True)

@@ -171,9 +171,7 @@ async def test_a_held_deletion_that_is_replayed_is_planned_anew(world: World) ->
 
     await world.until("it is held", held)
     outside.plans["a"] = Plan([thing("one")])
-    word = await world.shard(going).unhold(
-        f"deletion:{going.deletion}", replay=True, who="tests", event=flat(going)
-    )
+    word = await world.shard(going).unhold(f"deletion:{going.deletion}", replay=True, who="tests", event=flat(going))
     assert word == "replayed"
     await world.until_done(going)
     assert outside.called == ["one"]

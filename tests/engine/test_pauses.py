@@ -214,4 +214,3 @@ async def test_tokens_of_a_call_that_was_not_made_are_given_back_and_those_of_on
     assert float((await world.budget())["calls|tokens"]) < 8.1
     await running.stop()
     assert 9 <= float((await world.budget())["calls|tokens"]) < 9.1
-

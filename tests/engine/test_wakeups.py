@@ -135,9 +135,7 @@ async def test_a_wake_up_reaches_everyone_also_when_one_who_heard_it_dies(world:
 async def test_blocking_reads_take_no_connection_from_the_pool(world: World) -> None:
     world.change("redis", max_connections=2, call_timeout=timedelta(seconds=2))
     outside = Outside()
-    events = [
-        outside.has(f"e{number}", [thing(f"{number}-{i}") for i in range(20)]) for number in range(20)
-    ]
+    events = [outside.has(f"e{number}", [thing(f"{number}-{i}") for i in range(20)]) for number in range(20)]
     running = await world.start(outside)
     assert running.installation.settings.redis.max_connections == 2
     await world.publish(*events)

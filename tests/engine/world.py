@@ -162,9 +162,7 @@ class World:
         """Publish and read as a planner called `hand` would; the answer is the entry."""
         await self.publish(one)
         shard = self.shard(one)
-        ((_, ((entry, _),)),) = await self.client.xreadgroup(
-            "planners", "hand", {shard.stem + "events": ">"}, count=1
-        )
+        ((_, ((entry, _),)),) = await self.client.xreadgroup("planners", "hand", {shard.stem + "events": ">"}, count=1)
         return str(entry.decode())
 
     async def lay(self, one: Event, targets: Iterable[Target]) -> dict[str, str]:
@@ -191,8 +189,7 @@ class World:
         accepted: list[bool] = []
         for lane in taken.lanes:
             jobs = [
-                Job(job, lane.fence, decode_record(record))
-                for job, record in zip(lane.jobs, lane.records, strict=True)
+                Job(job, lane.fence, decode_record(record)) for job, record in zip(lane.jobs, lane.records, strict=True)
             ]
             items = [
                 settlement(job, lane.lane, judge(job, verdict, self.settings.retry, taken.now), called=True)

@@ -95,9 +95,7 @@ async def _execute(client: Client, *words: Any) -> Any:
 
 
 @pytest.mark.parametrize("turns", range(12))
-async def test_a_cancelled_blocking_read_ends_at_once_whenever_that_comes(
-    connections: Connections, turns: int
-) -> None:
+async def test_a_cancelled_blocking_read_ends_at_once_whenever_that_comes(connections: Connections, turns: int) -> None:
     reader = connections.blocking(timedelta(seconds=20))
     name = key(connections.settings, 0, "wake")
     for _ in range(3):
@@ -129,9 +127,7 @@ async def test_more_calls_than_connections_wait_for_their_turn(server: TestServe
     settings = msgspec.structs.replace(server.settings(shards=1), max_connections=2)
     connections = Connections(settings)
     name = key(settings, 0, "n")
-    answers = await asyncio.gather(
-        *(connections.client.execute_command("EVAL", COUNT, 1, name) for _ in range(50))
-    )
+    answers = await asyncio.gather(*(connections.client.execute_command("EVAL", COUNT, 1, name) for _ in range(50)))
     assert sorted(answers) == list(range(1, 51))
     await connections.aclose()
 
@@ -314,9 +310,7 @@ async def test_the_password_of_an_address_is_used_and_not_shown() -> None:
     with Server() as server:
         with server.admin() as admin:
             admin.acl_setuser("knell", enabled=True, passwords=["+hunter2"], keys=["*"], commands=["+@all"])
-        url = RedisUrl(
-            "redis", host=server.host, port=server.port, username="knell", password=Secret("hunter2")
-        )
+        url = RedisUrl("redis", host=server.host, port=server.port, username="knell", password=Secret("hunter2"))
         connections = Connections(RedisSettings(url=url))
         assert await connections.client.execute_command("ACL", "WHOAMI") == b"knell"
         assert "hunter2" not in f"{connections.client!r} {connections.settings!r}"

@@ -62,12 +62,17 @@ class BudgetMachine(RuleBasedStateMachine):
 
     # ---- what can happen
 
-    @rule(wants=st.lists(st.tuples(LANE, st.integers(1, 12), FEW, FEW), min_size=1, max_size=3), share=st.sampled_from((0.0, 0.1, 0.5, 1.0)))
+    @rule(
+        wants=st.lists(st.tuples(LANE, st.integers(1, 12), FEW, FEW), min_size=1, max_size=3),
+        share=st.sampled_from((0.0, 0.1, 0.5, 1.0)),
+    )
     def reserve(self, wants: list[tuple[str, int, int, int]], share: float) -> None:
         for grant, (lane, most, urgent, background) in zip(self._reserve(wants, share), wants, strict=True):
             require(
                 "nobody gets more than was asked for",
-                0 <= grant.urgent <= urgent and 0 <= grant.background <= background and grant.urgent + grant.background <= most,
+                0 <= grant.urgent <= urgent
+                and 0 <= grant.background <= background
+                and grant.urgent + grant.background <= most,
                 f"{grant} for {lane}, {most} of {urgent} and {background}",
             )
 
@@ -88,13 +93,23 @@ class BudgetMachine(RuleBasedStateMachine):
         for draw in draws:
             reservation.entries[draw.limit.name].tokens -= draw.cost * count
 
-    @rule(limit=st.sampled_from(LIMITS), wait=st.sampled_from((0, 500, 4_000, 30_000)), age=st.sampled_from((0, 700)), strike=st.integers(0, 1))
+    @rule(
+        limit=st.sampled_from(LIMITS),
+        wait=st.sampled_from((0, 500, 4_000, 30_000)),
+        age=st.sampled_from((0, 700)),
+        strike=st.integers(0, 1),
+    )
     def pause(self, limit: Limit, wait: int, age: int, strike: int) -> None:
         begun = self.clock.at
         self._timed([limit], self.budgets.correct(PLACE, [Said(limit, 1, age=age, pause=wait, strike=strike)]))
         self.books[limit.name].paused(begun + max(0, wait - age))
 
-    @rule(limit=st.sampled_from(LIMITS), left=st.integers(0, 12), age=st.sampled_from((0, 2_000)), answered=st.integers(1, 4))
+    @rule(
+        limit=st.sampled_from(LIMITS),
+        left=st.integers(0, 12),
+        age=st.sampled_from((0, 2_000)),
+        answered=st.integers(1, 4),
+    )
     def hear_what_is_left(self, limit: Limit, left: int, age: int, answered: int) -> None:
         before = self._field(limit, "tokens", limit.capacity)
         self._timed([limit], self.budgets.correct(PLACE, [Said(limit, answered, remaining=left, age=age)]))
@@ -151,7 +166,9 @@ class BudgetMachine(RuleBasedStateMachine):
         for grant, (lane, *_) in zip(answer.grants, wants, strict=True):
             count = grant.urgent + grant.background
             entries = {
-                draw.limit.name: self.books[draw.limit.name].spend(draw.cost * count, self._field(draw.limit, "at", 0.0))
+                draw.limit.name: self.books[draw.limit.name].spend(
+                    draw.cost * count, self._field(draw.limit, "at", 0.0)
+                )
                 for draw in LANES[lane]
             }
             if count:

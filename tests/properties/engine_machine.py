@@ -135,7 +135,13 @@ class EngineMachine(RuleBasedStateMachine):
     @rule(which=shapes.INDEX, where=st.sampled_from(("held", "newer", "deletion")))
     def hold(self, which: int, where: str) -> None:
         entry, event = self._in_hand(which)
-        row = (entry, "newer" if where == "newer" else "held", "for a test", event.deletion if where == "deletion" else "", flat(event))
+        row = (
+            entry,
+            "newer" if where == "newer" else "held",
+            "for a test",
+            event.deletion if where == "deletion" else "",
+            flat(event),
+        )
         self.history.counts["kept"] += self.run(self.shard.hold([row]))
 
     @rule(which=shapes.INDEX, replay=st.booleans())
@@ -170,7 +176,9 @@ class EngineMachine(RuleBasedStateMachine):
         """Whatever this worker ever took, in hand or not any more."""
         mine = [one for one in self.taken if one.worker == worker]
         if not any(map(self._is_live, mine)):
-            self._take(worker, [Want(lane, 2, 2, shapes.CAP) for lane in shapes.ALL_LANES], timedelta(seconds=60), NEWEST)
+            self._take(
+                worker, [Want(lane, 2, 2, shapes.CAP) for lane in shapes.ALL_LANES], timedelta(seconds=60), NEWEST
+            )
             self._read_world()
             mine = [one for one in self.taken if one.worker == worker]
         if mine:
@@ -179,12 +187,20 @@ class EngineMachine(RuleBasedStateMachine):
     @rule(worker=shapes.WORKER, verdict=shapes.VERDICT)
     def serve(self, worker: str, verdict: str) -> None:
         """What a worker does all day."""
+        self._read_world()
         look = self._look(4)
         self._take(worker, [Want(lane, 3, 3, shapes.CAP) for lane in look], timedelta(seconds=60), NEWEST)
         self._read_world()
         fresh = [one for one in self.taken if one.worker == worker and self._is_live(one)]
         if fresh:
             self._settle(worker, [(one, verdict) for one in fresh])
+
+    @rule(times=st.integers(1, 4))
+    def work_on(self, times: int) -> None:
+        for _ in range(times):
+            self.run(self.shard.open())
+            self.serve("w0", "gone")
+            self.clock.jump(timedelta(seconds=1))
 
     @rule(worker=shapes.WORKER, lease=shapes.LEASE)
     def renew(self, worker: str, lease: timedelta) -> None:
@@ -251,7 +267,9 @@ class EngineMachine(RuleBasedStateMachine):
             self._read_world()
             for deletion, record in self.world.deletions.items():
                 if record.get("state") == "published":
-                    require(laws.EVENTS, self._under_way(record["entry"]), f"{deletion} is not read by anyone: {record}")
+                    require(
+                        laws.EVENTS, self._under_way(record["entry"]), f"{deletion} is not read by anyone: {record}"
+                    )
 
     @rule(which=shapes.INDEX)
     def a_hand_forgets_that_a_stage_opens(self, which: int) -> None:
@@ -391,13 +409,17 @@ class EngineMachine(RuleBasedStateMachine):
             number=writing.number, offset=writing.offset, jobs=jobs, final=final, stages=whole.stages if final else []
         )
         (answer,) = self.run(self.shard.plan([row]))
-        self.history.counts["published"] += state is None and row.number == 0
+        if state is None and row.number == 0:
+            self.history.counts["published"] += 1
+            self.history.revived.add(writing.event.deletion)
         self.history.counts["planned"] += answer.state == "planned"
         writing.number, writing.offset = answer.number, writing.offset + len(jobs)
         if answer.state != "writing" and writing in self.writing:
             self.writing.remove(writing)
         past = state not in ("published", "held") and not (state is None and row.number == 0)
-        require(laws.ANSWER, answer.state == "stale" if past else answer.state != "planned" or final, f"{row}: {answer}")
+        require(
+            laws.ANSWER, answer.state == "stale" if past else answer.state != "planned" or final, f"{row}: {answer}"
+        )
 
     def _unhold(self, member: str, *, replay: bool) -> None:
         kind, _, name = member.partition(":")
@@ -516,7 +538,11 @@ class EngineMachine(RuleBasedStateMachine):
                 return
             self._round()
         self._read_world()
-        left = {name: record for name, record in self.world.deletions.items() if record.get("state") not in ("done", "dropped")}
+        left = {
+            name: record
+            for name, record in self.world.deletions.items()
+            if record.get("state") not in ("done", "dropped")
+        }
         require(laws.DONE, False, f"{left}; {dict(self.world.places)}; {self.world.scores('lanes')}")
 
     def _round(self) -> None:

@@ -9,12 +9,13 @@ from tests.properties.world import World
 @dataclass(slots=True)
 class History:
     """`finished` holds each ended deletion's record as it was when it ended; `claims` until when a look set a
-    lane aside; `full` when the lease of the latest take ends."""
+    lane aside; `full` when the lease of the latest take ends; `revived` are deletions that a planner began whose record was gone."""
 
     cap: int
     finished: dict[str, dict[str, str]] = field(default_factory=dict)
     claims: dict[str, float] = field(default_factory=dict)
     full: dict[str, float] = field(default_factory=dict)
+    revived: set[str] = field(default_factory=set)
     counts: Counter[str] = field(default_factory=Counter)
 
     def learn(self, world: World) -> None:

@@ -27,7 +27,9 @@ LEASE = st.sampled_from((timedelta(seconds=10), timedelta(seconds=60)))
 
 def event(number: int) -> Event:
     """Each object is either urgent or not, whoever publishes it."""
-    return Event(cluster=CLUSTER, resource="things", uid=f"u{number}", name=f"n{number}", source="s", urgent=int(number != 2))
+    return Event(
+        cluster=CLUSTER, resource="things", uid=f"u{number}", name=f"n{number}", source="s", urgent=int(number != 2)
+    )
 
 
 class Piece(NamedTuple):

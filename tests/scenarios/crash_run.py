@@ -111,12 +111,19 @@ class CrashRun:
         return [int((number + self._random.random()) * part) for number in range(count)]
 
     def _kill(self, what: str, tail: Tail) -> None:
-        if what == "server":
-            at = time.time()
-            self._server.restart()
-            self._wait_until_loaded()
-            self.server_kills.append(Kill("server", at, time.time()))
+        if what == "worker":
+            self._kill_worker(tail)
             return
+        at = time.time()
+        self._server.kill()
+        if len(self.server_kills) % 2 == 0:
+            # One that dies while the server is away can't even say what it had done before.
+            self._kill_worker(tail)
+        self._server.start()
+        self._wait_until_loaded()
+        self.server_kills.append(Kill("server", at, time.time()))
+
+    def _kill_worker(self, tail: Tail) -> None:
         # One that has begun to call, if there is any: a kill that meets nobody at work shows nothing.
         names = [name for name in self._workers.names if name in tail.callers] or self._workers.names
         self.worker_kills.append(self._workers.kill(self._random.choice(names)))

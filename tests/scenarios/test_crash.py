@@ -26,7 +26,7 @@ def _survive(size: Size, directory: Path) -> None:
     evidence = CrashRun(size, directory).run()
     assert evidence.complaints() == []
     # The kills were kills of somebody at work.
-    assert len(evidence.worker_kills) == size.worker_kills
+    assert len(evidence.worker_kills) >= size.worker_kills
     assert len(evidence.server_kills) == size.server_kills
     assert evidence.kills_in_action() >= 0.8 * size.worker_kills
     assert evidence.hits() >= size.worker_kills

@@ -27,13 +27,9 @@ def test_the_shipped_compose_file_is_sound() -> None:
     ("right", "wrong", "complaint"),
     [
         pytest.param("read_only: true", "readonly: true", "'readonly' was unexpected", id="misspelt-key"),
-        pytest.param(
-            "\nvolumes:\n", "\nvolume:\n", "top level: 'volume' does not match", id="misspelt-section"
-        ),
+        pytest.param("\nvolumes:\n", "\nvolume:\n", "top level: 'volume' does not match", id="misspelt-section"),
         pytest.param("replicas: 2", "replicas: [2]", "services.worker.deploy.replicas", id="wrong-type"),
-        pytest.param(
-            "    valkey:\n      cond", "    redis:\n      cond", "undefined service 'redis'", id="dependency"
-        ),
+        pytest.param("    valkey:\n      cond", "    redis:\n      cond", "undefined service 'redis'", id="dependency"),
         pytest.param('"valkey:/data"', '"store:/data"', "undefined volume 'store'", id="volume"),
         pytest.param("deploy/Dockerfile", "deploy/Dockefile", "missing Dockerfile", id="dockerfile"),
         pytest.param("name: knell\n", "name: knell\nname: twice\n", "duplicate key", id="key-given-twice"),

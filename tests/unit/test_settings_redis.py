@@ -91,9 +91,7 @@ def test_a_cluster_is_entered_by_its_nodes_or_else_by_the_address() -> None:
     assert named.described() == "redis://a:2,b:3 (cluster)"
 
 
-@pytest.mark.parametrize(
-    "text", ["host", "host:", ":1", "host:0", "host:65536", "a b:1", "::1:6379", "u@h:1"]
-)
+@pytest.mark.parametrize("text", ["host", "host:", ":1", "host:0", "host:65536", "a b:1", "::1:6379", "u@h:1"])
 def test_what_is_no_host_and_port_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="not "):
         HostPort.parse(text)

@@ -173,7 +173,12 @@ class Simulated:
 
     async def attempt(self, batch: Batch) -> AsyncIterator[tuple[Job, Verdict | Exception]]:
         """One read for all jobs of the batch, then each on its own."""
-        found = await self._read(batch.lane.split("/")[1], [job.target for job in batch.jobs])
+        try:
+            found = await self._read(batch.lane.split("/")[1], [job.target for job in batch.jobs])
+        except Exception:
+            for draw in self.draws(batch.lane) or ():
+                batch.unused(draw.limit.name, draw.cost * len(batch.jobs))
+            raise
         async for job, verdict in Single(_Removal(self, found)).attempt(batch):
             yield job, verdict
 

@@ -200,8 +200,12 @@ class Planning:
         """Take over, one at a time, entries whose planner has gone silent."""
         while not self._crew.stopping:
             await asyncio.sleep(self._settings.worker.plan_claim.total_seconds() / 4)
-            while not self._crew.stopping and await self._claim_one():
-                pass
+            while await self._claim_one():
+                if self._leaving():
+                    return
+
+    def _leaving(self) -> bool:
+        return self._crew.stopping
 
     async def _silent(self) -> tuple[str, dict[bytes, bytes]] | None:
         """The first entry that nobody has touched for too long; from now on it is ours."""
@@ -266,7 +270,15 @@ class Planning:
         if ids:
             idle = int(self._settings.worker.plan_claim.total_seconds() * 1000) + 1
             await self._caller.command(
-                "XCLAIM", self._events, GROUP, self._worker, 0, *ids, "IDLE", idle, "JUSTID",
+                "XCLAIM",
+                self._events,
+                GROUP,
+                self._worker,
+                0,
+                *ids,
+                "IDLE",
+                idle,
+                "JUSTID",
                 parse_justid=True,
             )
 

@@ -81,9 +81,7 @@ class Ledger:
         return self.statuses.total()
 
     def left(self) -> list[str]:
-        return sorted(
-            name for name in self.ours if (one := self.known.get(name)) is None or one.gone_at is None
-        )
+        return sorted(name for name in self.ours if (one := self.known.get(name)) is None or one.gone_at is None)
 
     def waits(self) -> list[float]:
         """Seconds from the first call for a resource to its end."""

@@ -31,17 +31,11 @@ def _quota(_context: click.Context, _option: click.Parameter, text: str | None) 
 @click.command()
 @click.option("--host", default="127.0.0.1", show_default=True)
 @click.option("--port", default=0, help="0 takes any free port.")
-@click.option(
-    "--log", type=click.Path(path_type=Path, dir_okay=False), help="Appended to, one JSON object a line."
-)
+@click.option("--log", type=click.Path(path_type=Path, dir_okay=False), help="Appended to, one JSON object a line.")
 @click.option("--latency", default="0", callback=_latency, help="Milliseconds of each call: 20, or 50-500.")
 @click.option("--quota", callback=_quota, help="Deletes of an account: bucket:1000/300 or window:1000/300.")
-@click.option(
-    "--remaining-header/--no-remaining-header", default=True, help="Whether answers tell what is left."
-)
-@click.option(
-    "--retry-after/--no-retry-after", default=True, help="Whether a refusal tells when to come again."
-)
+@click.option("--remaining-header/--no-remaining-header", default=True, help="Whether answers tell what is left.")
+@click.option("--retry-after/--no-retry-after", default=True, help="Whether a refusal tells when to come again.")
 @click.option("--pause", default=0.0, help="Seconds for which an account that was refused stays refused.")
 @click.option("--errors", default=0.0, help="The part of deletes that fail with a 500.")
 @click.option("--scale", default=1.0, help="How many of the provider's seconds pass in one of ours.")

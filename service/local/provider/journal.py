@@ -31,9 +31,7 @@ class Journal:
     """Writes lines; each is with the kernel before the answer leaves."""
 
     def __init__(self, path: Path | None) -> None:
-        self._file: TextIO | None = (
-            path.open("a", buffering=1, encoding="utf-8") if path is not None else None
-        )
+        self._file: TextIO | None = path.open("a", buffering=1, encoding="utf-8") if path is not None else None
         self._encoder = msgspec.json.Encoder()
 
     def write(self, line: Line) -> None:

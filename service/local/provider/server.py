@@ -126,9 +126,7 @@ class Provider:
         self._lapse()
         deleting = len(self.world.deleting)
         there = len(self.world.standing) - deleting
-        return _json(
-            {"there": there, "deleting": deleting, "gone": self.world.gone, "answered": self.answered}
-        )
+        return _json({"there": there, "deleting": deleting, "gone": self.world.gone, "answered": self.answered})
 
     # ---- changing
 
@@ -204,9 +202,7 @@ class Provider:
                 "code": "ReservedForAnotherOwner",
                 "message": f"{name} is reserved for another owner for {max(left, 0.001):g} seconds",
             }
-        return {204: {}, 202: {"code": "Accepted"}, 404: {"code": "NotFound"}}.get(
-            judged.status, {"code": "Internal"}
-        )
+        return {204: {}, 202: {"code": "Accepted"}, 404: {"code": "NotFound"}}.get(judged.status, {"code": "Internal"})
 
     # ---- common
 

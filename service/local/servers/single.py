@@ -123,9 +123,7 @@ class Server:
         await asyncio.to_thread(self._wait_until_ready)
 
     def settings(self, *, prefix: str = "knell", shards: int = 1) -> RedisSettings:
-        return RedisSettings(
-            url=RedisUrl("redis", host=self.host, port=self.port), prefix=prefix, shards=shards
-        )
+        return RedisSettings(url=RedisUrl("redis", host=self.host, port=self.port), prefix=prefix, shards=shards)
 
     def admin(self) -> "redis.Redis":
         """A plain client for set-up and inspection. The caller closes it, best by `with`."""
