@@ -5,7 +5,6 @@ Deletions of ten jobs plus their release in 20 lanes, finite budgets, audit and 
 
 from __future__ import annotations
 
-import asyncio
 import sys
 import time
 import uuid
@@ -37,7 +36,7 @@ def installation(order: Order) -> Installation:
         None,
         {
             "KNELL_REDIS_URL": order.url,
-            "KNELL_WORKER_CONCURRENCY": "2000",
+            "KNELL_WORKER_CONCURRENCY": "4000",
             "KNELL_WORKER_LANE_CAP": "400",
             "KNELL_LOG_FORMAT": "json",
             "KNELL_LOG_LEVEL": __import__("os").environ.get("LL", "info"),

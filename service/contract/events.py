@@ -12,6 +12,9 @@ from service.contract.errors import NewerVersion, Undecodable
 from service.contract.version import VERSION
 
 Reason = Literal["deleted", "dropped", "orphan"]
+LARGEST = 2**53
+"""Numbers travel through Lua, which counts exactly up to here."""
+
 REASONS: tuple[str, ...] = get_args(Reason)
 
 
@@ -47,8 +50,8 @@ def decode_event(raw: Mapping[bytes, bytes]) -> Event:
     except UnicodeDecodeError as error:
         raise Undecodable(f"a field is not UTF-8 text: {error}") from None
     version = fields.get("v", "")
-    if not version.isdecimal():
-        raise Undecodable(f"field v must be a whole number, got {version!r}")
+    if not (version.isascii() and version.isdecimal() and len(version) <= 9):
+        raise Undecodable(f"field v must be a whole number of at most nine digits, got {version[:40]!r}")
     if int(version) > VERSION:
         raise NewerVersion("the event", int(version))
     try:
@@ -57,8 +60,9 @@ def decode_event(raw: Mapping[bytes, bytes]) -> Event:
         raise Undecodable(str(error)) from None
     for part in ("cluster", "resource", "uid", "name", "source"):
         value = getattr(event, part)
-        if not value or (part != "name" and ("/" in value or "#" in value or "|" in value)):
-            raise Undecodable(f"field {part} must be non-empty text without / # |, got {value!r}")
-    if event.round < 1 or event.urgent not in (0, 1):
-        raise Undecodable(f"round must be at least 1 and urgent 0 or 1, got {event.round} and {event.urgent}")
+        if not value or (part != "name" and any(one in "/#|{}" or one.isspace() for one in value)):
+            raise Undecodable(f"field {part} must be non-empty text without / # | braces or white space, got {value!r}")
+    if not (1 <= event.round <= LARGEST and 0 <= event.at <= LARGEST) or event.urgent not in (0, 1):
+        raise Undecodable("round must be at least 1, at a time in milliseconds, urgent 0 or 1; got "
+                          f"{event.round!s:.40}, {event.at!s:.40} and {event.urgent!s:.40}")  # fmt: skip
     return event

@@ -35,9 +35,13 @@ class Plan(msgspec.Struct, frozen=True):
 
 
 class Hold(msgspec.Struct, frozen=True):
-    """The planner can't tell what to do; the deletion waits for a person, who reads `reason`."""
+    """The planner can't tell what to do; the deletion waits for a person, who reads `reason`.
+
+    With `again` it may pass by itself: it is shown all the same, and planned again later and later.
+    """
 
     reason: str
+    again: bool = False
 
 
 def lane_fault(lane: str) -> str | None:
@@ -45,8 +49,10 @@ def lane_fault(lane: str) -> str | None:
     parts = lane.split("/")
     if len(parts) < 3 or not all(parts):
         return f"lane {lane!r} must be named PROVIDER/ACCOUNT/.../OPERATION"
-    if any(character in lane for character in "{} \n|"):
+    if any(character in "{}|" or character.isspace() for character in lane):
         return f"lane {lane!r} must not contain braces, bars or white space"
+    if lane.endswith(":urgent"):
+        return f"lane {lane!r} must not end in :urgent, which names the urgent side of a lane"
     return None
 
 

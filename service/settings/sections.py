@@ -42,6 +42,8 @@ class WorkerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     background_share: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.1
     # An event whose planner has been silent for so long is given to another.
     plan_claim: Positive = timedelta(seconds=60)
+    # A plan that takes longer is given up and made again later.
+    plan_timeout: Positive = timedelta(minutes=5)
     # A job that ends its worker this often while running alone is set aside.
     deaths: Count = 3
 
@@ -71,8 +73,6 @@ class RetentionSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True,
     finished: Positive = timedelta(hours=24)
     audit: Positive = timedelta(days=7)
     audit_entries: Count = 1_000_000
-    # None keeps held records until a person decides.
-    held: Positive | None = None
     # Empty lanes.
     lanes: Positive = timedelta(hours=1)
 

@@ -51,10 +51,5 @@ class Attendance:
 
 async def replication_id(caller: Caller, shard: Shard) -> str:
     """The id of the history that the shard's server writes; another one means that a history may have ended."""
-    client = caller.client
-    options = {}
-    if hasattr(client, "get_node_from_key"):
-        await client.initialize()
-        options["target_nodes"] = client.get_node_from_key(shard.stem + "meta")
-    info = await caller.command("INFO", "replication", **options)
+    info = await caller.command("INFO", "replication", near=shard.stem + "meta")
     return str(info.get("master_replid", ""))

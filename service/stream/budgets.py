@@ -11,8 +11,11 @@ from typing import Any, NamedTuple
 import msgspec
 
 from service.contract import Draw, Limit
-from service.stream.calls import Caller
+from service.stream.calls import Caller, ServerAway
 from service.stream.keys import Keys
+
+SHORT = timedelta(seconds=30)
+"""How long a return or a correction is tried: well below the minute for which answers are remembered."""
 
 
 class Ask(NamedTuple):
@@ -78,9 +81,9 @@ class Budgets:
             self._settled[limit] = known
         return known
 
-    def _move(self, name: str, place: str, args: Any) -> Any:
+    def _move(self, name: str, place: str, args: Any, patience: timedelta | None = None) -> Any:
         key = self._keys.budget(place)
-        return self._caller.move(name, key, key + ":", args)
+        return self._caller.move(name, key, key + ":", args, patience=patience)
 
     async def reserve(self, place: str, share: float, asks: Sequence[Ask]) -> Reserved:
         wants = [
@@ -92,11 +95,24 @@ class Budgets:
 
     async def give_back(self, place: str, corrections: int, unused: Sequence[tuple[Limit, float]]) -> bool:
         rows = [[_shape(self.in_force(limit)), tokens] for limit, tokens in unused]
-        answer = msgspec.msgpack.decode(await self._move("give_back", place, [corrections, rows]))
+        try:
+            answer = msgspec.msgpack.decode(await self._move("give_back", place, [corrections, rows], SHORT))
+        except ServerAway:
+            # Sent again after its answer is forgotten it would count twice; unreturned tokens count as spent.
+            return False
         return bool(answer[0])
 
-    async def correct(self, place: str, said: Sequence[Said]) -> bool:
-        """True where tokens are there earlier than lanes were told: they want waking."""
-        rows = [[_shape(self.in_force(word.limit)), *word[1:]] for word in said]
-        earlier, _ = _corrected(await self._move("correct", place, rows))
+    async def correct(self, place: str, said: Callable[[], Sequence[Said]] | Sequence[Said]) -> bool:
+        """True where tokens are there earlier than lanes were told: they want waking.
+
+        `said` may be a function, asked at the moment of sending, because what it tells is getting older.
+        """
+
+        def rows() -> list[Any]:
+            return [[_shape(self.in_force(word.limit)), *word[1:]] for word in (said() if callable(said) else said)]
+
+        try:
+            earlier, _ = _corrected(await self._move("correct", place, rows, SHORT))
+        except ServerAway:
+            return False
         return bool(earlier)

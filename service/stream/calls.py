@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 import structlog
+from redis.asyncio import RedisCluster
 from redis.exceptions import NoScriptError
 
 from service.stream.connection import Client, is_away
@@ -90,11 +91,16 @@ class Caller:
                 self._back()
                 return bytes(answer)
 
-    async def command(self, *command: Any, **options: Any) -> Any:
-        """A plain command that may safely be sent twice, asked until it is answered."""
+    async def command(self, *command: Any, near: str | None = None, **options: Any) -> Any:
+        """A plain command that may safely be sent twice, asked until it is answered.
+
+        One without a key goes to the node that serves the key `near`: who that is may change from one try to the next.
+        """
         tries = 0
         while True:
             try:
+                if near is not None:
+                    options |= await self._node_of(near)
                 answer = await self.client.execute_command(*command, **options)
             except Exception as error:
                 if not is_away(error):
@@ -107,6 +113,12 @@ class Caller:
             else:
                 self._back()
                 return answer
+
+    async def _node_of(self, key: str) -> dict[str, Any]:
+        if not isinstance(self.client, RedisCluster):
+            return {}
+        await self.client.initialize()
+        return {"target_nodes": self.client.get_node_from_key(key)}
 
     def _lost(self, error: Exception) -> None:
         self.away_reason = f"{type(error).__name__}: {error}"

@@ -96,6 +96,17 @@ class PlanRow(NamedTuple):
     last: str
 
 
+class Kept(NamedTuple):
+    """An event that can't be planned. `where` is held or newer; after `again` ms it is planned again (0: never)."""
+
+    entry: str
+    where: str
+    why: str
+    deletion: str = ""
+    event: Sequence[str | int] = ()
+    again: int = 0
+
+
 class Settlement(NamedTuple):
     """What becomes of one attempt's job. `delay` is in milliseconds from the moment it is sent.
 
@@ -310,7 +321,7 @@ class Shard:
     ) -> tuple[str, int, int]:
         return _stepped(await self._move("mend", [cursor, most, ms(grace)]))
 
-    async def hold(self, events: Sequence[tuple[str, str, str, str, list[Any]]]) -> int:
+    async def hold(self, events: Sequence[Kept]) -> int:
         # Raw fields are copied by the script: bytes that are no text can't travel as arguments.
         rows = [(*event[:4], event[4] if event[3] else []) for event in events]
         kept: int = _numbers(await self._move("hold", rows))[0]

@@ -54,7 +54,8 @@ class WakeUps:
                     raise
                 self.on_loss()
                 await asyncio.sleep(0.2)
-                # A server that lost its writes may have lost a wake-up too: have everyone look.
+                # A server that lost writes may have lost a wake-up too, and may count from lower: have everyone look.
+                last = await self._last_id()
                 self.poke()
                 continue
             if answer:

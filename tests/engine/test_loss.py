@@ -14,6 +14,7 @@ from service.local.servers import Cluster, Sentinels, Server
 from service.stream.attendance import Attendance, WrongShards
 from tests.engine.outside import LANE, Outside, event, thing
 from tests.engine.world import World
+from tests.servers import kinds
 from workers.handlers.protocol import Batch
 
 MINUTE = timedelta(minutes=1)
@@ -280,6 +281,7 @@ async def relisted(world: World, events: list[Event]) -> None:
 
 
 @pytest.mark.long
+@pytest.mark.skipif("sentinel" not in kinds(), reason="not among the kinds that are demanded")
 async def test_a_sentinel_failover_while_workers_drain_loses_nothing(sentinel_world: World) -> None:
     world, outside = sentinel_world, Outside()
     servers = world.server
@@ -293,6 +295,7 @@ async def test_a_sentinel_failover_while_workers_drain_loses_nothing(sentinel_wo
 
 
 @pytest.mark.long
+@pytest.mark.skipif("cluster" not in kinds(), reason="not among the kinds that are demanded")
 async def test_a_killed_master_of_a_cluster_whose_masters_all_hold_jobs_loses_nothing(cluster_world: World) -> None:
     world, outside = cluster_world, Outside()
     servers = world.server

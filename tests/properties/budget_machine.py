@@ -102,7 +102,7 @@ class BudgetMachine(RuleBasedStateMachine):
     def pause(self, limit: Limit, wait: int, age: int, strike: int) -> None:
         begun = self.clock.at
         self._timed([limit], self.budgets.correct(PLACE, [Said(limit, 1, age=age, pause=wait, strike=strike)]))
-        self.books[limit.name].paused(begun + max(0, wait - age))
+        self.books[limit.name].paused(begun + wait)
 
     @rule(
         limit=st.sampled_from(LIMITS),

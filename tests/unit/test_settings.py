@@ -28,7 +28,6 @@ def test_without_file_and_variables_the_defaults_hold() -> None:
         timedelta(seconds=45),
     )
     assert (settings.redis.prefix, settings.redis.shards) == ("knell", 1)
-    assert settings.retention.held is None
     assert settings.testing.clock_offset == timedelta(0)
 
 
@@ -44,7 +43,7 @@ def test_a_file_sets_every_section(tmp_path: Path) -> None:
         worker: {concurrency: 3, lane_caps: {"azure/*": 5}, background_share: 0}
         retry: {cap: 1h30m}
         limits: {"arm.*": {capacity: 10, rate: 0.5}, "nrp.*": {window: 5m}}
-        retention: {held: 30d}
+        retention: {lanes: 2h}
         surface: {port: 0}
         log: {level: debug, format: json}
         testing: {clock_offset: -5}
@@ -60,7 +59,6 @@ def test_a_file_sets_every_section(tmp_path: Path) -> None:
         "arm.*": LimitOverride(capacity=10, rate=0.5),
         "nrp.*": LimitOverride(window=timedelta(minutes=5)),
     }
-    assert settings.retention.held == timedelta(days=30)
     assert settings.surface.port == 0
     assert (settings.log.level, settings.log.format) == ("debug", "json")
     assert settings.testing.clock_offset == timedelta(seconds=-5)
@@ -89,7 +87,6 @@ def test_every_kind_of_value_can_be_given_as_a_variable() -> None:
             "KNELL_REDIS_TLS_VERIFY": "false",
             "KNELL_REDIS_TLS_CA_FILE": "/etc/ca.pem",
             "KNELL_WORKER_BACKGROUND_SHARE": "0.25",
-            "KNELL_RETENTION_HELD": "none",
             "KNELL_RETRY_BASE": "2",
             "KNELL_LIMITS": "{x: {capacity: 3}}",
         },
@@ -98,7 +95,6 @@ def test_every_kind_of_value_can_be_given_as_a_variable() -> None:
     assert settings.redis.tls.verify is False
     assert settings.redis.tls.ca_file == Path("/etc/ca.pem")
     assert settings.worker.background_share == 0.25
-    assert settings.retention.held is None
     assert settings.retry.base == timedelta(seconds=2)
     assert settings.limits == {"x": LimitOverride(capacity=3)}
 

@@ -41,5 +41,5 @@ class Registry:
         planner = self._planners.get(event.source) or self._planners.get("*")
         if planner is None:
             known = ", ".join(sorted(self._planners)) or "none"
-            return Hold(f"no planner for source {event.source!r} in this process (there is: {known})")
+            return Hold(f"no planner for source {event.source!r} in this process (there is: {known})", again=True)
         return await planner.plan(event)

@@ -7,6 +7,8 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from typing import Protocol
 
+import structlog
+
 from service.contract import Draw, Job, Verdict
 from workers.handlers.protocol import Batch
 
@@ -33,7 +35,8 @@ class Single:
     async def attempt(self, batch: Batch) -> AsyncIterator[tuple[Job, Verdict | Exception]]:
         async def one(job: Job) -> tuple[Job, Verdict | Exception]:
             try:
-                return job, await self._inner.attempt_one(job, batch)
+                with structlog.contextvars.bound_contextvars(deletion=job.deletion, job=job.id):
+                    return job, await self._inner.attempt_one(job, batch)
             except Exception as error:  # noqa: BLE001  # one job's failure is its own; the runtime accounts for it
                 return job, error
 

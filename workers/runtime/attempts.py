@@ -13,7 +13,7 @@ import structlog
 from service.contract import Draw, Job, Limit, Pause, Throttled, Undecodable, Verdict, decode_record, place_of
 from service.settings import Settings
 from service.stream.budgets import Ask, Budgets, Grant
-from service.stream.engine import DueLane, Shard, TakenLane, Want
+from service.stream.engine import DueLane, Settlement, Shard, TakenLane, Want
 from service.stream.wakeups import WakeUps
 from workers.handlers.protocol import NotCleared
 from workers.handlers.registry import Registry
@@ -23,12 +23,12 @@ from workers.runtime.crew import Crew
 from workers.runtime.feedback import Reports
 from workers.runtime.flight import Flight, Flights
 from workers.runtime.gate import Gate
-from workers.runtime.outcomes import judge, settlement, unreadable
+from workers.runtime.outcomes import Outcome, judge, settlement, unreadable
 from workers.runtime.settler import Settler
 from workers.runtime.tally import Tally
 
 log = structlog.get_logger(__name__)
-LANES_AT_ONCE = 40
+LANES_AT_ONCE = 8
 LONGEST_SLEEP = 30.0
 
 
@@ -68,7 +68,7 @@ class Pilot:
             seen = self._b.wakeups.count
             look = await self._b.shard.look(min(room, LANES_AT_ONCE))
             self._b.clock.heard(look.now)
-            if look.alone and crew.may_work_alone():
+            if look.alone and crew.may_work_alone() and await self._tokens_for(look.alone[1]):
                 async with crew.alone() as until:
                     await self._give_up(look.lanes)
                     await self._work_alone(until)
@@ -170,7 +170,8 @@ class Pilot:
     async def _fly(self, kind: str, flight: Flight) -> None:
         b = self._b
         try:
-            await self._attempt(kind, flight)
+            with structlog.contextvars.bound_contextvars(lane=flight.lane, fence=flight.fence, kind=kind):
+                await self._attempt(kind, flight)
         finally:
             b.flights.end(flight)
             b.crew.leave(len(flight.jobs))
@@ -179,8 +180,9 @@ class Pilot:
     async def _attempt(self, kind: str, flight: Flight) -> None:
         """The one broad except of the runtime: whatever a handler raises is accounted for, job by job."""
         b = self._b
+        limit = asyncio.timeout(b.settings.worker.attempt_timeout.total_seconds())
         try:
-            async with asyncio.timeout(b.settings.worker.attempt_timeout.total_seconds()):
+            async with limit:
                 async for job, verdict in b.registry.handler(kind).attempt(flight):
                     self._land(flight, job, verdict)
             rest: Exception = RuntimeError("the handler gave no verdict")
@@ -188,8 +190,8 @@ class Pilot:
             if not b.crew.stopping and not flight.lost:
                 raise
             rest = NotCleared("the worker stops" if b.crew.stopping else "the lease could not be kept")
-        except TimeoutError:
-            rest = TimeoutError(f"no verdict within {b.settings.worker.attempt_timeout}")
+        except TimeoutError as error:
+            rest = TimeoutError(f"no verdict within {b.settings.worker.attempt_timeout}") if limit.expired() else error
         except Exception as error:  # noqa: BLE001  # here an attempt is accounted for, whatever it raised
             rest = error
         for job in list(flight.open.values()):
@@ -197,7 +199,7 @@ class Pilot:
 
     def _land(self, flight: Flight, job: Job, verdict: Verdict | Exception) -> None:
         b = self._b
-        if flight.open.pop(job.id, None) is None:
+        if job.id not in flight.open:
             return
         if isinstance(verdict, Throttled) and not flight.told_pause and flight.draws:
             flight.tell(Pause(flight.draws[0].limit.name, verdict.retry_after))
@@ -205,17 +207,41 @@ class Pilot:
         if isinstance(verdict, NotCleared) and job.id not in flight.called:
             for draw in flight.draws:
                 flight.unused(draw.limit.name, draw.cost)
-        outcome = judge(job, verdict, b.settings.retry, b.clock.now_ms())
+        outcome, item = self._write_up(flight, job, verdict)
         if outcome.kind in ("retry", "refused", "dead"):
-            log.warning("attempt", deletion=job.deletion, job=job.id, target=job.target, outcome=outcome.kind,
-                        attempt=outcome.record.attempts, detail=outcome.note)  # fmt: skip
-        b.settler.put(settlement(job, flight.lane, outcome, called=job.id in flight.called))
+            log.warning(
+                "attempt", deletion=job.deletion, job=job.id, target=job.target, outcome=outcome.kind,
+                attempt=outcome.record.attempts, detail=outcome.note,
+            )  # fmt: skip
+        b.settler.put(item)
+        del flight.open[job.id]
+
+    def _write_up(self, flight: Flight, job: Job, verdict: Verdict | Exception) -> tuple[Outcome, Settlement]:
+        """A verdict that can't be written down is a failed attempt like any other, and is accounted for."""
+        retry, now, called = self._b.settings.retry, self._b.clock.now_ms(), job.id in flight.called
+        try:
+            outcome = judge(job, verdict, retry, now)
+            return outcome, settlement(job, flight.lane, outcome, called=called)
+        except Exception as error:  # noqa: BLE001  # here an attempt is accounted for, whatever was found
+            outcome = judge(job, ValueError(f"its verdict can't be written down: {error!r}"), retry, now)
+            return outcome, settlement(job, flight.lane, outcome, called=called)
 
     async def _settle_account(self, flight: Flight) -> None:
         if flight.returned:
             limits = {draw.limit.name: draw.limit for draw in flight.draws}
             unused = [(limits[name], tokens) for name, tokens in flight.returned.items() if name in limits]
             await self._b.budgets.give_back(place_of(flight.lane), flight.corrections, unused)
+
+    async def _tokens_for(self, lane: str) -> bool:
+        """Whether a suspect of this lane could be tried now: nobody empties his hands for a dry budget."""
+        b = self._b
+        draws = b.registry.draws(lane)
+        ask = Ask(lane, 1, 1, 0, draws)
+        reserved = await b.budgets.reserve(place_of(lane), b.settings.worker.background_share, [ask])
+        if reserved.grants[0].urgent:
+            await b.budgets.give_back(place_of(lane), reserved.corrections, [(d.limit, d.cost) for d in draws])
+            return True
+        return False
 
     async def _work_alone(self, until: float) -> None:
         """One suspect after the other, with nothing else in this process."""

@@ -7,6 +7,7 @@ import asyncio
 import time
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from service.contract import Feedback, Limit, Pause
@@ -35,9 +36,9 @@ class Reports:
     def attach(self, group: asyncio.TaskGroup) -> None:
         self._group = group
 
-    def hear(self, place: str, limit: Limit, feedback: Feedback) -> None:
+    def hear(self, place: str, limit: Limit, feedback: Feedback, cost: float = 1.0) -> None:
         gathered = self._places.setdefault(place, {}).setdefault(limit.name, _Gathered(limit))
-        gathered.answered += 1
+        gathered.answered += cost
         if isinstance(feedback, Pause):
             wait = feedback.wait.total_seconds() if feedback.wait is not None else UNNAMED_PAUSE
             gathered.pause_until = max(gathered.pause_until, time.monotonic() + wait)
@@ -50,16 +51,20 @@ class Reports:
     async def _send(self, place: str) -> None:
         try:
             while heard := self._places.pop(place, None):
-                now = time.monotonic()
-                said = [
-                    Said(
-                        word.limit, word.answered, word.remaining,
-                        int((now - word.at) * 1000) if word.remaining >= 0 else 0,
-                        int(max(0.0, word.pause_until - now) * 1000) if word.pause_until else -1,
-                    )
-                    for word in heard.values()
-                ]  # fmt: skip
-                if await self._budgets.correct(place, said):
+                if await self._budgets.correct(place, partial(_said, list(heard.values()))):
                     await self._wake(place)
         finally:
             self._sending.discard(place)
+
+
+def _said(heard: list[_Gathered]) -> list[Said]:
+    """What was heard, as old as it is now."""
+    now = time.monotonic()
+    return [
+        Said(
+            word.limit, word.answered, word.remaining,
+            int((now - word.at) * 1000) if word.remaining >= 0 else 0,
+            int(max(0.0, word.pause_until - now) * 1000) if word.pause_until else -1,
+        )
+        for word in heard
+    ]  # fmt: skip

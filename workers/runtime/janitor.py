@@ -13,6 +13,8 @@ from service.stream.engine import Shard
 
 log = structlog.get_logger(__name__)
 TURN_MS = 5_000
+EXPIRIES = 20
+EXPIRED_AT_ONCE = 200
 
 
 class Janitor:
@@ -38,19 +40,28 @@ class Janitor:
 
     async def step(self) -> None:
         """One small step of every duty."""
-        shard, keep = self._shard, self._settings.retention
+        shard = self._shard
         while (await shard.open())[1]:
             pass
         self._jobs, back, known = await shard.requeue(self._jobs)
         self._open, added, reopened = await shard.mend(self._open)
         if back or known or added or reopened:
             log.warning("put right", requeued=back, known_again=known, published_again=added, reopened=reopened)
+        # After a busy day a step alone would never catch up.
+        for _ in range(EXPIRIES):
+            if not await self._expire():
+                break
+        await shard.survey()
+
+    async def _expire(self) -> bool:
+        """Whether there is more to remove."""
+        shard, keep = self._shard, self._settings.retention
         removed, lanes = await shard.expire(
             finished=keep.finished, audit=keep.audit, audit_entries=keep.audit_entries, lanes=keep.lanes
         )
         if removed:
             log.info("retention", deletions=removed, lanes=lanes)
-        await shard.survey()
+        return removed >= EXPIRED_AT_ONCE
 
     async def whole_round(self) -> None:
         """Walk through everything once; tests and `doctor` want it now."""

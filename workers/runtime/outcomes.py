@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from service.contract import Blocked, Gone, Job, Pending, Record, Refused, Throttled, Verdict, encode_record
 from service.contract.targets import lane_fault
+from service.masking import mask_text
 from service.settings import RetrySettings
 from service.stream.engine import Settlement, ms
 from workers.handlers.protocol import NotCleared
@@ -62,6 +63,7 @@ def _judge(
         return _failed(record, verdict, retry, jitter)
     match verdict:
         case Gone(detail):
+            detail = _short(detail) if detail else ""
             gone = replace(record, state="gone", verdict="gone", detail=detail, held=0, last_at=now, due=0)
             return Outcome("gone", 0, gone, detail)
         case Pending(check_after, detail, lane, resume):
@@ -123,4 +125,6 @@ def unreadable(job: str, fence: int, lane: str, why: str) -> Settlement:
 
 
 def _short(words: str) -> str:
+    """A provider's words as they may be kept: no credentials, nothing that is no text, not too long."""
+    words = mask_text(words).encode("utf-8", "replace").decode()
     return words if len(words) <= LONGEST else words[: LONGEST - 1] + "…"

@@ -10,12 +10,13 @@ from typing import Any
 
 import structlog
 
-from service.contract import Event, Hold, NewerVersion, Undecodable, decode_event
+from service.contract import Event, Hold, NewerVersion, decode_event
+from service.masking import mask_text
 from service.settings import Settings
 from service.stream.arrange import Arranged, UnusablePlan, arrange
 from service.stream.calls import Caller
 from service.stream.connection import Client, is_away
-from service.stream.engine import CHUNK, PlanRow, Shard, flat, rows
+from service.stream.engine import CHUNK, Kept, PlanRow, Shard, flat, ms, rows
 from workers.handlers.registry import Registry
 from workers.runtime.crew import Crew
 from workers.runtime.tally import Tally
@@ -112,21 +113,22 @@ class Planning:
             self._tally.held += await self._shard.hold([held])
             self._done(entry)
 
-    async def _judge(self, entry: str, raw: dict[bytes, bytes]) -> tuple[str, str, str, str, list[Any]] | None:
+    async def _judge(self, entry: str, raw: dict[bytes, bytes]) -> Kept | None:
         """Hand the plan to the writer, or say why the event is kept."""
-        kept = [part for pair in raw.items() for part in pair]
         try:
             event = decode_event(raw)
         except NewerVersion as error:
             log.warning("event of a newer version parked", entry=entry, reason=str(error))
-            return entry, "newer", str(error), "", kept
-        except Undecodable as error:
+            return Kept(entry, "newer", str(error))
+        except Exception as error:  # noqa: BLE001  # whatever is wrong with it, the stream goes on
             log.error("event can't be read and is held", entry=entry, reason=str(error))
-            return entry, "held", str(error), "", kept
-        arranged = await self._arrange(event)
+            return Kept(entry, "held", mask_text(str(error)))
+        with structlog.contextvars.bound_contextvars(deletion=event.deletion, entry=entry):
+            arranged = await self._arrange(event)
         if isinstance(arranged, Hold):
-            log.warning("deletion held", deletion=event.deletion, reason=arranged.reason)
-            return entry, "held", arranged.reason, event.deletion, list(flat(event))
+            log.warning("deletion held", deletion=event.deletion, reason=arranged.reason, again=arranged.again)
+            again = ms(self._settings.retry.base) if arranged.again else 0
+            return Kept(entry, "held", mask_text(arranged.reason), event.deletion, list(flat(event)), again)
         if len(arranged.jobs) <= CHUNK:
             self._ready.extend(rows(event, entry, arranged))
             self._wanted.set()
@@ -141,15 +143,17 @@ class Planning:
     async def _arrange(self, event: Event) -> Arranged | Hold:
         """Whatever a planner raises is kept with the deletion, where a person sees it."""
         try:
-            plan = await self._registry.plan(event)
+            async with asyncio.timeout(self._settings.worker.plan_timeout.total_seconds()):
+                plan = await self._registry.plan(event)
             if isinstance(plan, Hold):
                 return plan
             return arrange(event, plan.targets, self._settings.retry.best_effort_deadline)
         except UnusablePlan as error:
             return Hold(str(error))
         except Exception as error:
-            log.exception("planning failed", deletion=event.deletion)
-            return Hold(f"planning failed with {type(error).__name__}: {error}")
+            # It may pass: the janitor has it planned again, later and later.
+            log.exception("planning failed")
+            return Hold(f"planning failed with {type(error).__name__}: {error}", again=True)
 
     def _done(self, entry: str) -> None:
         self._in_hand.discard(entry)
@@ -229,6 +233,8 @@ class Planning:
                 if found is None:
                     return False
                 entry, raw = found
+                # Kept from now on, also while we wait for our other plans: nobody else shall claim it.
+                self._unbegun.add(entry)
                 only = (entry, entry, 1)
                 pending = await self._caller.command("XPENDING", self._events, GROUP, *only, parse_detail=True)
                 times = _times(pending)
@@ -252,6 +258,7 @@ class Planning:
                 await self.make_group()
                 return False
             finally:
+                self._unbegun.clear()
                 self._free.set()
 
     async def finish(self) -> None:
@@ -263,33 +270,23 @@ class Planning:
             await self._free.wait()
 
     async def hand_back(self) -> None:
-        """What was delivered to us and is not planned is made claimable at once."""
+        """What was delivered to us and is not planned is made claimable at once, and not charged with our end."""
         mine = ("-", "+", 1000, self._worker)
         pending = await self._caller.command("XPENDING", self._events, GROUP, *mine, parse_detail=True)
-        ids = [entry["message_id"] for entry in pending]
-        if ids:
-            idle = int(self._settings.worker.plan_claim.total_seconds() * 1000) + 1
-            await self._caller.command(
-                "XCLAIM",
-                self._events,
-                GROUP,
-                self._worker,
-                0,
-                *ids,
-                "IDLE",
-                idle,
-                "JUSTID",
-                parse_justid=True,
-            )
+        idle = int(self._settings.worker.plan_claim.total_seconds() * 1000) + 1
+        for entry in pending:
+            times = max(0, entry["times_delivered"] - 1)
+            free = (entry["message_id"], "IDLE", idle, "RETRYCOUNT", times, "JUSTID")
+            await self._caller.command("XCLAIM", self._events, GROUP, self._worker, 0, *free, parse_justid=True)
 
 
-def _held(entry: str, raw: dict[bytes, bytes], why: str) -> tuple[str, str, str, str, list[Any]]:
+def _held(entry: str, raw: dict[bytes, bytes], why: str) -> Kept:
     """What kills planners is held as the deletion it is about, as far as it can be told."""
     try:
         event = decode_event(raw)
-    except (NewerVersion, Undecodable):
-        return entry, "held", why, "", []
-    return entry, "held", why, event.deletion, list(flat(event))
+    except Exception:  # noqa: BLE001  # it has done harm enough: it is kept as it is
+        return Kept(entry, "held", why)
+    return Kept(entry, "held", why, event.deletion, list(flat(event)))
 
 
 def _fields(raw: Any) -> dict[bytes, bytes]:

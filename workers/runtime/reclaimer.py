@@ -20,8 +20,8 @@ class Reclaimer:
 
     async def run(self) -> None:
         half = self._settings.lease.total_seconds() / 2
-        # A worker shows itself every quarter of a lease. One that died soon after taking a batch was last heard a little
-        # after that: with a whole lease of patience it would still count as alive when the batch's lease ends.
+        # A worker shows itself every quarter of a lease. One that died soon after taking a batch was last heard a
+        # little after that: with a whole lease of patience it would count as alive when the batch's lease ends.
         silence = self._settings.lease / 2
         while True:
             answer = await self._shard.reclaim(deaths=self._settings.deaths, silence=silence)

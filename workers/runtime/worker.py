@@ -33,7 +33,7 @@ from workers.runtime.settler import Settler
 from workers.runtime.tally import Tally
 
 log = structlog.get_logger(__name__)
-PILOTS = 2
+PILOTS = 4
 ATTENDANCE = 5.0
 """Seconds between two looks at the epoch, when nothing gives reason for one."""
 

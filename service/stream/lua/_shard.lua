@@ -129,9 +129,12 @@ end
 -- A kept event goes back on the stream, and its deletion knows the new entry.
 local function add_kept(entry)
   local kept, id = stem .. 'kept:' .. entry, deletion_of_kept(entry)
+  -- No event of ours has so many fields, and a longer list can't be spread into one command.
+  if redis.call('HLEN', kept) * 2 > SPREAD then return false end
   local added = redis.call('XADD', stem .. 'events', '*', unpack(redis.call('HGETALL', kept)))
   if id then redis.call('HSET', deletion_key(id), 'entry', added) end
   redis.call('DEL', kept, stem .. 'why:' .. entry)
+  return true
 end
 
 local opening, finished = {}, {}

@@ -20,7 +20,7 @@ for _, said in ipairs(args) do
     l.seen, l.fixed = now - age, turn
   end
   if pause >= 0 then
-    local until_ = now + math.max(0, pause - age)
+    local until_ = now + pause
     if until_ > l.pause then
       if l.pause <= now and said[6] == 1 then
         l.factor = math.max(FLOOR, l.factor * 0.7)

@@ -42,7 +42,8 @@ for i = 1, #step[2], 2 do
   local lane = string.match(step[2][i], '^lane/(.*)/seen$')
   local idle = redis.call('EXISTS', lane_key(lane, false), lane_key(lane, true), stem .. 'leases:' .. lane) == 0
   if idle and now - tonumber(step[2][i + 1]) > args[5] then
-    for _, name in ipairs({'queued', 'leased', 'due', 'oldest', 'settled', 'seen'}) do
+    for _, name in ipairs({'queued', 'leased', 'due', 'oldest', 'seen', 'gone', 'dead', 'throttled',
+                            'blocked', 'refused', 'retry', 'check', 'back', 'unreadable'}) do
       redis.call('HDEL', stem .. 'stats', 'lane/' .. lane .. '/' .. name)
     end
     emptied = emptied + 1

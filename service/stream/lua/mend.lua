@@ -29,7 +29,7 @@ local function under_way(entry)
   return true
 end
 
-local function publish_again(id, key, entry)
+local function publish_again(id, key, entry, why)
   local text = redis.call('HGET', key, 'event')
   local values, fields = text and cjson.decode(text) or redis.call('HMGET', key, unpack(EVENT)), {}
   for i, name in ipairs(EVENT) do
@@ -44,7 +44,7 @@ local function publish_again(id, key, entry)
     redis.call('XDEL', stem .. 'events', entry)
   end
   redis.call('HSET', key, 'entry', redis.call('XADD', stem .. 'events', '*', unpack(fields)))
-  decide('published again', id, 'its entry was gone')
+  decide('published again', id, why or 'its entry was gone')
   added = added + 1
 end
 
@@ -106,6 +106,11 @@ for i = 1, #step[2], 2 do
     finished[#finished + 1] = id
   elseif state == 'published' and now - since > grace then
     if not (record['entry'] and under_way(record['entry'])) then publish_again(id, key, record['entry']) end
+  elseif state == 'held' and record['again_at'] and now >= tonumber(record['again_at']) then
+    redis.call('HSET', key, 'state', 'published')
+    redis.call('HDEL', key, 'held', 'again_at')
+    redis.call('ZREM', stem .. 'held', 'deletion:' .. id)
+    publish_again(id, key, nil, 'it was held for a reason that may have passed')
   elseif (state == 'running' or state == 'releasing') and now - tonumber(record['planned_at'] or 0) > grace then
     if redis.call('EXISTS', stem .. 'job:' .. id .. '#' .. record['plan']) == 0 then plan_anew(id, key, record)
     else look_after(id, key, record) end

@@ -18,6 +18,7 @@ local function put_back(job, record)
     redis.call('ZADD', stem .. 'dead', now, job)
   elseif record.alone == 1 then
     redis.call('ZADD', stem .. 'alone', record.due or now, job)
+    redis.call('XADD', stem .. 'wake', 'MAXLEN', '~', 100, '*', 'next', record.due or now)
   else
     enter(job, record.lane, is_urgent(record), record.due or now)
   end
@@ -97,7 +98,11 @@ else
   step[1] = cursor .. '+'
 end
 
-for _, member in ipairs(redis.call('ZRANGE', stem .. 'newer', 0, args[2] - 1)) do
+-- Walked with a cursor of its own: what nobody here knows must not hide what stands behind it.
+local parked = redis.call('ZSCAN', stem .. 'newer', redis.call('HGET', stem .. 'meta', 'newer_cursor') or '0', 'COUNT', args[2])
+redis.call('HSET', stem .. 'meta', 'newer_cursor', parked[1])
+for i = 1, #parked[2], 2 do
+  local member = parked[2][i]
   local job = string.match(member, '^job:(.*)$')
   if job then
     local key, field = home(job)
@@ -122,9 +127,13 @@ for _, member in ipairs(redis.call('ZRANGE', stem .. 'newer', 0, args[2] - 1)) d
     if not written then
       redis.call('ZREM', stem .. 'newer', member)
     elseif tonumber(written) and tonumber(written) <= version then
-      add_kept(entry)
       redis.call('ZREM', stem .. 'newer', member)
-      known = known + 1
+      if add_kept(entry) then
+        known = known + 1
+      else
+        redis.call('ZADD', stem .. 'held', now, member)
+        redis.call('HSET', stem .. 'why:' .. entry, 'why', 'it has too many fields to be an event', 'at', now)
+      end
     end
   end
 end

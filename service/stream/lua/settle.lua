@@ -25,15 +25,15 @@ local function deletion(plan)
   return string.sub(names[plan], 1, string.find(names[plan], '#', 1, true) - 1)
 end
 
-local ends = {}
+local ends, known = {}, {}
 local function job_over(plan, stage)
   local key = plan * 1000 + stage
-  local entry = ends[key]
+  local entry = known[key]
   if entry then
     entry[3] = entry[3] + 1
   else
     entry = {plan, stage, 1}
-    ends[key] = entry
+    known[key] = entry
     ends[#ends + 1] = entry
   end
 end
@@ -120,11 +120,13 @@ local function settle(lane, fence, gone, rest)
     end
   end
   counts.gone = (counts.gone or 0) + #freed
+  local mine = {gone = #freed}
   for i, item in ipairs(rest) do
     if holders[#gone + i] == fence then
       move(lane, item)
       accept(#gone + i, item[7])
       counts[item[1]] = (counts[item[1]] or 0) + 1
+      mine[item[1]] = (mine[item[1]] or 0) + 1
     else
       late[#late + 1] = item[2]
     end
@@ -136,7 +138,7 @@ local function settle(lane, fence, gone, rest)
       redis.call('ZREM', stem .. 'batches', batch_name(fence, lane, worker))
     end
     record_outcomes(lane, outcome)
-    count('lane/' .. lane .. '/settled', #freed)
+    for kind, number in pairs(mine) do count('lane/' .. lane .. '/' .. kind, number) end
     fresh(lane)
   end
   return late

@@ -85,7 +85,11 @@ for i, job in ipairs(all) do
     lost = lost + 1
   else
     local written = version_of(text)
-    if not written or written > version then
+    if not written then
+      redis.call('ZADD', stem .. 'dead', now, job)
+      redis.call('ZADD', stem .. 'held', now, 'job:' .. job)
+      decide('set aside', job, 'its record has no version')
+    elseif written > version then
       -- Looked at before it is leased: a process that knows this version puts it back.
       redis.call('ZADD', stem .. 'newer', now, 'job:' .. job)
     else

@@ -12,7 +12,8 @@ end
 if kind == 'event' then
   local known = deletion_of_kept(id)
   if replay and redis.call('EXISTS', stem .. 'kept:' .. id) == 1 then add_kept(id)
-  elseif known then drop(known) end
+  -- Planned by way of another entry meanwhile: then only the leftover goes.
+  elseif known and redis.call('HGET', deletion_key(known), 'state') == 'published' then drop(known) end
   redis.call('DEL', stem .. 'kept:' .. id, stem .. 'why:' .. id)
 elseif kind == 'deletion' then
   local key = deletion_key(id)
