@@ -1,4 +1,7 @@
-"""What a broken law looks like: an assertion that names the law, so that a planted fault can be told from an accident."""
+"""What a broken law looks like: an assertion that names the law.
+
+So a planted fault can be told from an accident.
+"""
 
 
 class Broken(AssertionError):

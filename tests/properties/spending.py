@@ -5,6 +5,7 @@ Time here never goes back: it is the latest that the limit has seen, with a lowe
 
 from dataclasses import dataclass, field
 from datetime import timedelta
+from itertools import pairwise
 
 from service.contract import Limit
 from tests.properties.laws import Broken
@@ -91,7 +92,7 @@ class Book:
         for window in starts:
             if windows[window] > self.limit.capacity - self.limit.spare + EPSILON:
                 raise Broken("no window is overdrawn", f"{windows[window]} tokens in the one from {window}; {self}")
-        for one, other in zip(starts, starts[1:], strict=False):
+        for one, other in pairwise(starts):
             # A pause ends a window early; the next one then begins at its end, with nothing in it.
             if other - one < self.per and not any(one < end <= other + 1 for end in self.pauses):
                 raise Broken("no window is overdrawn", f"windows begin at {one} and {other}; {self}")

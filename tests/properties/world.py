@@ -24,7 +24,7 @@ for _, key in ipairs(redis.call('KEYS', stem .. '*')) do
     elseif kind == 'stream' and name == 'events' then
       local entries, pending, groups = redis.call('XRANGE', key, '-', '+'), {}, redis.pcall('XINFO', 'GROUPS', key)
       if #groups > 0 then
-        for _, one in ipairs(redis.call('XPENDING', key, 'planners', '-', '+', 1000)) do pending[#pending + 1] = one[1] end
+        for i, one in ipairs(redis.call('XPENDING', key, 'planners', '-', '+', 1000)) do pending[i] = one[1] end
       end
       value = {entries, pending, groups}
     elseif kind == 'stream' then
@@ -101,6 +101,10 @@ class World:
 
     def queued(self, lane: str) -> Scores:
         return self.background.get(lane, {}) | self.urgent.get(lane, {})
+
+    @property
+    def planned(self) -> dict[str, dict[str, str]]:
+        return {deletion: record for deletion, record in self.deletions.items() if "plan" in record}
 
     def stages(self, deletion: str) -> dict[int, Stage]:
         found = {}

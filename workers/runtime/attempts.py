@@ -68,7 +68,8 @@ class Pilot:
             seen = self._b.wakeups.count
             look = await self._b.shard.look(min(room, LANES_AT_ONCE))
             self._b.clock.heard(look.now)
-            if look.alone and crew.may_work_alone() and await self._tokens_for(look.alone[1]):
+            # Asked twice: while the budget is asked, another pilot may have begun.
+            if look.alone and crew.may_work_alone() and await self._tokens_for(look.alone[1]) and crew.may_work_alone():
                 async with crew.alone() as until:
                     await self._give_up(look.lanes)
                     await self._work_alone(until)
