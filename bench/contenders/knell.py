@@ -16,7 +16,10 @@ from bench.contenders.protocol import Kind
 class Knell(ProcessContender):
     name = "knell"
     kind: Kind = "knell"
-    settings = "deletions of ten jobs plus release, 20 lanes, finite budgets, audit and stats on, uvloop"
+    settings = (
+        "deletions of ten jobs plus release, 20 lanes, finite budgets, audit, stats and log on, batches of 100, "
+        "up to 4,000 jobs in hand, uvloop"
+    )
     jobs = 110_000
     enqueue_jobs = 100_000
     most_parked = 1_000_000

@@ -39,7 +39,6 @@ def installation(order: Order) -> Installation:
             "KNELL_WORKER_CONCURRENCY": "4000",
             "KNELL_WORKER_LANE_CAP": "400",
             "KNELL_LOG_FORMAT": "json",
-            "KNELL_LOG_LEVEL": __import__("os").environ.get("LL", "info"),
         },
     )
     configure(settings.log)

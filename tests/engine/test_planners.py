@@ -7,7 +7,7 @@ from service.contract import Event, Plan
 from tests.engine.outside import Outside, event, thing
 from tests.engine.world import World
 
-SOON = timedelta(milliseconds=200)
+SOON = timedelta(milliseconds=400)
 
 
 async def planning(world: World, outside: Outside, uid: str, times: int) -> None:
@@ -53,7 +53,7 @@ async def test_an_entry_that_is_planned_for_long_stays_with_its_planner(world: W
     async def alone() -> bool:
         return outside.planned == ["a"]
 
-    await world.stays("nobody else plans it", alone, 4 * SOON)
+    await world.stays("nobody else plans it", alone, 3 * SOON)
     free.set()
     await world.until_done(one)
 
