@@ -323,8 +323,7 @@ class Shard:
 
     async def hold(self, events: Sequence[Kept]) -> int:
         # Raw fields are copied by the script: bytes that are no text can't travel as arguments.
-        rows = [(*event[:4], event[4] if event[3] else []) for event in events]
-        kept: int = _numbers(await self._move("hold", rows))[0]
+        kept: int = _numbers(await self._move("hold", events))[0]
         return kept
 
     async def unhold(self, member: str, *, replay: bool, who: str, event: list[Any] | None = None) -> str:

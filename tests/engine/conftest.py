@@ -27,7 +27,11 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        kind = getattr(item, "callspec", None) and item.callspec.params.get("server")
+        kind = (
+            item.callspec.params.get("server")
+            if isinstance(item, pytest.Function) and hasattr(item, "callspec")
+            else None
+        )
         if item.get_closest_marker("heavy") and kind not in (None, "embedded"):
             item.add_marker(pytest.mark.long)
 

@@ -140,6 +140,7 @@ async def test_a_deletion_that_is_known_is_published_once(world: World) -> None:
 
 
 async def test_a_planner_that_can_not_tell_holds_the_deletion_with_its_reason(world: World) -> None:
+    world.change("retry", base=timedelta(hours=1), cap=timedelta(hours=1))
     outside = Outside()
     outside.plans["a"] = Hold("no policy is known for it")
     outside.plans["b"] = ZeroDivisionError("a fault in the planner")

@@ -6,7 +6,7 @@ import pytest
 
 from service.contract import Event, Gone, Hold
 from service.stream.arrange import arrange
-from service.stream.engine import CHUNK, flat, rows
+from service.stream.engine import CHUNK, Kept, flat, rows
 from tests.engine.outside import LANE, Outside, event, thing
 from tests.engine.world import World
 
@@ -281,7 +281,7 @@ async def test_chunks_of_a_deletion_that_was_dropped_half_planned_do_not_stay(wo
     arranged = arrange(one, [thing(f"t{number}") for number in range(2 * CHUNK)], timedelta(hours=1))
     first, *_ = rows(one, entry, arranged)
     await shard.plan([first])
-    await shard.hold([(entry, "held", "its planner can't go on", one.deletion, list(flat(one)))])
+    await shard.hold([Kept(entry, "held", "its planner can't go on", one.deletion, list(flat(one)))])
     assert await shard.unhold(f"deletion:{one.deletion}", replay=False, who="tests") == "dropped"
     await world.jump(world.settings.retention.finished + GRACE)
     await world.tidy()
@@ -343,10 +343,9 @@ async def test_trimming_never_removes_what_was_not_delivered(world: World) -> No
 
 async def test_the_lag_of_the_group_stays_computable_and_true(world: World) -> None:
     async def lags() -> list[int | None]:
-        found = []
+        found: list[int | None] = []
         for shard in world.installation.shards:
-            for group in await world.client.xinfo_groups(shard.stem + "events"):
-                found.append(group["lag"])
+            found += [group["lag"] for group in await world.client.xinfo_groups(shard.stem + "events")]
         return found
 
     outside = Outside()

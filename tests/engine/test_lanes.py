@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
 
 import pytest
@@ -35,8 +35,10 @@ async def test_urgent_jobs_of_a_lane_come_before_background_ones(world: World) -
 
 
 @pytest.mark.parametrize("draws", [lambda lane: (), drawing], ids=["unlimited", "limited"])
-async def test_background_jobs_keep_a_tenth_while_urgent_ones_wait(world: World, draws: object) -> None:
-    outside = Outside(draws_on=draws)  # type: ignore[arg-type]
+async def test_background_jobs_keep_a_tenth_while_urgent_ones_wait(
+    world: World, draws: Callable[[str], Sequence[Draw]]
+) -> None:
+    outside = Outside(draws_on=draws)
     sweep = event("sweep", urgent=0)
     now = world.beside(sweep, "now")
     await world.lay(sweep, many("background", 300))
@@ -232,7 +234,7 @@ async def test_round_trips_per_job_fall_with_load(world: World) -> None:
     assert trips[1000] < 0.3
 
 
-def _calls(outside: Outside, count: int):  # type: ignore[no-untyped-def]
+def _calls(outside: Outside, count: int) -> Callable[[], Awaitable[bool]]:
     async def made() -> bool:
         return len(outside.calls) >= count
 

@@ -6,6 +6,8 @@ import time
 from datetime import timedelta
 
 from service.contract import Event, Gone, Job, Verdict
+from service.local.servers import Server
+from service.stream.engine import Taken
 from tests.engine.outside import LANE, Outside, event, thing
 from tests.engine.world import LEASE, World
 from workers.handlers.protocol import Batch
@@ -75,13 +77,13 @@ async def test_a_long_attempt_keeps_its_lease_and_is_nobody_elses(world: World) 
     outside.always = slow
     one = event("a")
     await world.lay(one, [thing("one")])
-    world.change("worker", lease=timedelta(milliseconds=600), attempt_timeout=timedelta(seconds=10))
+    world.change("worker", lease=timedelta(milliseconds=1500), attempt_timeout=timedelta(seconds=10))
     workers = [await world.start(outside) for _ in range(2)]
 
     async def once() -> bool:
         return len(outside.calls) <= 1
 
-    await world.stays("nobody else tries it", once, timedelta(seconds=2))
+    await world.stays("nobody else tries it", once, timedelta(seconds=4))
     assert len(outside.calls) == 1
     free.set()
     await world.until_done(one)
@@ -114,7 +116,7 @@ async def test_who_can_not_renew_stops_its_attempt_before_the_lease_ends(own_wor
     await called.wait()
     held_until = time.monotonic() + lease.total_seconds()
     server = world.server
-    assert hasattr(server, "freeze")
+    assert isinstance(server, Server)
     server.freeze()
     # No renewal gets through any more: the attempt must be over while the lease still holds.
     async with asyncio.timeout(10):
@@ -311,13 +313,13 @@ async def test_a_storm_of_kills_condemns_no_innocent_job(world: World) -> None:
     other = world.beside(one, "other")
     job = (await world.lay(one, [thing("innocent")]))["innocent"]
     await world.lay(other, [thing(f"t{number}", "sim/acct/storm") for number in range(12)])
-    await world.take(one, "w0", LANE)
+    taken: Taken = await world.take(one, "w0", LANE)
     for death in range(1, 9):
         # With each of its workers dies another one that has nothing to do with it, and whose lease ends later.
         shard = world.shard(one)
         await shard.renew(f"w{death - 1}", LEASE, [], patience=SECOND)
         await shard.renew(f"x{death}", LEASE, [], patience=SECOND)
-        await world.take(other, f"x{death}", "sim/acct/storm", 1, lease=LEASE + timedelta(seconds=20))
+        await world.take(other, f"x{death}", "sim/acct/storm", 1, lease=10 * LEASE)
         await world.jump(LEASE + SECOND)
         assert job in await reclaim(world, one)
         await world.jump(timedelta(seconds=10))

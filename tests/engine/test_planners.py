@@ -1,4 +1,4 @@
-"""Planners that die: their entries are claimed, entries that kill are set aside, consumers go when nothing is pending."""
+"""Planners that die: entries are claimed, those that kill are set aside, consumers go when nothing is pending."""
 
 import asyncio
 from datetime import timedelta
@@ -142,3 +142,31 @@ async def test_a_consumer_of_a_dead_worker_goes_only_when_nothing_is_pending_for
 
     await world.until("the other is gone, too", all_gone)
     assert await world.entries() == [entry]
+
+
+async def test_a_planner_that_fails_is_asked_again_and_the_deletion_is_shown_as_held_meanwhile(world: World) -> None:
+    outside, one = Outside(), event("a")
+    outside.plans["a"] = OSError("the API server is away")
+    await world.publish(one)
+    await world.start(outside)
+
+    async def held() -> bool:
+        return f"deletion:{one.deletion}" in await world.members("held")
+
+    await world.until("it is held", held)
+    assert "the API server is away" in (await world.deletion(one))["held"]
+    outside.plans["a"] = Plan([thing("one")])
+    await world.until_done(one)
+    assert not await world.members("held")
+
+
+async def test_a_planner_that_never_answers_holds_up_nobody(world: World) -> None:
+    outside, one = Outside(), event("a")
+    other = world.beside(one, "b")
+    outside.plans["a"] = hang
+    await world.publish(one, other)
+    await world.start(outside, planners=1, plan_timeout=timedelta(milliseconds=300))
+    await world.until_done(other)
+    assert "TimeoutError" in (await world.deletion(one))["held"]
+    outside.plans["a"] = Plan([thing("one")])
+    await world.until_done(one)

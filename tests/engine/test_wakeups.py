@@ -37,7 +37,7 @@ async def test_idle_workers_do_not_poll(world: World) -> None:
         return time.monotonic() - begun > 2.5
 
     await world.until("some time has passed", later)
-    moves = {name: 0 for name in ("look", "take", "reserve", "settle")}
+    moves = dict.fromkeys(("look", "take", "reserve", "settle"), 0)
     trips = 0
     for running, (earlier, sent) in zip(workers, before, strict=True):
         trips += (running.trips - sent).total()

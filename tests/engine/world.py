@@ -293,10 +293,11 @@ class World:
         return await self.members(f"leases:{lane}")
 
     async def holders(self, lane: str) -> dict[str, str]:
-        """Job -> worker of those in somebody's hands."""
+        """Job -> worker of those in somebody's hands. What was settled between the two reads is nobody's any more."""
+        leases = await self.leases(lane)
         batches = [name.split() for name in await self.members("batches")]
         workers = {float(fence): worker for fence, of, worker in batches if of == lane}
-        return {job: workers[fence] for job, fence in (await self.leases(lane)).items()}
+        return {job: workers[fence] for job, fence in leases.items() if fence in workers}
 
     async def stats(self) -> dict[str, float]:
         """The numbers for dashboards, summed over all shards."""

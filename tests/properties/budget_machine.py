@@ -1,21 +1,23 @@
-"""Any order of reservations, returns, corrections, repeats and clock jumps on one budget, and the laws of its limits."""
+"""Any order of reservations, returns, corrections, repeats and clock jumps on one budget, and the laws of limits."""
 
 import time
+from collections.abc import Coroutine
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import ClassVar
+from typing import Any, ClassVar, TypeVar
 
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from service.contract import Draw, Limit
-from service.stream.budgets import Ask, Budgets, Said
+from service.stream.budgets import Ask, Budgets, Grant, Said
 from service.stream.scripts import Scripts
 from tests.properties.clock import JumpingClock
 from tests.properties.laws import require
 from tests.properties.rig import Rig
 from tests.properties.spending import Book, Spent
 
+T = TypeVar("T")
 PLACE = "sim/account"
 BUCKET = Limit.bucket("bucket", 10, rate=1)
 WINDOW = Limit.window("window", 6, timedelta(seconds=20))
@@ -160,7 +162,7 @@ class BudgetMachine(RuleBasedStateMachine):
 
     # ----
 
-    def _reserve(self, wants: list[tuple[str, int, int, int]], share: float):  # type: ignore[no-untyped-def]
+    def _reserve(self, wants: list[tuple[str, int, int, int]], share: float) -> list[Grant]:
         limits = [draw.limit for lane, *_ in wants for draw in LANES[lane]]
         answer = self._timed(limits, self.budgets.reserve(PLACE, share, [Ask(*want, LANES[want[0]]) for want in wants]))
         for grant, (lane, *_) in zip(answer.grants, wants, strict=True):
@@ -175,7 +177,7 @@ class BudgetMachine(RuleBasedStateMachine):
                 self.open.append(Reservation(lane, count, answer.corrections, entries))
         return answer.grants
 
-    def _timed(self, limits, call):  # type: ignore[no-untyped-def]
+    def _timed(self, limits: list[Limit], call: Coroutine[Any, Any, T]) -> T:
         begun = time.monotonic()
         answer = self.rig.run(call)
         took = (time.monotonic() - begun) * 1000 + 1

@@ -13,14 +13,15 @@ TICK = 20
 class JumpingClock:
     """`at` is the time that scripts see, in milliseconds; a call that takes long sees a little more."""
 
-    def __init__(self) -> None:
-        self.at = time.time() * 1000
+    def __init__(self, at: float | None = None, tick: int = TICK) -> None:
+        self.at = time.time() * 1000 if at is None else at
+        self._tick = timedelta(milliseconds=tick)
 
     def offset(self) -> timedelta:
         return timedelta(milliseconds=self.at - time.time() * 1000)
 
     def tick(self) -> None:
-        self.jump(timedelta(milliseconds=TICK))
+        self.jump(self._tick)
 
     def jump(self, by: timedelta) -> None:
         self.at += by / timedelta(milliseconds=1)

@@ -183,7 +183,7 @@ def nothing_is_left_over(world: World, _: History) -> Iterator[Breach]:
         yield LEFTOVERS, f"records of jobs that belong to nobody: {plan}"
     members = {*world.scores("held"), *world.scores("newer")}
     for name in world.raw:
-        kind, _, entry = name.partition(":")
+        kind, entry = name.split(":", 1) if ":" in name else (name, "")
         if kind in ("kept", "why") and f"event:{entry}" not in members:
             yield LEFTOVERS, f"kept for nobody: {name}"
     for lane, score in world.scores("lanes").items():
@@ -196,12 +196,12 @@ def held_is_shown(world: World, _: History) -> Iterator[Breach]:
     for deletion, record in world.deletions.items():
         if (f"deletion:{deletion}" in shown) != (record["state"] == "held"):
             yield HELD, f"{deletion}: {record}, shown are {list(shown)}"
-    for job, record in world.jobs.items():
-        held = world.unfinished(job) and record.get("held") == 1
+    for job, told in world.jobs.items():
+        held = world.unfinished(job) and told.get("held") == 1
         if f"job:{job}" in shown and not held and not (world.unfinished(job) and job in dead):
-            yield HELD, f"{job} is shown as held: {record}"
+            yield HELD, f"{job} is shown as held: {told}"
         if f"job:{job}" not in shown and held:
-            yield HELD, f"{job} is held and not shown: {record}"
+            yield HELD, f"{job} is held and not shown: {told}"
     for member in shown:
         if member.startswith("job:") and member[4:] not in world.jobs:
             yield HELD, f"{member} is shown as held and gone"

@@ -1,4 +1,4 @@
-"""What the machine knows to have happened, as far as the keys alone cannot tell: what was finished, claimed, counted."""
+"""What the machine knows to have happened as far as the keys alone cannot tell: what was finished, claimed, counted."""
 
 from collections import Counter
 from dataclasses import dataclass, field
@@ -8,8 +8,8 @@ from tests.properties.world import World
 
 @dataclass(slots=True)
 class History:
-    """`finished` holds each ended deletion's record as it was when it ended; `claims` until when a look set a
-    lane aside; `full` when the lease of the latest take ends; `revived` are deletions that a planner began whose record was gone."""
+    """`finished` holds each ended deletion's record as it was when it ended; `claims` until when a look set a lane
+    aside; `full` when the lease of the latest take ends; `revived` what a planner began though its record was gone."""
 
     cap: int
     finished: dict[str, dict[str, str]] = field(default_factory=dict)

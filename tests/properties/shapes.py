@@ -43,8 +43,17 @@ class Piece(NamedTuple):
 
 
 PLAN = st.lists(
-    st.builds(Piece, st.integers(0, 1), st.integers(0, 1), st.integers(0, 2), st.booleans(), st.booleans()), max_size=4
+    st.builds(
+        Piece,
+        chain=st.sampled_from((0, 0, 1)),
+        stage=st.sampled_from((0, 0, 1)),
+        lane=st.sampled_from((0, 0, 1, 2)),
+        best_effort=st.booleans(),
+        late=st.sampled_from((False, False, True)),
+    ),
+    max_size=5,
 )
+"""Mostly few jobs, and mostly in the same lane and stage: there they get into each other's way."""
 
 
 def targets(pieces: list[Piece]) -> list[Target]:

@@ -18,7 +18,7 @@ local stem, world = ARGV[1], {}
 for _, key in ipairs(redis.call('KEYS', stem .. '*')) do
   local name, kind = string.sub(key, #stem + 1), redis.call('TYPE', key)['ok']
   local value
-  if string.sub(name, 1, 7) ~= 'answer:' then
+  if not string.find(name, '^:?answer:') then
     if kind == 'hash' then value = redis.call('HGETALL', key)
     elseif kind == 'zset' then value = redis.call('ZRANGE', key, 0, -1, 'WITHSCORES')
     elseif kind == 'stream' and name == 'events' then
@@ -167,6 +167,11 @@ def _scores(flat: list[Any]) -> Scores:
     return {member: float(score) for member, score in zip(flat[::2], flat[1::2], strict=True)}
 
 
+async def read_keys(client: Client, stem: str) -> list[tuple[str, Any]]:
+    """Everything whose name begins so; all of it must lie in the slot of that beginning."""
+    found: list[tuple[str, Any]] = msgspec.msgpack.decode(await client.execute_command("EVAL", _READ, 1, stem, stem))
+    return found
+
+
 async def read_world(client: Client, stem: str) -> World:
-    packed = await client.execute_command("EVAL", _READ, 1, stem + "meta", stem)
-    return World(msgspec.msgpack.decode(packed))
+    return World(await read_keys(client, stem))

@@ -37,9 +37,10 @@ local function give_back(lane, worker, job)
   given[#given + 1] = job
   record.due = now
   if heard and now - tonumber(heard) < silence then
-    -- Its worker lives: it lost the lease, not its life.
+    -- Its worker lives: it lost the lease, not its life. A suspect stays one.
     write(job, record)
-    enter(job, lane, is_urgent(record), now)
+    if record.alone == 1 then redis.call('ZADD', stem .. 'alone', now, job)
+    else enter(job, lane, is_urgent(record), now) end
     return
   end
   local alone = record.alone == 1
@@ -75,11 +76,10 @@ for _, name in ipairs(redis.call('ZRANGEBYSCORE', stem .. 'batches', '-inf', now
   if #given >= most then break end
   local fence, lane, worker = unpack(split(name))
   local leases = stem .. 'leases:' .. lane
-  for _, job in ipairs(redis.call('ZRANGEBYSCORE', leases, fence, fence, 'LIMIT', 0, most - #given)) do
-    give_back(lane, worker, job)
-  end
+  -- A batch is lost as a whole: its worker, should it live, is told so by its next renewal.
+  for _, job in ipairs(redis.call('ZRANGEBYSCORE', leases, fence, fence)) do give_back(lane, worker, job) end
   fresh(lane)
-  if redis.call('ZCOUNT', leases, fence, fence) == 0 then redis.call('ZREM', stem .. 'batches', name) end
+  redis.call('ZREM', stem .. 'batches', name)
 end
 count('reclaimed', #given)
 count('set_aside', #aside)

@@ -1,0 +1,47 @@
+"""What a machine can do, each thing a method with the values it is given, drawn as often as it weighs.
+
+Hypothesis picks among rules without regard to what they are good for; here the ones that get somewhere come more often.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar
+
+from hypothesis import strategies as st
+
+F = TypeVar("F", bound=Callable[..., None])
+
+
+class Deed(NamedTuple):
+    """A method by its name, and what it is called with."""
+
+    name: str
+    words: dict[str, Any]
+
+    def __repr__(self) -> str:
+        return f"{self.name}({', '.join(f'{word}={value!r}' for word, value in self.words.items())})"
+
+    def do(self, machine: object) -> None:
+        getattr(machine, self.name)(**self.words)
+
+
+def deed(weight: int = 1, **draws: st.SearchStrategy[Any]) -> Callable[[F], F]:
+    """Marks a method of a machine as something that may happen."""
+
+    def mark(method: F) -> F:
+        method.deed = (weight, draws)  # type: ignore[attr-defined]  # where `deeds_of` finds it
+        return method
+
+    return mark
+
+
+def deeds_of(machine: type) -> st.SearchStrategy[Deed]:
+    """Everything that is marked, by weight."""
+    marked = {name: method.deed for name in dir(machine) if hasattr(method := getattr(machine, name), "deed")}
+    names = [name for name, (weight, _) in sorted(marked.items()) for _ in range(weight)]
+
+    @st.composite
+    def drawn(draw: st.DrawFn) -> Deed:
+        name = draw(st.sampled_from(names))
+        return Deed(name, {word: draw(strategy) for word, strategy in marked[name][1].items()})
+
+    return drawn()

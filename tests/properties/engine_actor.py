@@ -1,0 +1,349 @@
+"""Everybody who has a part in the engine's machine: planners, workers, zombies, the janitor, a person with a console.
+
+Each method is one thing that somebody does, with what the answer must be; which of them happen, the machine draws.
+"""
+
+from collections.abc import Coroutine
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, TypeVar
+
+import msgspec
+
+from service.contract import Event, Job, Record, decode_event
+from service.settings import RetrySettings
+from service.stream.arrange import Arranged, arrange
+from service.stream.engine import MOMENT, Settlement, Shard, Want, flat, ms, rows
+from service.stream.scripts import Scripts
+from tests.properties import engine_laws as laws
+from tests.properties import shapes
+from tests.properties.clock import JumpingClock
+from tests.properties.history import History
+from tests.properties.laws import Broken, require
+from tests.properties.rig import Call, Rig
+from tests.properties.world import World, read_world
+from workers.runtime.outcomes import judge, settlement, unreadable
+
+T = TypeVar("T")
+NEWEST = 2
+"""The version that some of the machine's processes know already."""
+
+LEASE = timedelta(seconds=60)
+RETRY = RetrySettings(held_after=2)
+DEADLINE = timedelta(seconds=45)
+EVERYWHERE = [Want(lane, 2, 2, shapes.CAP) for lane in shapes.ALL_LANES]
+_record = msgspec.json.Decoder(type=Record, strict=False).decode
+
+
+@dataclass(frozen=True, slots=True)
+class InHand:
+    """A job that some worker took and may still believe to be its own."""
+
+    worker: str
+    lane: str
+    job: Job
+
+
+@dataclass(slots=True)
+class Writing:
+    """A plan that is being written in chunks, and perhaps never finished."""
+
+    event: Event
+    entry: str
+    arranged: Arranged
+    number: int = 0
+    offset: int = 0
+
+
+class EngineActor:
+    """One shard with keys of its own. `world` is the latest reading of them, and `history` what they do not tell."""
+
+    def __init__(self, rig: Rig, scripts: Scripts | None, shard: int) -> None:
+        self.rig, self.clock = rig, JumpingClock()
+        self.furthest = self.clock.at
+        self.caller = rig.caller(self.clock, scripts)
+        self.shard = Shard(self.caller, rig.keys(), shard)
+        self.history = History(shapes.CAP)
+        self.hands: list[tuple[str, Event]] = []
+        self.writing: list[Writing] = []
+        self.taken: list[InHand] = []
+        self.over: list[InHand] = []
+        self.world = World([])
+        self.run(self.shard.attend("history", ""))
+
+    def run(self, call: Coroutine[Any, Any, T]) -> T:
+        self.furthest = max(self.furthest, self.clock.at)
+        return self.rig.run(call)
+
+    def look_round(self) -> None:
+        self.world = self.rig.run(read_world(self.rig.client, self.shard.stem))
+        self.history.learn(self.world)
+
+    def check_laws(self) -> None:
+        self.look_round()
+        for law in laws.LAWS:
+            for name, what in law(self.world, self.history):
+                raise Broken(name, what)
+
+    def hand(self, command: str, name: str, *words: Any) -> None:
+        """Somebody types a command, past the engine."""
+        self.run(self.rig.client.execute_command(command, self.shard.stem + name, *words))
+
+    # ---- planners
+
+    def publish(self, numbers: list[int]) -> None:
+        events = [shapes.event(number) for number in numbers]
+        known = set(self.world.deletions)
+        for answer, event in zip(self.run(self.shard.publish(events)), events, strict=True):
+            new = event.deletion not in known
+            known.add(event.deletion)
+            self.history.counts["published"] += new
+            require(laws.ANSWER, (answer.state == "added") == new, f"{event.deletion}: {answer}")
+
+    def read(self, planner: str, count: int) -> None:
+        answer = self.run(
+            self.rig.client.execute_command(
+                "XREADGROUP", "GROUP", "planners", planner, "COUNT", count, "STREAMS", self.shard.stem + "events", ">"
+            )
+        )
+        if isinstance(answer, dict):
+            answer = [(stream, found[0]) for stream, found in answer.items()]
+        for _, entries in answer or ():
+            self._receive(entries)
+
+    def claim(self, planner: str) -> None:
+        """The planner that had it has gone silent."""
+        command = ("XAUTOCLAIM", self.shard.stem + "events", "planners", planner, 0, "0-0", "COUNT", 10)
+        answer = self.run(self.rig.client.execute_command(*command))
+        self._receive([entry for entry in answer[1] if entry[1] is not None])
+
+    def _receive(self, entries: list[Any]) -> None:
+        for entry, raw in entries:
+            fields = raw if isinstance(raw, dict) else dict(zip(raw[::2], raw[1::2], strict=True))
+            self.hands.append((entry.decode(), decode_event(fields)))
+
+    def in_hand(self, which: int, *, keep: bool = False) -> tuple[str, Event]:
+        """An entry that a planner has; if none has one, one comes in, if need be past publish."""
+        event = shapes.event(which % 3)
+        if not self.hands:
+            self.read("p0", 1)
+        if not self.hands:
+            self.publish([which % 3])
+            self.read("p0", 1)
+        if not self.hands:
+            self.hand("XADD", "events", "*", *flat(event))
+            self.read("p0", 1)
+        self.look_round()
+        return self.hands[which % len(self.hands)] if keep else self.hands.pop(which % len(self.hands))
+
+    def write_plan(self, writing: Writing, size: int) -> None:
+        state = self.world.deletions.get(writing.event.deletion, {}).get("state")
+        (whole,) = rows(writing.event, writing.entry, writing.arranged)
+        jobs = writing.arranged.jobs[writing.offset : writing.offset + size]
+        final = writing.offset + size >= len(writing.arranged.jobs)
+        row = whole._replace(
+            number=writing.number, offset=writing.offset, jobs=jobs, final=final, stages=whole.stages if final else []
+        )
+        (answer,) = self.run(self.shard.plan([row]))
+        may_begin = state is None and row.number == 0
+        if may_begin:
+            self.history.counts["published"] += 1
+            self.history.revived.add(writing.event.deletion)
+        self.history.counts["planned"] += answer.state == "planned"
+        writing.number, writing.offset = answer.number, writing.offset + len(jobs)
+        if answer.state != "writing" and writing in self.writing:
+            self.writing.remove(writing)
+        if state in ("published", "held") or may_begin:
+            require(laws.ANSWER, answer.state != "planned" or final, f"{row}: {answer}")
+        else:
+            require(laws.ANSWER, answer.state == "stale", f"{row}: {answer}")
+
+    def unhold(self, member: str, *, replay: bool) -> None:
+        kind, _, name = member.partition(":")
+        record = self.world.deletions.get(name, {}) if kind == "deletion" else {}
+        event = [part for field in Event.__struct_fields__ if field in record for part in (field, record[field])]
+        self.run(self.shard.unhold(member, replay=replay, who="hand", event=event))
+
+    def is_under_way(self, entry: str) -> bool:
+        after = _entry_id(entry) > _entry_id(self.world.delivered)
+        return f"kept:{entry}" in self.world.raw or (
+            entry in self.world.entries and (entry in self.world.pending or after)
+        )
+
+    # ---- workers
+
+    def look(self, most: int, *, alone: bool = False) -> list[str]:
+        answer = self.run(self.shard.look(most, alone=alone))
+        for lane in answer.lanes:
+            self.history.claims[lane.name] = answer.now + ms(MOMENT)
+        return [lane.name for lane in answer.lanes]
+
+    def take(self, worker: str, wants: list[Want], lease: timedelta = LEASE, version: int = NEWEST) -> None:
+        self.look_round()
+        answer = self.run(self.shard.take(worker, lease, wants, version))
+        for want in wants:
+            self.history.full[want.lane] = answer.now + ms(lease)
+        for lane in answer.lanes:
+            self.history.counts["taken"] += len(lane.jobs)
+            for name, text in zip(lane.jobs, lane.records, strict=True):
+                due = self.world.queued(lane.lane).get(name, 0.0)
+                require(laws.WAITS, due <= answer.now, f"{name} is due {due} and was taken {answer.now}")
+                record = _record(text)
+                require(laws.ANSWER, record.v <= version, f"{name} has version {record.v}")
+                self.taken.append(InHand(worker, lane.lane, Job(name, lane.fence, record)))
+        self.look_round()
+
+    def take_alone(self, worker: str, lease: timedelta = LEASE) -> bool:
+        look = self.run(self.shard.look(0, alone=True))
+        if look.alone:
+            job, lane = look.alone
+            self.take(worker, [Want(lane, 1, 0, shapes.CAP, 0, job)], lease)
+        return bool(look.alone)
+
+    def of(self, worker: str) -> list[InHand]:
+        """Whatever this worker ever took."""
+        return [one for one in self.taken if one.worker == worker]
+
+    def is_live(self, one: InHand) -> bool:
+        return self.world.holder(one.lane, one.job.id) == (one.job.fence, one.worker)
+
+    def settle(self, worker: str, picks: list[tuple[InHand, str]]) -> None:
+        before = self.world
+        live = {one.job.id for one, _ in picks if self.is_live(one)}
+        expected = [one.job.fence if self.is_live(one) else 0 for one, _ in picks]
+        items = [self._settlement(one, verdict) for one, verdict in picks]
+        answer = self.run(self.shard.settle(worker, items))
+        require(laws.ZOMBIE, answer.accepted == expected, f"{answer.accepted} where {expected} are live")
+        self.look_round()
+        if not live:
+            require(laws.ZOMBIE, self.world == before, f"{picks}: {difference(before, self.world)}")
+        for item, (one, verdict), fence in zip(items, picks, expected, strict=True):
+            if fence and one.job.id in live:
+                # Of two words on the same job the first counts.
+                live.remove(one.job.id)
+                self.over.append(one)
+                self.history.counts[item.kind] += 1
+                self._check_settled(one, verdict, item)
+
+    def _settlement(self, one: InHand, verdict: str) -> Settlement:
+        said = shapes.VERDICTS[verdict]()
+        if said is None:
+            return unreadable(one.job.id, one.job.fence, one.lane, "for a test")
+        outcome = judge(one.job, said, RETRY, int(self.clock.at), lambda: 0.5)
+        return settlement(one.job, one.lane, outcome, called=True)
+
+    def _check_settled(self, one: InHand, verdict: str, item: Settlement) -> None:
+        record = self.world.jobs[one.job.id]
+        if verdict in shapes.EXACT and item.kind != "dead" and not one.job.record.deadline:
+            late = record["due"] - self.clock.at - shapes.EXACT[verdict]
+            require(laws.WAITS, abs(late) < 1000, f"{one.job.id} was told to wait and is {late} ms late")
+        require(laws.ANSWER, record.get("state", item.kind) in (item.kind, "aside"), f"{verdict}: {record}")
+
+    def renew(self, worker: str, lease: timedelta) -> None:
+        mine = self.of(worker)
+        batches = sorted({(one.lane, one.job.fence) for one in mine})
+        _, strangers = self.run(self.shard.renew(worker, lease, batches, patience=lease))
+        kept = {(lane, fence) for (lane, fence), batch in self.world.batches.items() if batch.worker == worker}
+        lost = [fence for lane, fence in batches if (lane, fence) not in kept]
+        require(laws.ZOMBIE, strangers == lost, f"lost were {lost}, told were {strangers}")
+        for one in mine:
+            fine = one.job.fence in strangers or self.is_live(one) or one in self.over
+            require(laws.WHOLE, fine, f"{one} was told to be kept")
+
+    def reclaim(self, silence: timedelta, deaths: int, most: int) -> None:
+        answer = self.run(self.shard.reclaim(deaths=deaths, silence=silence, most=most))
+        self.history.counts["reclaimed"] += len(answer.given_back)
+        self.history.counts["set_aside"] += len(answer.set_aside)
+
+    # ---- the janitor
+
+    def catch_up(self) -> None:
+        """The janitor leaves alone what was planned a moment ago; a clock that went back makes that moment long."""
+        self.clock.jump(timedelta(milliseconds=max(0.0, self.furthest - self.clock.at) + 1000))
+
+    def janitor(self, *, version: int = NEWEST, jobs: int = 1000) -> None:
+        self.catch_up()
+        at_once = timedelta(0)
+        cursor, rounds = "0", 0
+        while cursor != "0" or not rounds:
+            cursor, _, _ = self.run(self.shard.requeue(cursor, jobs=jobs, grace=at_once, version=version))
+            rounds += 1
+            require(laws.LOST, rounds < 100, f"the janitor goes round in circles: {cursor}")
+        self.run(self.shard.mend(grace=at_once))
+
+    # ---- repeats
+
+    def say_again(self, call: Call) -> None:
+        """An answer got lost, and the call is sent once more, perhaps much later."""
+        answer, before = self.run(self.caller.again(call)), self.world
+        require(laws.REPEAT, self._is_same(call, answer), f"{call.name}: {call.answer!r} became {answer!r}")
+        self.look_round()
+        require(laws.REPEAT, self.world == before, f"{call.name}: {difference(before, self.world)}")
+
+    def _is_same(self, call: Call, answer: bytes) -> bool:
+        if call.name != "take":
+            return answer == call.answer
+        # Of what was taken then, the worker is told what it still holds.
+        then, now = msgspec.msgpack.decode(call.answer), msgspec.msgpack.decode(answer)
+        for lane, fence, jobs, _ in then[1]:
+            held = {job for job in jobs if self.world.holder(lane, job) == (fence, call.args[0])}
+            if not any(other[0] == lane and other[1] == fence and set(other[2]) == held for other in now[1]):
+                return False
+        return len(then[1]) == len(now[1])
+
+    # ---- the end
+
+    def finish(self) -> None:
+        """Everybody comes back to his senses: whatever was published gets done."""
+        for lane in self.world.fields("paused"):
+            self.run(self.shard.pause(lane, stop=False, who="hand"))
+        for _ in range(40):
+            self.look_round()
+            if not self._unfinished():
+                return
+            self._round()
+        raise Broken(laws.DONE, f"{self._unfinished()}; {dict(self.world.places)}; {self.world.scores('lanes')}")
+
+    def _unfinished(self) -> dict[str, dict[str, str]]:
+        return {
+            name: record
+            for name, record in self.world.deletions.items()
+            if record.get("state") not in ("done", "dropped")
+        }
+
+    def _round(self) -> None:
+        """What every loop of a worker does in the end, and a person for what was set aside."""
+        self.janitor()
+        # Longer than any lease, wait or recheck.
+        self.clock.jump(timedelta(hours=2))
+        self.run(self.shard.reclaim(deaths=1000, deaths_in_all=1000, silence=LEASE))
+        while self.run(self.shard.open())[1]:
+            pass
+        self.look_round()
+        for member in self.world.scores("held"):
+            self.unhold(member, replay=True)
+        for job in self.world.scores("dead"):
+            self.run(self.shard.retry(job, "hand"))
+        self.claim("p0")
+        self.read("p0", 10)
+        for entry, event in self.hands:
+            self.look_round()
+            self.write_plan(Writing(event, entry, arranged(event, [shapes.Piece(0, 0, 0, False, False)])), size=1000)
+        self.hands.clear()
+        self.take("w0", [Want(lane, 9, 9, 9) for lane in self.look(9)])
+        self.take_alone("w0")
+        self.settle("w0", [(one, "gone") for one in self.of("w0") if self.is_live(one)])
+
+
+def arranged(event: Event, pieces: list[shapes.Piece]) -> Arranged:
+    return arrange(event, shapes.targets(pieces), DEADLINE)
+
+
+def difference(before: World, after: World) -> dict[str, tuple[Any, Any]]:
+    names = before.raw.keys() | after.raw.keys()
+    return {n: (before.raw.get(n), after.raw.get(n)) for n in names if before.raw.get(n) != after.raw.get(n)}
+
+
+def _entry_id(entry: str) -> tuple[int, int]:
+    first, _, second = entry.partition("-")
+    return int(first), int(second)

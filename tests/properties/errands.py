@@ -1,0 +1,215 @@
+"""One errand for every move: what has to be there before it, and the call itself.
+
+The same errand is run twice, once undisturbed and once with its answer lost; both must end alike.
+"""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+
+from service.contract import Draw, Event, Gone, Job, Limit, Target, decode_record
+from service.settings import RetrySettings
+from service.stream.arrange import Arranged, arrange
+from service.stream.budgets import Ask, Budgets, Said
+from service.stream.engine import Kept, Settlement, Shard, Want, flat, rows
+from service.stream.pieces import adopt, leave
+from tests.properties.rig import WrittenDown
+from workers.runtime.outcomes import judge, settlement
+
+LANE, PLACE = "sim/account/remove", "sim/account"
+LEASE = timedelta(seconds=60)
+LIMIT = Limit.bucket("calls", 10, rate=0.01)
+EVENT = Event(cluster="c1", resource="things", uid="u0", name="n0", source="s")
+OTHER = Event(cluster="c1", resource="things", uid="u1", name="n1", source="s", urgent=0)
+ASK = Ask(LANE, 3, 3, 0, (Draw(LIMIT),))
+
+
+@dataclass(slots=True)
+class Site:
+    """One installation's keys, reached over one connection. `kept` is what the errand's parts tell each other."""
+
+    caller: WrittenDown
+    shard: Shard
+    budgets: Budgets
+    kept: dict[str, Any] = field(default_factory=dict)
+
+    async def hand(self, command: str, name: str, *words: Any) -> Any:
+        return await self.caller.client.execute_command(command, self.shard.stem + name, *words)
+
+    async def deliver(self, *events: Event) -> list[str]:
+        """Published and read by a planner; the answer are the entries."""
+        answers = await self.shard.publish(events)
+        await self.caller.client.execute_command(
+            "XREADGROUP", "GROUP", "planners", "p0", "STREAMS", self.shard.stem + "events", ">"
+        )
+        return [answer.entry for answer in answers]
+
+    async def lay(self) -> None:
+        """A deletion of three jobs in one lane, planned and open."""
+        (entry,) = await self.deliver(EVENT)
+        await self.shard.plan_whole(EVENT, entry, arranged(3))
+
+    async def take(self, again: int = 0) -> list[Settlement]:
+        """Two jobs in a worker's hands, and what it would say of them."""
+        await self.lay()
+        taken = await self.shard.take("w0", LEASE, [Want(LANE, 2, 2, 5, again)])
+        self.kept["fence"] = taken.lanes[0].fence
+        found = []
+        for name, text in zip(taken.lanes[0].jobs, taken.lanes[0].records, strict=True):
+            job = Job(name, taken.lanes[0].fence, decode_record(text))
+            found.append(settlement(job, LANE, judge(job, Gone(), RetrySettings(), 0), called=True))
+        return found
+
+
+def arranged(count: int) -> Arranged:
+    targets = [Target(kind="thing", id=f"t{number}", lane=LANE) for number in range(count)]
+    return arrange(EVENT, targets, timedelta(hours=1))
+
+
+async def _nothing(_: Site) -> None:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class Errand:
+    act: Callable[[Site], Awaitable[Any]]
+    prepare: Callable[[Site], Awaitable[None]] = _nothing
+
+
+async def _deliver(site: Site) -> None:
+    site.kept["entries"] = await site.deliver(EVENT, OTHER)
+
+
+async def _opening(site: Site) -> None:
+    """A plan written in chunks leaves its first stage opening."""
+    (entry,) = await site.deliver(EVENT)
+    plan = arranged(3)
+    (whole,) = rows(EVENT, entry, plan)
+    begun = whole._replace(jobs=plan.jobs[:2], final=False, stages=[])
+    (answer,) = await site.shard.plan([begun])
+    await site.shard.plan([whole._replace(number=answer.number, offset=2, jobs=plan.jobs[2:])])
+
+
+async def _taken(site: Site) -> None:
+    site.kept["items"] = await site.take()
+
+
+async def _dry(site: Site) -> None:
+    await site.take(again=3_600_000)
+
+
+async def _ran_out(site: Site) -> None:
+    await site.take()
+    site.caller.clock.jump(2 * LEASE)
+
+
+async def _misplaced(site: Site) -> None:
+    await site.lay()
+    await site.hand("ZREM", f"lane:{LANE}:urgent", f"{EVENT.deletion}#1.0")
+
+
+async def _entry_gone(site: Site) -> None:
+    (entry,) = await site.deliver(EVENT)
+    await site.hand("XDEL", "events", entry)
+
+
+async def _held(site: Site) -> None:
+    (entry,) = await site.deliver(EVENT)
+    await site.shard.hold([Kept(entry, "held", "why", EVENT.deletion, flat(EVENT))])
+
+
+async def _done(site: Site) -> None:
+    (entry,) = await site.deliver(EVENT)
+    await site.shard.plan_whole(EVENT, entry, arranged(0))
+    lane = "cluster/c1/release"
+    taken = await site.shard.take("w0", LEASE, [Want(lane, 1, 1, 1)])
+    job = Job(taken.lanes[0].jobs[0], taken.lanes[0].fence, decode_record(taken.lanes[0].records[0]))
+    await site.shard.settle("w0", [settlement(job, lane, judge(job, Gone(), RetrySettings(), 0), called=True)])
+    site.caller.clock.jump(timedelta(hours=1))
+
+
+async def _reserved(site: Site) -> None:
+    site.kept["reserved"] = await site.budgets.reserve(PLACE, 0.1, [ASK])
+
+
+async def _resharding(site: Site) -> None:
+    await site.hand("HSET", "meta", "resharding", 2, "resharding_from", 1)
+    await site.hand("HSET", "moved", "0:1-1", "1-1")
+
+
+async def _adopt(site: Site) -> None:
+    """Two jobs, one event and one sum come from another shard."""
+    fields = [part for pair in (("v", 1), ("uid", "u9")) for part in pair]
+    await adopt(
+        site.shard,
+        hashes=[(b"deletion:d", packed("state", "published", "entry", "1-1"))],
+        members=[(b"lane:sim/a/b", packed(5, "d#1.0", 6, "d#1.1")), (b"open", packed(5, "d"))],
+        lanes=[b"sim/a/b"],
+        events=[(b"1:1-1", b"d", packed(*fields))],
+        sums=[(b"done", 4)],
+        origin=1,
+    )
+
+
+async def _leave(site: Site) -> None:
+    await leave(
+        site.shard,
+        keys=[f"deletion:{EVENT.deletion}".encode(), f"job:{EVENT.deletion}#1".encode()],
+        members=[(b"open", [EVENT.deletion.encode()]), (f"lane:{LANE}:urgent".encode(), [_job(0).encode()])],
+        lanes=[LANE.encode()],
+    )
+
+
+def packed(*parts: str | int) -> list[Any]:
+    return [msgspec.Raw(msgspec.msgpack.encode(part)) for part in parts]
+
+
+def _job(number: int) -> str:
+    return f"{EVENT.deletion}#1.{number}"
+
+
+ERRANDS: dict[str, Errand] = {
+    "publish": Errand(lambda site: site.shard.publish([EVENT, OTHER, EVENT])),
+    "plan": Errand(lambda site: site.shard.plan_whole(EVENT, site.kept["entries"][0], arranged(3)), _deliver),
+    "open": Errand(lambda site: site.shard.open(2), _opening),
+    "look": Errand(lambda site: site.shard.look(5), Site.lay),
+    "take": Errand(lambda site: site.shard.take("w0", LEASE, [Want(LANE, 2, 2, 5, 4000)]), Site.lay),
+    "settle": Errand(lambda site: site.shard.settle("w0", site.kept["items"]), _taken),
+    "renew": Errand(lambda site: site.shard.renew("w0", LEASE, [(LANE, site.kept["fence"]), (LANE, 7)], LEASE), _taken),
+    "reclaim": Errand(lambda site: site.shard.reclaim(silence=LEASE), _ran_out),
+    "requeue": Errand(lambda site: site.shard.requeue(grace=timedelta(0)), _misplaced),
+    "mend": Errand(lambda site: site.shard.mend(grace=timedelta(0)), _entry_gone),
+    "hold": Errand(
+        lambda site: site.shard.hold([Kept(site.kept["entries"][0], "held", "why", EVENT.deletion, flat(EVENT))]),
+        _deliver,
+    ),
+    "unhold": Errand(
+        lambda site: site.shard.unhold(f"deletion:{EVENT.deletion}", replay=True, who="hand", event=flat(EVENT)), _held
+    ),
+    "retry": Errand(lambda site: site.shard.retry(_job(0), "hand"), Site.lay),
+    "abandon": Errand(lambda site: site.shard.abandon(_job(0), "hand"), _taken),
+    "pause": Errand(lambda site: site.shard.pause(LANE, stop=True, who="hand"), Site.lay),
+    "wake": Errand(lambda site: site.shard.wake(PLACE), _dry),
+    "expire": Errand(
+        lambda site: site.shard.expire(
+            finished=LEASE, audit=timedelta(days=1), audit_entries=100, lanes=timedelta(days=1)
+        ),
+        _done,
+    ),
+    "survey": Errand(lambda site: site.shard.survey(), _taken),
+    "attend": Errand(lambda site: site.shard.attend("another history", "an epoch")),
+    "adopt": Errand(_adopt),
+    "leave": Errand(_leave, Site.lay),
+    "resharded": Errand(
+        lambda site: site.caller.move("resharded", site.shard.stem + "meta", site.shard.stem, [2, 1, "hand"]),
+        _resharding,
+    ),
+    "reserve": Errand(lambda site: site.budgets.reserve(PLACE, 0.1, [ASK])),
+    "give_back": Errand(
+        lambda site: site.budgets.give_back(PLACE, site.kept["reserved"].corrections, [(LIMIT, 2.0)]), _reserved
+    ),
+    "correct": Errand(lambda site: site.budgets.correct(PLACE, [Said(LIMIT, 2, remaining=5, pause=3000)]), _reserved),
+}

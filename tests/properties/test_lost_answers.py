@@ -1,0 +1,121 @@
+"""The answer to a call is lost after the server has executed it, for every move that there is.
+
+The caller sends again, and everything must be as if nothing had happened: a new Lua file without an errand fails here.
+"""
+
+import dataclasses
+import time
+from importlib.resources import files
+from typing import NamedTuple
+
+import msgspec
+import pytest
+
+from service.settings import RedisSettings
+from service.stream.budgets import Budgets
+from service.stream.connection import Connections
+from service.stream.engine import Shard
+from service.stream.keys import Keys
+from service.stream.scripts import Scripts, lua_text
+from tests.dropping_proxy import Command, DroppingProxy, is_script
+from tests.properties.alike import alike, in_order
+from tests.properties.clock import JumpingClock
+from tests.properties.errands import ERRANDS, PLACE, Site
+from tests.properties.rig import WrittenDown
+from tests.properties.world import read_keys
+from tests.servers import TestServer
+
+LUA = files("service.stream") / "lua"
+MOVES = sorted(path.name.removesuffix(".lua") for path in LUA.iterdir() if not path.name.startswith("_"))
+
+
+class Ending(NamedTuple):
+    """What a run came to: what was answered, what is in Redis then, and what was there before."""
+
+    answer: str
+    after: str
+    before: str
+
+
+async def run(
+    settings: RedisSettings, move: str, begun: float, scripts: Scripts, proxy: DroppingProxy | None
+) -> Ending:
+    """Everything up to the errand goes straight to the server, the errand itself through the proxy, if there is one."""
+    clock, keys = JumpingClock(begun, tick=1000), Keys(settings.prefix)
+    straight = Connections(settings)
+    reached = settings if proxy is None else _through(settings, proxy)
+    last = Connections(reached)
+    try:
+        site = _site(straight, clock, keys, scripts)
+        if move != "attend":
+            await site.shard.attend("history", "")
+        await ERRANDS[move].prepare(site)
+        before = await _stored(site)
+        errand = _site(last, clock, keys, scripts)
+        errand.kept = site.kept
+        if proxy is not None:
+            proxy.drop(lambda command: _is(command, move, scripts))
+        await ERRANDS[move].act(errand)
+        answers = [msgspec.msgpack.decode(call.answer) for call in errand.caller.calls]
+        after = await _stored(site)
+        return Ending(alike(answers, begun), alike(after, begun), alike(before, begun))
+    finally:
+        await last.aclose()
+        await straight.aclose()
+
+
+def _site(connections: Connections, clock: JumpingClock, keys: Keys, scripts: Scripts) -> Site:
+    caller = WrittenDown(connections.client, clock, scripts)
+    return Site(caller, Shard(caller, keys, 0), Budgets(caller, keys))
+
+
+def _through(settings: RedisSettings, proxy: DroppingProxy) -> RedisSettings:
+    return msgspec.structs.replace(settings, url=dataclasses.replace(settings.url, host="127.0.0.1", port=proxy.port))
+
+
+async def _stored(site: Site) -> dict[str, object]:
+    client = site.caller.client
+    shard = in_order(await read_keys(client, site.shard.stem))
+    budget = in_order(await read_keys(client, site.shard.keys.budget(PLACE)))
+    return {"shard": shard, "budget": budget}
+
+
+def _is(command: Command, move: str, scripts: Scripts) -> bool:
+    script = scripts[move]
+    return is_script(command) and command[1].decode() in (script.sha, script.source)
+
+
+async def both(server: TestServer, move: str, scripts: Scripts) -> tuple[Ending, Ending, DroppingProxy]:
+    """The same errand undisturbed, and with its first answer lost."""
+    begun = float(int(time.time()) * 1000)
+    settings = server.settings(shards=1)
+    undisturbed = await run(settings, move, begun, scripts, None)
+    async with DroppingProxy(settings.url.host, settings.url.port) as proxy:
+        disturbed = await run(server.settings(shards=1), move, begun, scripts, proxy)
+    return undisturbed, disturbed, proxy
+
+
+@pytest.mark.parametrize("move", MOVES)
+async def test_a_lost_answer_changes_nothing(embedded_server: TestServer, move: str) -> None:
+    assert move in ERRANDS, f"{move}.lua is new: give it an errand in tests/properties/errands.py"
+    undisturbed, disturbed, proxy = await both(embedded_server, move, Scripts())
+
+    assert undisturbed.after != undisturbed.before, "an errand that does nothing shows nothing"
+    assert len(proxy.dropped) == 1
+    requests = [command[6] for command in proxy.seen if is_script(command)]
+    assert requests.count(proxy.dropped[0][6]) >= 2, "it was not sent again under its own name"
+    assert disturbed.before == undisturbed.before
+    assert disturbed.answer == undisturbed.answer
+    assert disturbed.after == undisturbed.after
+
+
+FORGETFUL = lua_text("_move").replace("redis.call('GET', memory)", "false")
+
+
+@pytest.mark.parametrize("move", ["publish", "plan", "take", "settle", "unhold", "reserve", "give_back"])
+async def test_a_move_that_forgets_its_answer_is_noticed(embedded_server: TestServer, move: str) -> None:
+    assert lua_text("_move") != FORGETFUL
+    undisturbed, disturbed, proxy = await both(embedded_server, move, Scripts(changed={"_move": FORGETFUL}))
+
+    assert len(proxy.dropped) == 1
+    assert (disturbed.answer, disturbed.after) != (undisturbed.answer, undisturbed.after)
