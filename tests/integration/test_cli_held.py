@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from service.contract import Hold, Refused
+from service.stream.engine import Kept
 from tests.engine.outside import Outside, event, thing
 from tests.engine.world import World
 from tests.integration.operating import knell, operated
@@ -129,7 +130,7 @@ async def test_an_event_name_that_two_shards_share_is_asked_for(embedded_server:
         for number in (0, 2):
             shard = world.installation.shards[number]
             await world.client.xadd(shard.stem + "events", {"v": "x"}, id="5-5")
-            await shard.hold([("5-5", "held", "unreadable", "", [])])
+            await shard.hold([Kept("5-5", "held", "unreadable", "", [])])
         answer = await knell(world, "held", "replay", "event:5-5")
         assert (answer.code, "shards 0, 2 have a event:5-5; say which by --shard" in answer.err) == (2, True)
         assert (await knell(world, "held", "drop", "event:5-5", "--yes", "--shard", "2")).code == 0

@@ -19,7 +19,7 @@ from service.contract.jobs import decode_record
 from service.stream.arrange import arrange
 from service.stream.attendance import Attendance, WrongShards
 from service.stream.calls import Caller
-from service.stream.engine import rows
+from service.stream.engine import Kept, rows
 from service.stream.installation import Installation
 from service.stream.keys import Keys
 from service.stream.reshard import CannotReshard, Reshard
@@ -158,7 +158,7 @@ async def fill(world: World, outside: Outside) -> list[Event]:
 
     # Held: a deletion here, and below events that nobody can read, one of which is still on the stream.
     held = has("held", targets("held"))
-    await shard.hold([(await world.deliver(held), "held", "for a person", held.deletion, _flat(held))])
+    await shard.hold([Kept(await world.deliver(held), "held", "for a person", held.deletion, _flat(held))])
 
     # Delivered to a planner that is gone, and not delivered at all.
     for number in range(4):
@@ -170,11 +170,11 @@ async def fill(world: World, outside: Outside) -> list[Event]:
 
     await world.client.xadd(shard.stem + "events", {b"\xff\x00": b"\xfe", b"v": b"1"})
     (unreadable,) = [e for e, f in await world.client.xrange(shard.stem + "events") if b"\xff\x00" in f]
-    await shard.hold([(unreadable.decode(), "held", "not text", "", [])])
+    await shard.hold([Kept(unreadable.decode(), "held", "not text", "", [])])
     await world.client.xadd(shard.stem + "events", {b"\xff\x01": b"\xfd", b"v": b"1"})
     newer = {**event("newer").fields(), "v": 99}
     parked = await world.client.xadd(shard.stem + "events", newer)
-    await shard.hold([(parked.decode(), "newer", "too new", "", [])])
+    await shard.hold([Kept(parked.decode(), "newer", "too new", "", [])])
 
     # Stages have ended and their successors are not opened yet.
     for number in range(8):
@@ -217,7 +217,7 @@ async def stray(world: World, shards: int) -> None:
     for number in range(2):
         entry = await world.client.xadd(shard.stem + "events", {b"\xff\x02": b"\xfc%d" % number, b"v": b"1"})
         if number == 0:
-            assert await shard.hold([(entry.decode(), "held", "not text", "", [])]) == 1
+            assert await shard.hold([Kept(entry.decode(), "held", "not text", "", [])]) == 1
 
 
 async def give_back(world: World) -> None:

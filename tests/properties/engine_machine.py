@@ -182,7 +182,9 @@ class EngineDeeds:
     @deed(which=INDEX, jobs=st.integers(1, 3))
     def a_hand_takes_a_job_from_its_place(self, which: int, jobs: int) -> None:
         """The janitor finds it, however little it does at a time."""
-        queued = {job: lane for lane in self.a.world.lanes for job in self.a.world.queued(lane)}
+        queued = {
+            job: lane for lane in self.a.world.lanes for job in self.a.world.queued(lane) if job in self.a.world.jobs
+        }
         if queued:
             job = pick(queued, which)
             for side in ("", ":urgent"):
@@ -203,6 +205,27 @@ class EngineDeeds:
             for deletion, record in self.a.world.deletions.items():
                 lost = record["state"] == "published" and not self.a.is_under_way(record["entry"])
                 require(laws.EVENTS, not lost, f"{deletion} is read by nobody: {record}")
+
+    @deed()
+    def a_hand_destroys_the_group(self) -> None:
+        """Everything that was being planned is read once more."""
+        events = self.a.shard.stem + "events"
+        self.a.run(self.a.rig.client.execute_command("XGROUP", "DESTROY", events, "planners"))
+        self.a.janitor()
+        self.a.run(self.a.rig.client.execute_command("XGROUP", "CREATE", events, "planners", "0"))
+
+    @deed(which=INDEX)
+    def a_hand_removes_the_records_of_a_plan(self, which: int) -> None:
+        """It is planned anew, and nobody who still works for the old plan does any harm."""
+        planned = [
+            f"{name}#{record['plan']}" for name, record in self.a.world.planned.items() if record["state"] != "done"
+        ]
+        if planned:
+            plan = pick(planned, which)
+            self.a.hand("DEL", f"job:{plan}")
+            self.a.history.lost.add(plan)
+            self.a.over += [one for one in self.a.taken if one.job.id.startswith(plan)]
+            self.a.janitor()
 
     @deed(which=INDEX)
     def a_hand_forgets_that_a_stage_opens(self, which: int) -> None:

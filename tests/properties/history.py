@@ -9,13 +9,15 @@ from tests.properties.world import World
 @dataclass(slots=True)
 class History:
     """`finished` holds each ended deletion's record as it was when it ended; `claims` until when a look set a lane
-    aside; `full` when the lease of the latest take ends; `revived` what a planner began though its record was gone."""
+    aside; `full` when the lease of the latest take ends; `revived` what a planner began though its record was gone;
+    `lost` the plans whose records a hand removed."""
 
     cap: int
     finished: dict[str, dict[str, str]] = field(default_factory=dict)
     claims: dict[str, float] = field(default_factory=dict)
     full: dict[str, float] = field(default_factory=dict)
     revived: set[str] = field(default_factory=set)
+    lost: set[str] = field(default_factory=set)
     counts: Counter[str] = field(default_factory=Counter)
 
     def learn(self, world: World) -> None:

@@ -36,7 +36,10 @@ if soonest and soonest <= now then
       redis.call('ZREM', stem .. 'alone', job)
       decide('lost', job, 'its record is gone')
       count('lost', 1)
-    elseif not stopped[record.lane] then
+    elseif stopped[record.lane] then
+      -- Behind the others for a moment, so that it hides none of them.
+      redis.call('ZADD', stem .. 'alone', now + moment, job)
+    else
       alone = {job, record.lane}
       if args[3] == 1 then redis.call('ZADD', stem .. 'alone', now + moment, job) end
       break

@@ -12,7 +12,9 @@ local function under_way(entry)
   local member = 'event:' .. entry
   if redis.call('ZSCORE', stem .. 'newer', member) or redis.call('ZSCORE', stem .. 'held', member) then return true end
   if #redis.call('XRANGE', stem .. 'events', entry, entry) == 0 then return false end
-  if #redis.call('XPENDING', stem .. 'events', 'planners', entry, entry, 1) > 0 then return true end
+  local pending = redis.pcall('XPENDING', stem .. 'events', 'planners', entry, entry, 1)
+  -- Without a group nothing was read: whoever makes it anew begins with the first entry.
+  if pending['err'] or #pending > 0 then return true end
   for _, group in ipairs(redis.call('XINFO', 'GROUPS', stem .. 'events')) do
     local named, delivered
     for i = 1, #group, 2 do
@@ -79,8 +81,24 @@ local function look_after(id, key, record)
   end
 end
 
+-- Whoever has a job of that deletion in hand works for a plan that is no more: its settle must count for nothing.
+local function break_leases(id)
+  local known, stub = {}, id .. '#'
+  for _, name in ipairs(redis.call('ZRANGE', stem .. 'batches', 0, -1)) do
+    local lane = split(name)[2]
+    if not known[lane] then
+      known[lane] = true
+      for _, job in ipairs(redis.call('ZRANGE', stem .. 'leases:' .. lane, 0, -1)) do
+        if string.sub(job, 1, #stub) == stub then redis.call('ZREM', stem .. 'leases:' .. lane, job) end
+      end
+      fresh(lane)
+    end
+  end
+end
+
 -- Its jobs are lost: it is planned anew, from the event that the record still holds.
 local function plan_anew(id, key, record)
+  break_leases(id)
   local stale = {'plan', 'planned_at', 'release', 'chains_left', 'walked', 'given_up', 'abandoned'}
   for field in pairs(record) do
     if string.match(field, '^%a+%.%d+$') then stale[#stale + 1] = field end

@@ -67,6 +67,7 @@ local function give_back(lane, worker, job)
   aside[#aside + 1] = job
   if not is_required(record) then
     local _, _, id = home(job)
+    redis.call('ZREM', stem .. 'held', 'job:' .. job)
     redis.call('HINCRBY', deletion_key(id), 'given_up', 1)
     job_ended(id, record.stage)
   end

@@ -11,7 +11,8 @@ local function drop(deletion)
 end
 if kind == 'event' then
   local known = deletion_of_kept(id)
-  if replay and redis.call('EXISTS', stem .. 'kept:' .. id) == 1 then add_kept(id)
+  if replay and redis.call('EXISTS', stem .. 'kept:' .. id) == 1 then
+    if not add_kept(id) then return answer({'no event: it has too many fields'}) end
   -- Planned by way of another entry meanwhile: then only the leftover goes.
   elseif known and redis.call('HGET', deletion_key(known), 'state') == 'published' then drop(known) end
   redis.call('DEL', stem .. 'kept:' .. id, stem .. 'why:' .. id)
