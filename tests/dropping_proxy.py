@@ -1,4 +1,4 @@
-"""A TCP proxy in front of a server that loses answers on command: the server has executed, the client never hears of it.
+"""A TCP proxy in front of a server that loses answers on command: the server has executed, the client never hears it.
 
 It reads requests as commands, so that the answer to one particular command can be lost and no other.
 """

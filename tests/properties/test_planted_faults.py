@@ -55,14 +55,15 @@ ENGINE = (
     Fault("a wait is forgotten", "settle", "local due = now + item[8]", "local due = now", (laws.WAITS,)),
     Fault("an entry is acked before its plan is whole", "plan", "answers[i] = {'writing', number}",
           "answers[i] = {'writing', number}; ack(plan[2])", (laws.EVENTS, laws.ANSWER, laws.DONE)),
-    Fault("a lane's cap is not looked at", "take", "math.max(0, want[4] - redis.call('ZCARD', stem .. 'leases:' .. lane))",
-          "want[4]", (laws.CAP,)),
+    Fault("a lane's cap is not looked at", "take",
+          "math.max(0, want[4] - redis.call('ZCARD', stem .. 'leases:' .. lane))", "want[4]", (laws.CAP,)),
 )  # fmt: skip
 
 BUDGET = (
     Fault("tokens are taken at half price", "reserve", "d.tokens = d.tokens - given * draw[2]",
           "d.tokens = d.tokens - given * draw[2] / 2", ()),
-    Fault("a window begins anew at half its length", "_budget", "if elapsed >= l.per then", "if elapsed >= l.per / 2 then", ()),
+    Fault("a window begins anew at half its length", "_budget", "if elapsed >= l.per then",
+          "if elapsed >= l.per / 2 then", ()),
     Fault("a clock that goes back refills again", "_budget", "l.at = math.max(l.at, now)", "l.at = now", ()),
     Fault("a return counts every time it is sent", "give_back", "if repeated then return repeated end", "", ()),
     Fault("a pause leaves the tokens", "correct", "l.tokens, l.at, l.from, l.ramp = 0,",

@@ -101,7 +101,11 @@ local function plan_anew(id, key, record)
   break_leases(id)
   local stale = {'plan', 'planned_at', 'release', 'chains_left', 'walked', 'given_up', 'abandoned'}
   for field in pairs(record) do
-    if string.match(field, '^%a+%.%d+$') then stale[#stale + 1] = field end
+    local stage = string.match(field, '^%a+%.(%d+)$')
+    if stage then
+      stale[#stale + 1] = field
+      redis.call('ZREM', stem .. 'opening', id .. '|' .. stage)
+    end
   end
   spread('HDEL', key, stale)
   redis.call('HSET', key, 'state', 'published')
