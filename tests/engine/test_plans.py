@@ -120,3 +120,26 @@ async def test_a_finished_deletion_is_not_planned_again_by_a_leftover_entry(worl
     await world.until("the leftover is acked", acked)
     assert await world.state(one) == "done"
     assert outside.called.count("one") == 1
+
+
+@pytest.mark.heavy
+async def test_no_call_is_too_large_for_a_script(world: World) -> None:
+    """More than Lua can spread over one command, in every move that takes many."""
+    one = event("a")
+    await world.lay(one, [thing(f"t{number}") for number in range(9_000)])
+    taken = await world.take(one, "hand", LANE, 9_000, cap=10_000)
+    assert len(taken.lanes[0].jobs) == 9_000
+    assert all(await world.settle(taken, "hand", OSError("no")))
+    await world.jump(timedelta(minutes=1))
+    taken = await world.take(one, "hand", LANE, 9_000, cap=10_000)
+    await world.jump(timedelta(minutes=5))
+    shard = world.shard(one)
+    given: list[str] = []
+    while back := (await shard.reclaim(silence=timedelta(seconds=30), most=20_000)).given_back:
+        given += back
+    assert len(given) == 9_000
+    assert len(await world.members("alone")) == 9_000
+    events = [event(f"e{number}") for number in range(9_000)]
+    await world.publish(*events)
+    await world.tidy()
+    assert (await world.stats())["published"] == 9_001

@@ -1,11 +1,14 @@
 """Wake-ups: who sleeps does not ask the server, and nobody sleeps past work that is due."""
 
+import asyncio
 import time
 from datetime import timedelta
 
-from service.contract import Blocked, Pending
+from service.contract import Blocked, Draw, Gone, Job, Limit, Pending, Remaining, Verdict
+from service.stream.budgets import Ask, Said
 from tests.engine.outside import LANE, Outside, event, thing
 from tests.engine.world import Running, World
+from workers.handlers.protocol import Batch
 
 MS = timedelta(milliseconds=1)
 
@@ -159,3 +162,41 @@ async def test_waiting_jobs_wake_one_another_in_the_order_of_their_times(world: 
             late = int((await world.job(job))["last_at"]) - planned - waits[target]
             assert 0 <= late < 300
     assert not await world.queue(LANE)
+
+
+async def test_tokens_that_are_there_earlier_than_was_said_wake_the_lanes_that_waited_for_them(world: World) -> None:
+    limit = Limit.bucket("calls", 100, 100 / 360_000)
+    outside, free = Outside(draws_on=lambda lane: (Draw(limit),)), asyncio.Event()
+
+    async def tells(job: Job, batch: Batch) -> Verdict:
+        await outside.call(job, batch)
+        await free.wait()
+        batch.tell(Remaining("calls", 50))
+        return Gone()
+
+    outside.answers["first"] = [tells]
+    asks = [Ask(LANE, 99, 99, 0, (Draw(limit),))]
+    await world.installation.budgets.reserve("sim/acct", 0.1, asks)
+    await world.installation.budgets.correct("sim/acct", [Said(limit, answered=99, remaining=1)])
+    first, others = event("first"), [event(f"e{number}") for number in range(4)]
+    await world.lay(first, [thing("first", "sim/acct/first")])
+    running = await world.start(outside)
+
+    async def used() -> bool:
+        return outside.called == ["first"]
+
+    await world.until("the last token is used", used)
+    await world.publish(*others)
+
+    async def dry() -> bool:
+        now = await world.now()
+        lanes = [
+            await world.client.zscore(f"{shard.stem}lanes", LANE)
+            for shard in {world.shard(one).number: world.shard(one) for one in others}.values()
+        ]
+        return all(score is not None and score > now + 60_000 for score in lanes)
+
+    await world.until("the others wait for an hour", dry)
+    await asleep(world, running)
+    free.set()
+    await world.until_done(first, *others, within=timedelta(seconds=5))

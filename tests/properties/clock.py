@@ -6,7 +6,7 @@ The scripts still read the server's time; the offset that they are given takes a
 import time
 from datetime import timedelta
 
-TICK = 20
+TICK = 150
 """Milliseconds between two calls: more than a call takes, so that time does not go back by itself."""
 
 

@@ -10,6 +10,11 @@ from itertools import pairwise
 from service.contract import Limit
 from tests.properties.laws import Broken
 
+BUCKET = "no bucket is overdrawn"
+WINDOW = "no window is overdrawn"
+PAUSE = "nothing is granted before a pause ends"
+EMPTY = "after a pause a limit starts empty"
+
 EPSILON = 1e-6
 
 
@@ -32,10 +37,6 @@ class Book:
     pause: float = 0.0
     pauses: list[float] = field(default_factory=list)
     after_pause: list[Spent] = field(default_factory=list)
-    base: float = 0.0
-
-    def __post_init__(self) -> None:
-        self.base = self.limit.capacity
 
     @property
     def per(self) -> float:
@@ -55,7 +56,7 @@ class Book:
         self.entries.append(entry)
         self.after_pause.append(entry)
         if tokens > 0 and self.latest <= self.pause:
-            raise Broken("nothing is granted before a pause ends", f"{entry}; {self}")
+            raise Broken(PAUSE, f"{entry}; {self}")
         return entry
 
     def paused(self, until: float) -> None:
@@ -63,9 +64,9 @@ class Book:
         self.pause, self.after_pause = max(self.pause, until), []
         self.pauses.append(self.pause)
 
-    def corrected(self, tokens: float) -> None:
-        """The provider said that there is more than we thought: its word begins a new book."""
-        self.entries, self.after_pause, self.base, self.pause = [], [], tokens, 0.0
+    def corrected(self) -> None:
+        """The provider said what is left, perhaps more than we thought: its word begins a new book."""
+        self.entries, self.after_pause, self.pause = [], [], 0.0
 
     def check(self) -> None:
         """Returns only make sums smaller, so it is enough to look at those that end with the latest entry."""
@@ -82,7 +83,7 @@ class Book:
             total += begin.tokens
             most = self.limit.capacity - self.limit.spare + self.rate * (end.latest - begin.earliest)
             if total > most + EPSILON:
-                raise Broken("no bucket is overdrawn", f"{total} tokens where {most:.3f} were allowed; {self}")
+                raise Broken(BUCKET, f"{total} tokens where {most:.3f} were allowed; {self}")
 
     def _check_windows(self) -> None:
         windows: dict[float, float] = {}
@@ -91,11 +92,11 @@ class Book:
         starts = sorted(window for window, tokens in windows.items() if tokens > 0)
         for window in starts:
             if windows[window] > self.limit.capacity - self.limit.spare + EPSILON:
-                raise Broken("no window is overdrawn", f"{windows[window]} tokens in the one from {window}; {self}")
+                raise Broken(WINDOW, f"{windows[window]} tokens in the one from {window}; {self}")
         for one, other in pairwise(starts):
             # A pause ends a window early; the next one then begins at its end, with nothing in it.
             if other - one < self.per and not any(one < end <= other + 1 for end in self.pauses):
-                raise Broken("no window is overdrawn", f"windows begin at {one} and {other}; {self}")
+                raise Broken(WINDOW, f"windows begin at {one} and {other}; {self}")
 
     def _check_pause(self) -> None:
         """After a pause a limit starts empty."""
@@ -104,4 +105,4 @@ class Book:
         total = sum(entry.tokens for entry in self.after_pause)
         most = max(0.0, self.rate * (self.latest - self.pause))
         if total > most + EPSILON:
-            raise Broken("after a pause a limit starts empty", f"{total} tokens where {most:.3f} can have come; {self}")
+            raise Broken(EMPTY, f"{total} tokens where {most:.3f} can have come; {self}")

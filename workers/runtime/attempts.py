@@ -6,7 +6,8 @@ Each pilot goes round this loop; batches fly on their own, so the next round tri
 import asyncio
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import structlog
 
@@ -51,6 +52,14 @@ class Bench:
     wakeups: WakeUps
     group: asyncio.TaskGroup
     tally: Tally
+    looking: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+
+class Order(NamedTuple):
+    """What is asked of each budget, and how many places are kept for it."""
+
+    asks: dict[str, list[Ask]]
+    places: int
 
 
 class Pilot:
@@ -59,23 +68,28 @@ class Pilot:
 
     async def run(self) -> None:
         """Go round until the worker stops."""
-        crew = self._b.crew
+        b, crew = self._b, self._b.crew
         while not crew.stopping:
-            room = crew.room()
-            if room <= 0:
+            if crew.room() <= 0:
                 await crew.changed()
                 continue
-            seen = self._b.wakeups.count
-            look = await self._b.shard.look(min(room, LANES_AT_ONCE))
-            self._b.clock.heard(look.now)
+            # One pilot looks at a time, until it has its places: else one sets lanes aside for places that the other
+            # then takes with other lanes, and the first in line are passed over again and again.
+            async with b.looking:
+                room, seen = crew.room(), b.wakeups.count
+                if room <= 0:
+                    continue
+                look = await b.shard.look(min(room, LANES_AT_ONCE))
+                b.clock.heard(look.now)
+                suspect = bool(look.alone) and crew.may_work_alone()
+                order = None if suspect else self._order(look.lanes)
             # Asked twice: while the budget is asked, another pilot may have begun.
-            if look.alone and crew.may_work_alone() and await self._tokens_for(look.alone[1]) and crew.may_work_alone():
+            if suspect and await self._tokens_for(look.alone[1]) and crew.may_work_alone():
                 async with crew.alone() as until:
                     await self._give_up(look.lanes)
                     await self._work_alone(until)
-                continue
-            if look.lanes:
-                await self._serve(look.lanes)
+            elif look.lanes:
+                await self._serve(look.lanes, order or self._order(look.lanes))
             else:
                 await self._rest(look.upcoming, seen, waiting_alone=bool(look.alone))
 
@@ -91,22 +105,27 @@ class Pilot:
         if wants:
             await self._b.shard.take(self._b.worker, self._b.settings.worker.lease, wants)
 
-    async def _serve(self, lanes: list[DueLane]) -> None:
+    def _order(self, lanes: list[DueLane]) -> Order:
+        """What to ask for, as far as there is room; the places are ours from now on."""
         b = self._b
         room, asks = b.crew.room(), dict[str, list[Ask]]()
-        caps = {lane.name: b.caps.of(lane.name) for lane in lanes}
         for lane in lanes:
-            most = min(b.settings.worker.batch, caps[lane.name] - lane.leased, lane.urgent + lane.background, room)
+            free = b.caps.of(lane.name) - lane.leased
+            most = min(b.settings.worker.batch, free, lane.urgent + lane.background, room)
             if most > 0:
                 room -= most
                 ask = Ask(lane.name, most, lane.urgent, lane.background, b.registry.draws(lane.name))
                 asks.setdefault(place_of(lane.name), []).append(ask)
-        reserved = sum(ask.most for place in asks.values() for ask in place)
-        b.crew.enter(reserved)
+        places = sum(ask.most for wants in asks.values() for ask in wants)
+        b.crew.enter(places)
+        return Order(asks, places)
+
+    async def _serve(self, lanes: list[DueLane], order: Order) -> None:
+        b, asks = self._b, order.asks
         try:
             grants = await self._reserve(asks)
             wants = [
-                Want(lane.name, grant.urgent, grant.background, caps[lane.name], grant.again)
+                Want(lane.name, grant.urgent, grant.background, b.caps.of(lane.name), grant.again)
                 for lane in lanes
                 for grant in (grants.get(lane.name, (Grant(0, 0, 0), 0))[0],)
             ]
@@ -118,7 +137,7 @@ class Pilot:
             await self._return_unused(asks, grants, taken.lanes)
         finally:
             # What did not fly leaves here; what flies leaves when it lands.
-            b.crew.leave(reserved)
+            b.crew.leave(order.places)
 
     async def _reserve(self, asks: dict[str, list[Ask]]) -> dict[str, tuple[Grant, int]]:
         b = self._b

@@ -66,7 +66,8 @@ class Janitor:
     async def whole_round(self) -> None:
         """Walk through everything once; tests and `doctor` want it now."""
         self._jobs, self._open = "0", "0"
-        while True:
+        jobs = deletions = False
+        while not (jobs and deletions):
             await self.step()
-            if self._jobs == "0" and self._open == "0":
-                return
+            # The two walks end at different times, and begin again at once.
+            jobs, deletions = jobs or self._jobs == "0", deletions or self._open == "0"

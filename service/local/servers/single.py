@@ -180,7 +180,9 @@ class Server:
     def _answers(self, client: "redis.Redis") -> bool:
         try:
             # A server of somebody else on this port would answer, too.
-            return bool(client.info("server")["process_id"] == self.pid)
+            own = client.info("server")["process_id"] == self.pid
+            # INFO is answered while what was saved is still being read; nothing else is.
+            return bool(own and not client.info("persistence").get("loading"))
         except (redis.ConnectionError, redis.TimeoutError):
             return False
 

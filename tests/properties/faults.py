@@ -1,0 +1,115 @@
+"""Faults to be planted in the scripts, each with the laws that it breaks.
+
+They are texts replaced in a Lua file: a fault whose text no longer stands there fails instead of turning into a blank.
+"""
+
+from dataclasses import dataclass
+
+from service.stream.scripts import Scripts, lua_text
+from tests.properties import budget_machine as budget
+from tests.properties import engine_laws as laws
+from tests.properties import spending
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """In `script` the text `old` becomes `new`; one of `breaks` must be found, the first is what it is meant for."""
+
+    name: str
+    script: str
+    old: str
+    new: str
+    breaks: tuple[str, ...]
+
+    def scripts(self) -> Scripts:
+        text = lua_text(self.script)
+        assert self.old in text, f"{self.script}.lua has no {self.old!r} any more: plant the fault elsewhere"
+        return Scripts(changed={self.script: text.replace(self.old, self.new)})
+
+
+REMEMBERED = "if repeated then return repeated end"
+
+ENGINE = (
+    Fault("a job whose worker died is not put back", "reclaim", "redis.call('ZADD', stem .. 'alone', now, job)", "",
+          (laws.LOST,)),
+    Fault("a job that waits is not put back", "settle",
+          "enter(job, item[10] ~= '' and item[10] or lane, item[9] == 1, due)", "", (laws.LOST,)),
+    Fault("a taken job stays in its lane", "take", "spread('ZREM', queue, jobs)", "", (laws.TWICE,)),
+    Fault("a settled job stays leased", "settle", "spread('ZREM', leases, freed)", "", (laws.TWICE, laws.ZOMBIE)),
+    Fault("an abandoned job still counts as left", "abandon", "job_ended(id, record.stage)", "", (laws.COUNTS,)),
+    Fault("the lane's numbers are not kept", "_shard", "    gauge(lane)\n", "", (laws.COUNTS,)),
+    Fault("a stage ends one job early", "_shard", "if left == 0 then", "if left <= 1 then",
+          (laws.ORDER, laws.COUNTS, laws.FINAL)),
+    Fault("the release does not wait for every chain", "_shard", "'chains_left', -1) == 0", "'chains_left', -1) >= 0",
+          (laws.ORDER, laws.TWICE, laws.COUNTS, laws.FINAL)),
+    Fault("what is done can be planned again", "plan", "if state ~= 'published' and state ~= 'held' then",
+          "if false then", (laws.FINAL, laws.ANSWER)),
+    Fault("a leftover entry reopens what is done", "hold", "if state and state ~= 'published' and state ~= 'held'",
+          "if false", (laws.FINAL, laws.COUNTS, laws.HELD)),
+    Fault("an old token settles", "settle", "holders[i] == fence", "holders[i]", (laws.ZOMBIE,)),
+    Fault("a lost batch is renewed", "renew", "if redis.call('ZSCORE', stem .. 'batches', name) then",
+          "if true then", (laws.ZOMBIE,)),
+    Fault("a repeated settle acts again", "settle", REMEMBERED, "", (laws.REPEAT,)),
+    Fault("no answer is remembered", "_move", "redis.call('GET', memory)", "false", (laws.REPEAT,)),
+    Fault("a lane is scored too late", "_shard", "redis.call('ZADD', lanes, score, lane)",
+          "redis.call('ZADD', lanes, score + 60000, lane)", (laws.SERVED,)),
+    Fault("a lane is not scored when jobs come", "_shard", "    rescore(lane)\n    gauge", "    gauge",
+          (laws.SERVED, laws.LEFTOVERS)),
+    Fault("a lane stays full after a settle", "settle", "    fresh(lane)\n", "", (laws.SERVED, laws.COUNTS)),
+    Fault("a lane is not woken", "wake", "redis.call('HDEL', stem .. 'dry', lane)", "", (laws.SERVED,)),
+    Fault("a wait is forgotten", "settle", "local due = now + item[8]", "local due = now", (laws.WAITS,)),
+    Fault("what is not due is taken", "take", "'-inf', now, 'LIMIT', 0, most)", "'-inf', '+inf', 'LIMIT', 0, most)",
+          (laws.WAITS,)),
+    Fault("an entry is acked before its plan is whole", "plan", "answers[i] = {'writing', number}",
+          "answers[i] = {'writing', number}; ack(plan[2])", (laws.EVENTS, laws.ANSWER, laws.DONE)),
+    Fault("an entry that is gone is not added again", "mend",
+          "if not (record['entry'] and under_way(record['entry'])) then", "if false then",
+          (laws.EVENTS, laws.DONE)),
+    Fault("a lane's cap is not looked at", "take",
+          "math.max(0, want[4] - redis.call('ZCARD', stem .. 'leases:' .. lane))", "want[4]", (laws.CAP,)),
+    Fault("a lease has no end", "take",
+          "redis.call('ZADD', stem .. 'batches', now + lease, batch_name(fence, lane, worker))", "",
+          (laws.HOLDERS, laws.ZOMBIE)),
+    Fault("a batch is given back in part", "reclaim", "redis.call('ZRANGEBYSCORE', leases, fence, fence)) do",
+          "redis.call('ZRANGEBYSCORE', leases, fence, fence, 'LIMIT', 0, 1)) do", (laws.WHOLE, laws.HOLDERS)),
+    Fault("what a lost plan wrote stays", "plan", "redis.call('UNLINK', stem .. 'job:' .. id .. '#' .. writing)", "",
+          (laws.LEFTOVERS,)),
+    Fault("a held job is not shown", "settle", "redis.call('ZADD', stem .. 'held', now, 'job:' .. job)\n  elseif",
+          "\n  elseif", (laws.HELD,)),
+    Fault("a stage that was forgotten stays so", "mend", "open_stage(id, stage)", "", (laws.LOST, laws.DONE)),
+    Fault("the janitor forgets jobs in no place", "requeue", "if text then look_at", "if false then look_at",
+          (laws.LOST, laws.COUNTS)),
+    Fault("an older worker gets a newer job", "take", "elseif written > version then", "elseif false then",
+          (laws.ANSWER,)),
+)  # fmt: skip
+
+BUDGET = (
+    Fault("tokens are taken at half price", "reserve", "d.tokens = d.tokens - given * draw[2]",
+          "d.tokens = d.tokens - given * draw[2] / 2", (spending.BUCKET, spending.WINDOW)),
+    Fault("a bucket is rounded up", "reserve", "math.floor((l.tokens - l.spare) / cost + 1e-9)",
+          "math.ceil((l.tokens - l.spare) / cost)", (spending.BUCKET, spending.PAUSE)),
+    Fault("spare tokens are used", "reserve", "(l.tokens - l.spare) / cost", "l.tokens / cost", (spending.BUCKET,)),
+    Fault("a window begins anew at half its length", "_budget", "if elapsed >= l.per then",
+          "if elapsed >= l.per / 2 then", (spending.WINDOW,)),
+    Fault("a clock that goes back refills again", "_budget", "l.at = math.max(l.at, now)", "l.at = now",
+          (spending.BUCKET,)),
+    Fault("a return counts every time it is sent", "give_back", REMEMBERED, "", (budget.REPEAT, spending.BUCKET)),
+    Fault("a reservation counts every time it is sent", "reserve", REMEMBERED, "", (budget.REPEAT,)),
+    Fault("a return is credited though the bucket was full since", "_budget", "math.min(tokens, l.capacity - fullest)",
+          "math.min(tokens, l.capacity - l.tokens)", (spending.BUCKET,)),
+    Fault("a return is credited in the next window", "_budget", "reserved >= l.since and", "true and",
+          (spending.WINDOW,)),
+    Fault("a return is credited after a correction", "_budget", "reserved <= l.fixed or ", "",
+          (spending.EMPTY, spending.PAUSE, spending.BUCKET, spending.WINDOW)),
+    Fault("a pause leaves the tokens", "correct", "l.tokens, l.at, l.from, l.ramp = 0,",
+          "l.tokens, l.at, l.from, l.ramp = l.tokens,", (spending.PAUSE, spending.EMPTY)),
+    Fault("after a pause a window is full at once", "correct", "l.kind == 'window' and 1 or 0", "0", (budget.AGAIN,)),
+    Fault("the refill goes on during a pause", "correct", "math.max(l.at, l.pause), math.max(l.at, l.pause)",
+          "l.at, l.at", (spending.PAUSE, spending.EMPTY)),
+    Fault("more is given than was asked for", "reserve", "math.min(urgent, n - spent, places - spent - left)",
+          "math.min(n - spent, places - spent - left)",
+          (budget.ASKED,)),
+    Fault("a remainder is not believed", "correct", "l.tokens, l.ramp = tokens, 0", "l.ramp = 0", (budget.TOLD,)),
+    Fault("a lane is told to come too early", "_budget", "return math.max(0, l.at - now) + short / rate",
+          "return short / rate / 2", (budget.AGAIN,)),
+)  # fmt: skip
