@@ -26,8 +26,7 @@ def alike(found: Any, begun: float) -> str:
     fences = sorted(set(_FENCE.findall(text)))
     text = _FENCE.sub(lambda match: f"fence{fences.index(match[0])}", text)
     # Everything happens at whole or half seconds; what a call takes on a busy machine stays below the next one.
-    text = _TIME.sub(lambda match: f"half{int(float(match[0]) - begun + SLACK) // 500}", text)
-    return text
+    return _TIME.sub(lambda match: f"half{int(float(match[0]) - begun + SLACK) // 500}", text)
 
 
 def in_order(raw: list[tuple[str, Any]]) -> dict[str, Any]:
