@@ -13,6 +13,7 @@ from service.contract import Draw, Limit
 from service.stream.budgets import Ask, Budgets, Grant, Said
 from service.stream.scripts import Scripts
 from tests.properties.clock import JumpingClock
+from tests.properties.deeds import Deed, deed, deeds_of
 from tests.properties.laws import require
 from tests.properties.rig import Rig
 from tests.properties.spending import Book, Spent
@@ -52,29 +53,20 @@ class Reservation:
     entries: dict[str, Spent]
 
 
-class BudgetMachine(RuleBasedStateMachine):
-    """`rig` and `scripts` are set by whoever runs it."""
+class BudgetDeeds:
+    """Somebody who spends on the limits of one place, in every way that there is."""
 
-    rig: ClassVar[Rig]
-    scripts: ClassVar[Scripts | None] = None
-    shard: ClassVar[int] = 0  # a budget belongs to no shard
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.clock = JumpingClock()
-        self.keys = self.rig.keys()
-        self.caller = self.rig.caller(self.clock, self.scripts)
+    def __init__(self, rig: Rig, scripts: Scripts | None) -> None:
+        self.rig, self.clock, self.keys = rig, JumpingClock(), rig.keys()
+        self.caller = rig.caller(self.clock, scripts)
         self.budgets = Budgets(self.caller, self.keys)
         self.books = {limit.name: Book(limit) for limit in LIMITS}
         self.open: list[Reservation] = []
         self.told: dict[str, float] = {}
 
-    def teardown(self) -> None:
-        self.rig.clear(self.keys.budget(PLACE))
-
     # ---- what can happen
 
-    @rule(
+    @deed(
         wants=st.lists(st.tuples(LANE, st.integers(1, 12), FEW, FEW), min_size=1, max_size=3),
         share=st.sampled_from((0.0, 0.1, 0.5, 1.0)),
     )
@@ -88,7 +80,7 @@ class BudgetMachine(RuleBasedStateMachine):
                 f"{grant} for {lane}, {most} of {urgent} and {background}",
             )
 
-    @rule(which=st.integers(0, 20), part=st.integers(1, 12))
+    @deed(which=st.integers(0, 20), part=st.integers(1, 12))
     def give_back(self, which: int, part: int) -> None:
         """Some of the calls were not made."""
         if not self.open:
@@ -105,7 +97,7 @@ class BudgetMachine(RuleBasedStateMachine):
         for draw in draws:
             reservation.entries[draw.limit.name].tokens -= draw.cost * count
 
-    @rule(
+    @deed(
         limit=st.sampled_from(LIMITS),
         wait=st.sampled_from((0, 500, 4_000, 30_000)),
         age=st.sampled_from((0, 700)),
@@ -116,7 +108,7 @@ class BudgetMachine(RuleBasedStateMachine):
         self._timed([limit], self.budgets.correct(PLACE, [Said(limit, 1, age=age, pause=wait, strike=strike)]))
         self.books[limit.name].paused(begun + wait)
 
-    @rule(
+    @deed(
         limit=st.sampled_from(LIMITS),
         left=st.integers(0, 12),
         age=st.sampled_from((0, 2_000)),
@@ -133,11 +125,11 @@ class BudgetMachine(RuleBasedStateMachine):
         self.told[limit.name] = max(at, self.told.get(limit.name, 0.0))
         book.corrected()
 
-    @rule(by=st.sampled_from(JUMPS))
+    @deed(by=st.sampled_from(JUMPS))
     def jump(self, by: int) -> None:
         self.clock.jump(timedelta(milliseconds=by))
 
-    @rule(back=st.integers(0, 6))
+    @deed(back=st.integers(0, 6))
     def say_it_again(self, back: int) -> None:
         """An answer got lost and the call is sent once more."""
         if back >= len(self.caller.calls):
@@ -147,7 +139,7 @@ class BudgetMachine(RuleBasedStateMachine):
         require(REPEAT, answer == call.answer, f"{call.name}: {answer!r}")
         require(REPEAT, self._stored() == before, call.name)
 
-    @rule(lane=LANE)
+    @deed(lane=LANE)
     def come_again_when_told(self, lane: str) -> None:
         """Who is told when to come again gets something then, if nobody else came in between."""
         for _ in range(25):
@@ -161,15 +153,6 @@ class BudgetMachine(RuleBasedStateMachine):
                 require(AGAIN, grant.urgent == 1, f"{lane}: {grant}, {self._stored()}")
                 return
         require(AGAIN, False, f"{lane}: nothing after 25 visits, {self._stored()}")
-
-    # ---- what must hold
-
-    @invariant()
-    def laws(self) -> None:
-        for book in self.books.values():
-            book.check()
-
-    # ----
 
     def _reserve(self, wants: list[tuple[str, int, int, int]], share: float) -> list[Grant]:
         limits = [draw.limit for lane, *_ in wants for draw in LANES[lane]]
@@ -201,3 +184,28 @@ class BudgetMachine(RuleBasedStateMachine):
     def _field(self, limit: Limit, name: str, otherwise: float) -> float:
         value = self.rig.run(self.rig.client.execute_command("HGET", self.keys.budget(PLACE), f"{limit.name}|{name}"))
         return otherwise if value is None else float(value)
+
+
+class BudgetMachine(RuleBasedStateMachine):
+    """`rig` and `scripts` are set by whoever runs it."""
+
+    kinds = BudgetDeeds
+    rig: ClassVar[Rig]
+    scripts: ClassVar[Scripts | None] = None
+    shard: ClassVar[int] = 0  # a budget belongs to no shard
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.deeds = BudgetDeeds(self.rig, self.scripts)
+
+    @rule(deed=deeds_of(BudgetDeeds))
+    def step(self, deed: Deed) -> None:
+        deed.do(self.deeds)
+
+    @invariant()
+    def laws_hold(self) -> None:
+        for book in self.deeds.books.values():
+            book.check()
+
+    def teardown(self) -> None:
+        self.rig.clear(self.deeds.keys.budget(PLACE))

@@ -34,9 +34,11 @@ def deed(weight: int = 1, **draws: st.SearchStrategy[Any]) -> Callable[[F], F]:
     return mark
 
 
-def deeds_of(machine: type) -> st.SearchStrategy[Deed]:
-    """Everything that is marked, by weight."""
+def deeds_of(machine: type, only: tuple[str, ...] = ()) -> st.SearchStrategy[Deed]:
+    """Everything that is marked, or only what is named, by weight."""
     marked = {name: method.deed for name in dir(machine) if hasattr(method := getattr(machine, name), "deed")}
+    assert set(only) <= set(marked), f"no such deeds: {set(only) - set(marked)}"
+    marked = {name: found for name, found in marked.items() if name in only or not only}
     names = [name for name, (weight, _) in sorted(marked.items()) for _ in range(weight)]
 
     @st.composite

@@ -174,6 +174,9 @@ class EngineDeeds:
 
     @deed(place=st.sampled_from(("sim/a", "sim/b")))
     def wake(self, place: str) -> None:
+        """Lanes had been told to come again much later."""
+        lanes = [lane for lane in shapes.LANES if lane.startswith(place)]
+        self.a.take("w1", [Want(lane, 1, 1, shapes.CAP, 60_000) for lane in lanes])
         self.a.run(self.a.shard.wake(place))
         self.a.look_round()
         waiting = [lane for lane in self.a.world.fields("dry") if lane.startswith(place)]
@@ -239,8 +242,9 @@ class EngineDeeds:
 
     @deed(which=INDEX)
     def a_newer_version_writes_a_job(self, which: int) -> None:
-        if self.a.world.jobs:
-            job = pick(self.a.world.jobs, which)
+        queued = {job for lane in self.a.world.lanes for job in self.a.world.queued(lane)} & set(self.a.world.jobs)
+        if queued or self.a.world.jobs:
+            job = pick(queued or self.a.world.jobs, which)
             plan, _, number = job.rpartition(".")
             text = msgspec.json.encode(self.a.world.jobs[job] | {"v": NEWEST})
             self.a.hand("HSET", f"job:{plan}", number, text)
@@ -283,12 +287,10 @@ class EngineDeeds:
             self.a.say_again(self.a.caller.calls[-1 - back])
 
 
-DEEDS = deeds_of(EngineDeeds)
-
-
 class EngineMachine(RuleBasedStateMachine):
     """`rig`, `scripts` and the number of the shard are set by whoever runs it."""
 
+    kinds = EngineDeeds
     rig: ClassVar[Rig]
     scripts: ClassVar[Scripts | None] = None
     shard: ClassVar[int] = 0
@@ -308,7 +310,7 @@ class EngineMachine(RuleBasedStateMachine):
             self.actor.write_plan(Writing(event, entry, arranged(event, pieces)), size=1000)
             self.actor.look_round()
 
-    @rule(deed=DEEDS)
+    @rule(deed=deeds_of(EngineDeeds))
     def step(self, deed: Deed) -> None:
         self.sound = False
         deed.do(self.deeds)

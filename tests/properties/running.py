@@ -3,11 +3,12 @@
 from typing import Any
 
 from hypothesis import HealthCheck, Phase, settings
-from hypothesis.stateful import run_state_machine_as_test
+from hypothesis.stateful import rule, run_state_machine_as_test
 
-from service.stream.scripts import Scripts
 from tests.properties.budget_machine import BudgetMachine
+from tests.properties.deeds import Deed, deeds_of
 from tests.properties.engine_machine import EngineMachine
+from tests.properties.faults import Fault
 from tests.properties.laws import Broken
 from tests.properties.rig import Rig
 from tests.servers import TestServer
@@ -35,14 +36,20 @@ def run(machine: Machine, server: TestServer, examples: int, *, same_each_time: 
     return begun
 
 
-def hunt(machine: Machine, server: TestServer, scripts: Scripts, examples: int = 400) -> str | None:
-    """The law that is found broken with these scripts, if any is; the same examples each time."""
+def hunt(machine: Machine, server: TestServer, fault: Fault, examples: int = 400) -> str | None:
+    """The law that is found broken with the fault, if any is; the same examples each time."""
     rig = Rig(server.settings(shards=1))
-    planted: Any = type("Planted", (machine,), {"rig": rig, "scripts": scripts})
+
+    class Planted(machine):  # type: ignore[misc,valid-type]  # which one is given
+        @rule(deed=deeds_of(machine.kinds, fault.focus))
+        def step(self, deed: Deed) -> None:
+            machine.step(self, deed)
+
+    Planted.rig, Planted.scripts = rig, fault.scripts()
     found = _settings(examples, derandomize=True, phases=[Phase.generate], report_multiple_bugs=False)
     Broken.first = None
     try:
-        run_state_machine_as_test(planted, settings=found)
+        run_state_machine_as_test(Planted, settings=found)
     except BaseException:
         # Whatever hypothesis makes of it: an example that does not fail again counts, too.
         if Broken.first is None:

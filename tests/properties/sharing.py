@@ -3,19 +3,27 @@
 How much of it each side gets is what the shares are about.
 """
 
-from collections.abc import Coroutine
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from service.contract import Draw, Limit
-from service.stream.budgets import Ask, Budgets, Reserved
+from service.stream.budgets import Ask, Budgets
 from service.stream.scripts import Scripts
 from tests.properties.clock import JumpingClock
 from tests.properties.rig import Rig
 
 PLACE = "sim/account"
 PLENTY = 1000
+
+
+class Demand(NamedTuple):
+    """Both kinds in one lane or in a lane each, and who comes first where both come at the same time."""
+
+    limit: Limit
+    share: float
+    together: bool
+    background_first: bool
 
 
 class Shares(NamedTuple):
@@ -33,36 +41,21 @@ class Comer:
     due: float
 
 
-def share_out(
-    rig: Rig,
-    limit: Limit,
-    *,
-    share: float,
-    together: bool,
-    background_first: bool,
-    visits: int,
-    scripts: Scripts | None,
-) -> Shares:
-    """Both kinds in one lane, or in a lane each; who comes first when both come at the same time is given."""
+def share_out(rig: Rig, demand: Demand, visits: int, scripts: Scripts | None = None) -> Shares:
     clock, keys = JumpingClock(tick=0), rig.keys()
     budgets = Budgets(rig.caller(clock, scripts), keys)
-    if together:
+    comers = [Comer("urgent", PLENTY, 0, clock.at), Comer("background", 0, PLENTY, clock.at)]
+    if demand.together:
         comers = [Comer("both", PLENTY, PLENTY, clock.at)]
-    else:
-        comers = [Comer("urgent", PLENTY, 0, clock.at), Comer("background", 0, PLENTY, clock.at)]
-    if background_first:
+    if demand.background_first:
         comers.reverse()
     urgent = background = 0
     for _ in range(visits):
         comer = min(comers, key=lambda one: one.due)
         clock.jump(timedelta(milliseconds=max(0.0, comer.due - clock.at)))
-        ask = Ask(f"{PLACE}/{comer.name}", PLENTY, comer.urgent, comer.background, (Draw(limit),))
-        (grant,) = _reserve(rig, budgets.reserve(PLACE, share, [ask])).grants
+        ask = Ask(f"{PLACE}/{comer.name}", PLENTY, comer.urgent, comer.background, (Draw(demand.limit),))
+        (grant,) = rig.run(budgets.reserve(PLACE, demand.share, [ask])).grants
         urgent, background = urgent + grant.urgent, background + grant.background
         comer.due = clock.at + max(1, grant.again)
     rig.clear(keys.budget(PLACE))
     return Shares(urgent, background)
-
-
-def _reserve(rig: Rig, call: Coroutine[Any, Any, Reserved]) -> Reserved:
-    return rig.run(call)

@@ -14,12 +14,12 @@ from tests.servers import TestServer
 
 @pytest.mark.parametrize("fault", faults.ENGINE, ids=lambda fault: fault.name)
 def test_the_engines_machine_finds_that(fault: Fault, embedded_server: TestServer) -> None:
-    assert hunt(EngineMachine, embedded_server, fault.scripts()) in fault.breaks
+    assert hunt(EngineMachine, embedded_server, fault) in fault.breaks
 
 
 @pytest.mark.parametrize("fault", faults.BUDGET, ids=lambda fault: fault.name)
 def test_the_budgets_machine_finds_that(fault: Fault, embedded_server: TestServer) -> None:
-    assert hunt(BudgetMachine, embedded_server, fault.scripts()) in fault.breaks
+    assert hunt(BudgetMachine, embedded_server, fault) in fault.breaks
 
 
 def test_every_law_has_a_fault_that_breaks_it() -> None:

@@ -28,7 +28,7 @@ async def test_told_what_is_left_nobody_calls_during_a_pause_or_early(tmp_path: 
 
 
 async def test_told_nothing_but_refusals_nobody_calls_during_a_pause_or_early(tmp_path: Path) -> None:
-    await _respect(replace(SHORT, headers=False), tmp_path)
+    await _respect(replace(SHORT, headers=False, gulps=1), tmp_path)
 
 
 @pytest.mark.long
@@ -38,7 +38,7 @@ async def test_at_full_size_told_what_is_left_pauses_are_kept(tmp_path: Path) ->
 
 @pytest.mark.long
 async def test_at_full_size_told_nothing_but_refusals_pauses_are_kept(tmp_path: Path) -> None:
-    await _respect(replace(FULL, headers=False), tmp_path)
+    await _respect(replace(FULL, headers=False, gulps=1), tmp_path)
 
 
 async def _respect(size: Size, directory: Path) -> None:

@@ -29,7 +29,9 @@ for _, said in ipairs(args) do
       l.pause = until_
     end
     -- After a pause a limit starts empty: the first tokens come when it is over, one after the other.
-    l.tokens, l.at, l.from, l.ramp = 0, math.max(l.at, l.pause), math.max(l.at, l.pause), l.kind == 'window' and 1 or 0
+    -- A clock that went back may name a pause before the present window: that one stays empty to its end.
+    local ramp = (l.kind == 'window' and l.pause > l.at) and 1 or 0
+    l.tokens, l.at, l.from, l.ramp = 0, math.max(l.at, l.pause), math.max(l.at, l.pause), ramp
     l.fixed = turn
     pauses[#pauses + 1] = {l.name, l.pause - now}
   end

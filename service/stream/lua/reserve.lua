@@ -7,7 +7,7 @@ local share, answers, MARK, SOON = math.min(args[1], 0.99), {}, 2000, 5
 
 -- Of so many places, those that are left for background work: what it has earned, and what the others earn for it.
 local function left_of(places, credit, most_credit)
-  return math.min(most_credit, math.floor(credit * (1 - share) + places * share + 1e-9))
+  return math.floor(math.min(most_credit, credit * (1 - share) + places * share + 1e-9))
 end
 
 -- When urgent work gets something although background work waits: there is more than what is left for that, or
@@ -34,7 +34,7 @@ local function grant(want)
   local l = scarcest or limit({'lane ' .. want[1], 'bucket', 1000, 1000, 0})
   local spent = math.min(background, n)
   local marked = l.urgent > now
-  local given_urgent, most_credit = 0, math.max(1, l.capacity * share)
+  local given_urgent, most_credit = 0, 1 + l.capacity * share
   local waits = background > 0 or l.background > now
   if urgent > 0 then
     spent = math.min(spent, math.floor(l.credit))

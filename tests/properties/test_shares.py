@@ -1,0 +1,91 @@
+"""While urgent work never ends, background work keeps its share of what is scarce, and urgent work gets the rest."""
+
+from collections.abc import Iterator
+from datetime import timedelta
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from service.contract import Limit
+from service.stream.scripts import Scripts
+from tests.properties.faults import Fault
+from tests.properties.laws import Broken, require
+from tests.properties.rig import Rig
+from tests.properties.sharing import Demand, share_out
+from tests.servers import TestServer
+
+BACKGROUND = "background work keeps its share"
+URGENT = "urgent work gets the rest"
+VISITS = 200
+
+DEMANDS = st.builds(
+    Demand,
+    limit=st.sampled_from(
+        (
+            Limit.bucket("steady", 10, rate=1),
+            Limit.bucket("quick", 20, rate=20),
+            Limit.bucket("slow", 5, rate=0.1),
+            Limit.bucket("single", 1, rate=0.5),
+            Limit.window("window", 30, timedelta(seconds=20)),
+        )
+    ),
+    share=st.sampled_from((0.1, 0.25, 0.5)),
+    together=st.booleans(),
+    background_first=st.booleans(),
+)
+
+FAULTS = (
+    Fault("background work earns nothing", "reserve", "l.credit + given_urgent * share / (1 - share)", "l.credit",
+          (BACKGROUND,)),
+    Fault("nothing is left for background work of other lanes", "reserve",
+          "waits and left_of(places - spent, l.credit, most_credit) or 0", "0", (BACKGROUND,)),
+    Fault("background work does not look whether urgent work waits", "reserve", "elseif marked then",
+          "elseif false then", (URGENT,)),
+    Fault("it is forgotten who waits before he can come again", "reserve", "now + again + MARK", "now + MARK",
+          (URGENT, BACKGROUND)),
+)  # fmt: skip
+
+
+@pytest.fixture
+def rig(embedded_server: TestServer) -> Iterator[Rig]:
+    made = Rig(embedded_server.settings(shards=1))
+    yield made
+    made.close()
+
+
+def check(rig: Rig, demand: Demand, scripts: Scripts | None = None) -> None:
+    got = share_out(rig, demand, VISITS, scripts)
+    total = got.urgent + got.background
+    # Who comes first finds the limit full and nobody waiting; after that a unit may be under way on either side.
+    slack = demand.limit.capacity + 2
+    require(BACKGROUND, got.background >= demand.share * (total - slack) - 2, f"{demand}: {got}")
+    require(URGENT, got.urgent >= (1 - demand.share) * (total - slack) - 2, f"{demand}: {got}")
+
+
+def each_demand(rig: Rig, examples: int, scripts: Scripts | None = None) -> None:
+    @settings(
+        max_examples=examples,
+        deadline=None,
+        database=None,
+        derandomize=True,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(DEMANDS)
+    def each(demand: Demand) -> None:
+        check(rig, demand, scripts)
+
+    each()
+
+
+def test_each_side_gets_its_share(rig: Rig) -> None:
+    each_demand(rig, 25)
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
+def test_that_is_noticed(rig: Rig, fault: Fault) -> None:
+    Broken.first = None
+    with pytest.raises(Broken):
+        each_demand(rig, 60, fault.scripts())
+    assert Broken.first in fault.breaks
