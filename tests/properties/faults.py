@@ -86,6 +86,9 @@ ENGINE = (
           ("settle", "work_on", "a_hand_forgets_that_a_stage_opens", "abandon")),
     Fault("the janitor forgets jobs in no place", "requeue", "if text then look_at", "if false then look_at",
           (laws.LOST, laws.COUNTS)),
+    Fault("background work is never taken", "take",
+          "pick(i, lane_key(lane, false), due(lane_key(lane, false), math.min(want[3], room - got)))", "",
+          (laws.DONE,), ("publish", "plan", "work_on")),
     Fault("an older worker gets a newer job", "take", "elseif written > version then", "elseif false then",
           (laws.ANSWER,), ("a_newer_version_writes_a_job", "take", "jump")),
 )  # fmt: skip
