@@ -50,6 +50,7 @@ class Planning:
         self._ready: list[PlanRow] = []
         self._wanted = asyncio.Event()
         self._unbegun: set[str] = set()
+        self._kept = True
         self._reader: asyncio.Task[None] | None = None
         self.on_loss: Callable[[], None] = lambda: None
 
@@ -190,7 +191,7 @@ class Planning:
         while True:
             await asyncio.sleep(self._settings.worker.plan_claim.total_seconds() / 4)
             ids = [*self._in_hand, *self._unbegun]
-            if ids:
+            if ids and self._kept:
                 try:
                     await self._caller.command(
                         "XCLAIM", self._events, GROUP, self._worker, 0, *ids, "JUSTID", parse_justid=True
@@ -271,6 +272,8 @@ class Planning:
 
     async def hand_back(self) -> None:
         """What was delivered to us and is not planned is made claimable at once, and not charged with our end."""
+        # From here on `keep` is silent: it would make them look as if they were still being planned.
+        self._kept = False
         mine = ("-", "+", 1000, self._worker)
         pending = await self._caller.command("XPENDING", self._events, GROUP, *mine, parse_detail=True)
         idle = int(self._settings.worker.plan_claim.total_seconds() * 1000) + 1
