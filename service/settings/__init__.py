@@ -14,11 +14,23 @@ from service.settings.sections import (
     TestingSettings,
     WorkerSettings,
 )
+from service.settings.sources import (
+    ClusterSettings,
+    FeedbackSettings,
+    GuardSettings,
+    PolicySettings,
+    SourceSettings,
+    WatchSettings,
+)
 
 __all__ = [
+    "ClusterSettings",
+    "FeedbackSettings",
+    "GuardSettings",
     "HostPort",
     "LimitOverride",
     "LogSettings",
+    "PolicySettings",
     "Problem",
     "RedisSettings",
     "RedisUrl",
@@ -27,9 +39,11 @@ __all__ = [
     "Secret",
     "Settings",
     "SettingsError",
+    "SourceSettings",
     "SurfaceSettings",
     "TestingSettings",
     "TlsSettings",
+    "WatchSettings",
     "WorkerSettings",
     "load",
 ]

@@ -47,6 +47,8 @@ class Decoding:
                 values[key] = self._field(fields[key].type, given, place)
             else:
                 self._add(place, f"unknown key; {nearest(str(key), list(fields))}", given)
+        missing = [name for name, info in fields.items() if info.required and name not in raw]
+        self.problems += [Problem(f"{path}.{name}", "must be given", self.source) for name in missing]
         return kind(**values) if len(self.problems) == before else None
 
     def _field(self, kind: Any, given: object, path: str) -> object:

@@ -11,6 +11,14 @@ import msgspec
 
 from service.settings.durations import NotNegative, Positive, write
 from service.settings.redis import RedisSettings
+from service.settings.sources import (
+    ClusterSettings,
+    FeedbackSettings,
+    PolicySettings,
+    SourceSettings,
+    WatchSettings,
+    faults,
+)
 
 Count = Annotated[int, msgspec.Meta(ge=1)]
 
@@ -107,11 +115,16 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     retention: RetentionSettings = RetentionSettings()
     surface: SurfaceSettings = SurfaceSettings()
     log: LogSettings = LogSettings()
+    clusters: dict[str, ClusterSettings] = msgspec.field(default_factory=dict)
+    sources: dict[str, SourceSettings] = msgspec.field(default_factory=dict)
+    policy: PolicySettings = PolicySettings()
+    watch: WatchSettings = WatchSettings()
+    feedback: FeedbackSettings = FeedbackSettings()
     testing: TestingSettings = TestingSettings()
 
     def contradictions(self) -> list[tuple[str, str]]:
         """What no single value shows: pairs of path and reason."""
-        found = self.redis.contradictions()
+        found = self.redis.contradictions() + faults(self.clusters, self.sources)
         _ordered(found, "worker.attempt_timeout", self.worker.attempt_timeout, "worker.lease", self.worker.lease)
         _ordered(found, "redis.call_timeout", self.redis.call_timeout, "worker.lease", self.worker.lease)
         if self.retry.base > self.retry.cap:

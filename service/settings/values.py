@@ -46,7 +46,7 @@ def value_of(kind: Any, given: object, *, text: bool) -> object:
     if bare is RedisUrl:
         return _url(given)
     if get_origin(bare) is tuple:
-        return _addresses(given, text=text)
+        return _addresses(given, text=text) if get_args(bare)[0] is HostPort else _texts(given, text=text)
     if bare is Path:
         if not isinstance(given, str) or not given:
             raise WrongValueError
@@ -82,6 +82,13 @@ def _url(given: object) -> RedisUrl:
         raise WrongValueError(str(error), hidden=True) from None
 
 
+def _texts(given: object, *, text: bool) -> tuple[str, ...]:
+    items = [part.strip() for part in given.split(",")] if text and isinstance(given, str) else given
+    if not isinstance(items, list) or not all(isinstance(item, str) and item for item in items):
+        raise WrongValueError
+    return tuple(items)
+
+
 def _addresses(given: object, *, text: bool) -> tuple[HostPort, ...]:
     items = [part for part in given.split(",") if part.strip()] if text and isinstance(given, str) else given
     if not isinstance(items, list) or not all(isinstance(item, str) for item in items):
@@ -109,7 +116,7 @@ def _allowed(bare: Any, notes: tuple[Any, ...]) -> str:
     if get_origin(bare) is dict:
         return f"a mapping of names, each to {allowed(get_args(bare)[1])}"
     if get_origin(bare) is tuple:
-        return "a list of host:port"
+        return "a list of host:port" if get_args(bare)[0] is HostPort else "a list of texts"
     if bare is timedelta:
         return str(next((note for note in notes if isinstance(note, durations.Span)), durations.Span()))
     if bare is RedisUrl:

@@ -1,0 +1,149 @@
+"""What is watched and by which rules: clusters, sources, policy, guard, and what is told back to the cluster.
+Names of clusters and sources are the keys under which they stand; they appear in records, metrics and Leases."""
+
+import re
+from datetime import timedelta
+from pathlib import Path
+from typing import Annotated, Final, Literal
+
+import msgspec
+
+from service.settings.durations import NotNegative, Positive
+
+Count = Annotated[int, msgspec.Meta(ge=1)]
+PolicyWord = Literal["delete", "retain"]
+Mode = Literal["finalizer", "observe"]
+
+_NAME: Final = re.compile(r"[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?")
+_RESOURCE: Final = re.compile(r"[a-z0-9]+(\.[a-z0-9]([a-z0-9.-]*[a-z0-9])?)?")
+
+
+class ClusterSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """One way to one cluster: in-cluster, a kubeconfig file, or a kubeconfig kept in a Secret of another cluster."""
+
+    in_cluster: bool = False
+    kubeconfig: Path | None = None
+    # Which context of the kubeconfig; its current one where none is named.
+    context: str | None = None
+    # namespace/name/key of a Secret, read through the cluster that `via` names.
+    secret: (
+        Annotated[str, msgspec.Meta(pattern=r"\A[^/\s]+/[^/\s]+/[^/\s]+\Z", description="namespace/name/key")] | None
+    ) = None
+    via: str | None = None
+    # The uid of its Namespace kube-system. Where it is given, another cluster behind the same address is refused
+    # even at the first start; else the first one seen is remembered.
+    uid: str | None = None
+
+
+class GuardSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """At most so many deletions of a source in a window: the larger of `most` and `percent` of what it owns."""
+
+    most: Count = 50
+    percent: Annotated[float, msgspec.Meta(ge=0, le=100)] = 20.0
+    window: Positive = timedelta(hours=1)
+    enabled: bool = True
+
+
+class SourceSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    # plural.group, such as clusters.cluster.x-k8s.io; the plural alone for the core group.
+    resource: Annotated[str, msgspec.Meta(min_length=1)]
+    collector: Annotated[str, msgspec.Meta(min_length=1)]
+    # A name under `clusters`; may be left out where there is only one.
+    cluster: str | None = None
+    mode: Mode = "finalizer"
+    # None at all means every namespace.
+    namespaces: tuple[str, ...] = ()
+    # Only objects with these labels are watched at all.
+    selector: str = ""
+    # Of the watched ones, only these are collected, and never these.
+    opt_in: str = ""
+    opt_out: str = ""
+    # The service that prefixed annotations name; for *.services.k8s.aws it is the group's first label.
+    service: str = ""
+    deletion_policy: PolicyWord | None = None
+    # Also mark objects that were there before the source was first enabled.
+    adopt_existing: bool = False
+    paused: bool = False
+    dry_run: bool = False
+    # Parts by namespace, each with a Lease of its own, so that several replicas share a large source.
+    shares: Count = 1
+    guard: GuardSettings = GuardSettings()
+
+
+class PolicySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    deletion_policy: PolicyWord = "delete"
+    # Service name to its own default.
+    services: dict[str, PolicyWord] = msgspec.field(default_factory=dict)
+    paused: bool = False
+    dry_run: bool = False
+
+
+class WatchSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    # Where the Leases and the moment of first enabling are kept.
+    namespace: Annotated[str, msgspec.Meta(min_length=1)] = "knell"
+    lease: Positive = timedelta(seconds=15)
+    page: Count = 500
+    # A watch without an event or a bookmark for so long is replaced.
+    silence: Positive = timedelta(minutes=3)
+    # Everything is listed anew so often, whatever the watch says.
+    relist: Positive = timedelta(hours=1)
+    # A source that is not installed or forbidden is tried again so often.
+    retry: Positive = timedelta(seconds=30)
+
+
+class FeedbackSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What the objects' owners are told in their own cluster."""
+
+    events: bool = True
+    conditions: bool = True
+    # At most one Event per object and reason in this time.
+    every: NotNegative = timedelta(minutes=10)
+
+
+def faults(clusters: dict[str, ClusterSettings], sources: dict[str, SourceSettings]) -> list[tuple[str, str]]:
+    """What no single value shows: pairs of path and reason."""
+    found: list[tuple[str, str]] = []
+    for name, cluster in clusters.items():
+        found += [(f"clusters.{name}", fault) for fault in _cluster_faults(name, cluster, clusters)]
+    for name, source in sources.items():
+        found += [(f"sources.{name}{key}", fault) for key, fault in _source_faults(name, source, clusters)]
+    return found
+
+
+def _cluster_faults(name: str, cluster: ClusterSettings, clusters: dict[str, ClusterSettings]) -> list[str]:
+    found = [] if _NAME.fullmatch(name) else [_bad_name(name)]
+    ways = [way for way in ("in_cluster", "kubeconfig", "secret") if getattr(cluster, way)]
+    if len(ways) > 1:
+        found.append(f"{' and '.join(ways)} are different ways to a cluster; give one of them")
+    if cluster.context is not None and cluster.in_cluster:
+        found.append("context names a part of a kubeconfig; in_cluster has none")
+    if (cluster.secret is None) != (cluster.via is None):
+        found.append("secret and via belong together: via names the cluster that holds the Secret")
+    if cluster.via is not None and cluster.via not in clusters:
+        found.append(f"via names {cluster.via!r}, which is not among clusters ({_listed(clusters)})")
+    elif cluster.via is not None and (cluster.via == name or clusters[cluster.via].via is not None):
+        found.append("via must name a cluster that is reached without a Secret")
+    return found
+
+
+def _source_faults(name: str, source: SourceSettings, clusters: dict[str, ClusterSettings]) -> list[tuple[str, str]]:
+    found = [] if _NAME.fullmatch(name) else [("", _bad_name(name))]
+    if not _RESOURCE.fullmatch(source.resource):
+        found.append(
+            (".resource", f"{source.resource!r} given; allowed: plural.group, such as nodeclaims.karpenter.sh")
+        )
+    if source.cluster is None and len(clusters) != 1:
+        found.append((".cluster", f"must be given, for there is not exactly one under clusters ({_listed(clusters)})"))
+    elif source.cluster is not None and source.cluster not in clusters:
+        found.append((".cluster", f"{source.cluster!r} is not among clusters ({_listed(clusters)})"))
+    if source.shares > 1 and len(source.namespaces) == 1:
+        found.append((".shares", "one namespace can't be divided; leave shares out"))
+    return found
+
+
+def _bad_name(name: str) -> str:
+    return f"{name!r} can't be a name; allowed: up to 63 small letters, digits, dots and hyphens"
+
+
+def _listed(clusters: dict[str, ClusterSettings]) -> str:
+    return ", ".join(sorted(clusters)) or "none"
