@@ -86,10 +86,7 @@ def test_a_mistake_in_a_source_names_path_and_allowed_values(read: Read, source:
 
 
 def test_a_source_must_name_its_cluster_where_there_are_several(read: Read) -> None:
-    said = problems(
-        read,
-        "clusters:\n  a: {kubeconfig: /x}\n  b: {kubeconfig: /y}\nsources:\n  w: {resource: ws.x.org, collector: none}\n",
-    )
+    said = problems(read, TWO_CLUSTERS + "sources:\n  w: {resource: ws.x.org, collector: none}\n")
     assert "sources.w.cluster" in said
     assert "a, b" in said
 
