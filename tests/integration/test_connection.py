@@ -12,8 +12,8 @@ import msgspec
 import pytest
 from redis import exceptions as errors
 
+from service.local.ports import free_ports
 from service.local.servers import Cluster, Sentinels, Server, embedded_binary, redis_binary
-from service.local.servers.ports import free_ports
 from service.settings import HostPort, RedisSettings, RedisUrl, Secret, TlsSettings
 from service.stream.away import AWAY, is_away
 from service.stream.connection import Client, Connections

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from service.local.ports import free_ports
 from service.local.servers import Cluster, NoServerError, Sentinels, Server, embedded_binary
-from service.local.servers.ports import free_ports
 from service.local.servers.waiting import wait_until
 from tests.servers import TestServer
 

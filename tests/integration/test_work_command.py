@@ -20,9 +20,9 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from service.contract import Event
+from service.local.ports import free_ports
 from service.local.provider import Behaviour, Object, ProviderProcess, Resource, Seed, TargetOf
 from service.local.servers import Server
-from service.local.servers.ports import free_ports
 from service.settings import RedisSettings, RedisUrl, Settings
 from service.stream.installation import Installation
 from tests.servers import TestServer

@@ -12,10 +12,10 @@ from typing import Self
 
 import msgspec
 
+from service.local.process import launch
 from service.local.provider.behaviour import Behaviour
 from service.local.provider.journal import Line, read_log
 from service.local.provider.world import Seed
-from service.local.servers.process import launch
 
 _READY_WITHIN = timedelta(seconds=20)
 _STEP = 0.01

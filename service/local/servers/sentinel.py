@@ -8,8 +8,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
+from service.local.ports import free_ports
 from service.local.servers.binaries import embedded_binary
-from service.local.servers.ports import free_ports
 from service.local.servers.single import Server
 from service.local.servers.waiting import wait_until
 from service.settings import HostPort, RedisSettings, RedisUrl

@@ -3,6 +3,7 @@ It is the embedded server of the demo, and the building block of the local Clust
 
 import asyncio
 import contextlib
+import os
 import signal
 import subprocess
 import tempfile
@@ -17,13 +18,20 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
+from service.local.ports import free_ports
+from service.local.process import launch
 from service.local.servers.binaries import NoServerError, embedded_binary
-from service.local.servers.ports import free_ports
-from service.local.servers.process import launch
 from service.settings import RedisSettings, RedisUrl
 
 _STEP: Final = 0.01
 _START_ATTEMPTS: Final = 5
+
+# The embedded server is linked with the allocator of glibc, whose defaults hand memory back and fetch it anew all the
+# time; this way it keeps what it has. Servers of a distribution bring an allocator of their own.
+_KEEP_MEMORY: Final = (
+    "glibc.malloc.tcache_count=60000:glibc.malloc.mmap_threshold=33554432:"
+    "glibc.malloc.trim_threshold=268435456:glibc.malloc.top_pad=16777216"
+)
 
 
 class Server:
@@ -41,6 +49,7 @@ class Server:
         appendfsync: str = "everysec",
         ready_within: timedelta = timedelta(seconds=20),
     ) -> None:
+        self._is_embedded = binary is None
         self.binary = binary if binary is not None else embedded_binary()
         self._temporary = tempfile.TemporaryDirectory(prefix="knell-") if directory is None else None
         self.directory = Path(self._temporary.name) if self._temporary else Path(directory or ".")
@@ -165,7 +174,16 @@ class Server:
         self.directory.mkdir(parents=True, exist_ok=True)
         with contextlib.suppress(FileNotFoundError):
             self._log.unlink()
-        self._process = launch(self._command(), directory=self.directory, output=self._log)
+        self._process = launch(
+            self._command(), directory=self.directory, output=self._log, environment=self._environment()
+        )
+
+    def _environment(self) -> dict[str, str] | None:
+        if not self._is_embedded:
+            return None
+        # What stands last counts: the user's own choice.
+        given = os.environ.get("GLIBC_TUNABLES")
+        return {**os.environ, "GLIBC_TUNABLES": f"{_KEEP_MEMORY}:{given}" if given else _KEEP_MEMORY}
 
     def _wait_until_ready(self) -> None:
         deadline = time.monotonic() + self._ready_within.total_seconds()

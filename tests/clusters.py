@@ -1,0 +1,166 @@
+"""Which Kubernetes API servers the tests run on, and the fixtures that start them: once per kind and test process.
+KNELL_TEST_API (real, embedded) demands kinds; unset, the embedded one runs, and the real one if it has been built."""
+
+import os
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final, Protocol, Self
+
+import pytest
+
+from service.local.controlplane import ControlPlane, NoControlPlane, available, find_programs
+from service.settings.sources import ClusterSettings
+from tests.kube import Crd, Kube
+
+VARIABLE: Final = "KNELL_TEST_API"
+KINDS: Final = ("real", "embedded")
+_USED: Final = "API server"
+
+
+class ApiServer(Protocol):
+    """What the real control plane and the embedded API have in common."""
+
+    @property
+    def url(self) -> str: ...
+    @property
+    def token(self) -> str: ...
+    @property
+    def ca(self) -> Path | None: ...
+    def kubeconfig(self, path: Path) -> Path: ...
+    def start(self) -> Self: ...
+    def stop(self) -> None: ...
+
+
+class TestApi:
+    """A running server that tests share, as one test sees it: what it makes has names of its own, so none sees
+    another's, and goes with the test."""
+
+    __test__ = False
+
+    def __init__(self, kind: str, server: ApiServer) -> None:
+        self.kind = kind
+        self.server = server
+        self.kube = Kube(server.url, server.token, server.ca)
+        self._made: list[str] = []
+
+    @property
+    def url(self) -> str:
+        return self.server.url
+
+    @property
+    def token(self) -> str:
+        return self.server.token
+
+    @property
+    def ca(self) -> Path | None:
+        return self.server.ca
+
+    def kubeconfig(self, path: Path) -> Path:
+        return self.server.kubeconfig(path)
+
+    def settings(self, folder: Path) -> ClusterSettings:
+        """Settings that lead to this server as its admin, by a kubeconfig in that folder."""
+        return ClusterSettings(kubeconfig=self.kubeconfig(folder / f"{self.kind}.kubeconfig"), context="local")
+
+    def namespace(self, **annotations: str) -> str:
+        """Makes one and says its name."""
+        name = f"t{uuid.uuid4().hex[:10]}"
+        body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "annotations": annotations}}
+        self.kube.create("/api/v1/namespaces", body)
+        self._made.append(f"/api/v1/namespaces/{name}")
+        return name
+
+    def crd(self, group: str = "knell.test", *, scope: str = "Namespaced", versions: tuple[str, ...] = ("v1",)) -> Crd:
+        """Makes one that accepts everything and has a status, and waits until it is served."""
+        crd = Crd(group=group, plural=f"widgets{uuid.uuid4().hex[:8]}", scope=scope, versions=versions)
+        self._made.append(crd.own_path)
+        self.kube.install(crd)
+        return crd
+
+    def clear(self) -> None:
+        """Only asks for it: what a test holds back by a finalizer stays until the server goes, and hurts nobody."""
+        for path in reversed(self._made):
+            self.kube.request("DELETE", path)
+
+
+def demanded() -> list[str]:
+    words = [word.strip() for word in os.environ.get(VARIABLE, "").split(",") if word.strip()]
+    unknown = sorted(set(words) - set(KINDS))
+    if unknown:
+        raise pytest.UsageError(f"{VARIABLE}: unknown {', '.join(unknown)}; allowed: {', '.join(KINDS)}")
+    return [kind for kind in KINDS if kind in words]
+
+
+def kinds() -> list[str]:
+    """A demanded kind is always in the list: if it cannot be started, its tests fail instead of vanishing."""
+    return demanded() or [kind for kind in KINDS if kind != "real" or available()]
+
+
+@pytest.fixture(scope="session")
+def real_api() -> Iterator[ControlPlane]:
+    with ControlPlane() as plane:
+        yield plane
+
+
+@pytest.fixture(scope="session")
+def embedded_api() -> Iterator[ApiServer]:
+    from service.local.api import EmbeddedApi
+
+    with EmbeddedApi() as api:
+        yield api
+
+
+def _lent(request: pytest.FixtureRequest, kind: str) -> Iterator[TestApi]:
+    request.node.user_properties.append((_USED, kind))
+    lent = TestApi(kind, request.getfixturevalue(f"{kind}_api"))
+    yield lent
+    lent.clear()
+
+
+@pytest.fixture
+def api(request: pytest.FixtureRequest) -> Iterator[TestApi]:
+    """The real control plane if there is one, else the embedded API. A test must neither stop nor restart it: others
+    use it, too."""
+    yield from _lent(request, kinds()[0])
+
+
+# With `--dist loadgroup` all tests of a kind run in one process, so each kind is started once for them.
+@pytest.fixture(params=[pytest.param(kind, marks=pytest.mark.xdist_group(f"api-{kind}")) for kind in kinds()])
+def both_apis(request: pytest.FixtureRequest) -> Iterator[TestApi]:
+    """A test that takes this runs on every kind of server."""
+    yield from _lent(request, request.param)
+
+
+def need_real() -> None:
+    """For tests, and whole modules of them, that only the real control plane can pass: left out where it is not built.
+    Where it is demanded they go on, and fail for want of it."""
+    if "real" not in demanded() and not available():
+        reason = f"needs the real control plane: run `make controlplane` once ({VARIABLE}=real makes this a failure)"
+        pytest.skip(reason, allow_module_level=True)
+
+
+@pytest.fixture
+def plane(request: pytest.FixtureRequest) -> ControlPlane:
+    """The shared real control plane. A test that restarts or compacts starts one of its own."""
+    need_real()
+    request.node.user_properties.append((_USED, "real"))
+    shared: ControlPlane = request.getfixturevalue("real_api")
+    return shared
+
+
+def summary(properties: Iterator[tuple[str, object]]) -> str:
+    """Which servers the tests were on, in a line; nothing if none of them needed one."""
+    used = {str(value) for name, value in properties if name == _USED}
+    return "; ".join(_description(kind) for kind in KINDS if kind in used)
+
+
+def _description(kind: str) -> str:
+    if kind == "real":
+        try:
+            return f"the real control plane ({find_programs().origin})"
+        except NoControlPlane:
+            return "the real control plane, which is not there"
+    if available() or demanded():
+        return "the embedded API"
+    return "the embedded API (the real one is not built: `make controlplane`)"

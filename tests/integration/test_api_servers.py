@@ -1,0 +1,40 @@
+"""What every test gets of an API server that it shares with others: names of its own, and a way to it."""
+
+from pathlib import Path
+
+import msgspec
+
+from tests.clusters import TestApi, summary
+from tests.kube import wait_until
+
+
+def test_a_test_has_a_namespace_and_a_kind_of_its_own_while_it_runs(both_apis: TestApi) -> None:
+    kube, mine = both_apis.kube, TestApi(both_apis.kind, both_apis.server)
+    namespace, crd = mine.namespace(owner="me"), mine.crd()
+    assert crd.resource != both_apis.crd().resource
+    found = kube.get(f"/api/v1/namespaces/{namespace}")
+    assert found is not None
+    assert found["metadata"]["annotations"] == {"owner": "me"}
+    kube.create(crd.path(namespace), crd.body("one", labels={"a": "b"}))
+    listed = kube.get(crd.path(namespace) + "?labelSelector=a%3Db")
+    assert listed is not None
+    assert [item["metadata"]["name"] for item in listed["items"]] == ["one"]
+
+    mine.clear()
+    wait_until("the kind is gone", lambda: kube.get(crd.own_path) is None)
+    going = kube.get(f"/api/v1/namespaces/{namespace}")
+    assert going is None or going["metadata"]["deletionTimestamp"]
+
+
+def test_settings_lead_to_the_server(both_apis: TestApi, tmp_path: Path) -> None:
+    settings = both_apis.settings(tmp_path)
+    assert settings.kubeconfig is not None
+    config = msgspec.yaml.decode(settings.kubeconfig.read_bytes())
+    assert [context["name"] for context in config["contexts"]] == [settings.context]
+    assert config["clusters"][0]["cluster"]["server"] == both_apis.url
+
+
+def test_the_api_of_most_tests_is_the_first_that_can_be_started(api: TestApi) -> None:
+    used = summary(iter([("API server", api.kind), ("something else", "entirely")]))
+    assert used.startswith("the real control plane") == (api.kind == "real")
+    assert summary(iter([])) == ""

@@ -1,0 +1,171 @@
+"""A plain way to a Kubernetes API server, for arranging a test and looking at the world after it.
+It shares nothing with the client under test, and blocks."""
+
+import http.client
+import ssl
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import msgspec
+
+_STEP: Final = 0.02
+
+
+class KubeRefused(Exception):
+    """The server said no; the message is the server's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    status: int
+    body: Any
+
+    @property
+    def reason(self) -> str:
+        return str(self.body.get("reason", "")) if isinstance(self.body, dict) else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Crd:
+    """A CustomResourceDefinition whose objects may hold anything."""
+
+    group: str
+    plural: str
+    scope: str = "Namespaced"
+    versions: tuple[str, ...] = ("v1",)
+
+    @property
+    def kind(self) -> str:
+        return self.plural.removesuffix("s").capitalize()
+
+    @property
+    def resource(self) -> str:
+        """As the settings of a source name it."""
+        return f"{self.plural}.{self.group}"
+
+    @property
+    def own_path(self) -> str:
+        return f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{self.resource}"
+
+    def path(self, namespace: str = "", name: str = "") -> str:
+        """Of its objects, in the version that is stored."""
+        inside = f"/namespaces/{namespace}" if namespace else ""
+        return f"/apis/{self.group}/{self.versions[0]}{inside}/{self.plural}" + (f"/{name}" if name else "")
+
+    def body(self, name: str, **metadata: object) -> dict[str, object]:
+        return {
+            "apiVersion": f"{self.group}/{self.versions[0]}",
+            "kind": self.kind,
+            "metadata": {"name": name, **metadata},
+            "spec": {},
+        }
+
+    def definition(self) -> dict[str, object]:
+        anything = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+        return {
+            "apiVersion": "apiextensions.k8s.io/v1",
+            "kind": "CustomResourceDefinition",
+            "metadata": {"name": self.resource},
+            "spec": {
+                "group": self.group,
+                "scope": self.scope,
+                "names": {"plural": self.plural, "singular": self.kind.lower(), "kind": self.kind},
+                "versions": [
+                    {
+                        "name": version,
+                        "served": True,
+                        "storage": version == self.versions[0],
+                        "schema": {"openAPIV3Schema": anything},
+                        "subresources": {"status": {}},
+                    }
+                    for version in self.versions
+                ],
+            },
+        }
+
+
+def wait_until(what: str, holds: Callable[[], bool], within: timedelta = timedelta(seconds=30)) -> None:
+    deadline = time.monotonic() + within.total_seconds()
+    while not holds():
+        assert time.monotonic() < deadline, f"waited {within.total_seconds():g} s in vain until {what}"
+        time.sleep(_STEP)
+
+
+class Kube:
+    """One connection per request: slow and simple."""
+
+    def __init__(self, url: str, token: str, ca: Path | None) -> None:
+        self._address = urlsplit(url)
+        self._token = token
+        self._context = ssl.create_default_context(cafile=ca) if self._address.scheme == "https" else None
+
+    def request(self, method: str, path: str, body: object = None, *, patch: str = "") -> Answer:
+        """`patch` is the kind of a patch: merge, json, strategic-merge."""
+        status, text = self._read(method, path, body, f"application/{f'{patch}-patch+' if patch else ''}json")
+        try:
+            return Answer(status, msgspec.json.decode(text))
+        except msgspec.DecodeError:
+            return Answer(status, text.decode(errors="replace"))
+
+    def create(self, path: str, body: object) -> Any:
+        return self._accepted("POST", path, body)
+
+    def delete(self, path: str) -> Any:
+        return self._accepted("DELETE", path)
+
+    def patch(self, path: str, body: object, kind: str = "merge") -> Any:
+        return self._accepted("PATCH", path, body, patch=kind)
+
+    def get(self, path: str) -> Any | None:
+        """None for 404 only."""
+        answer = self.request("GET", path)
+        if answer.status == 404:
+            return None
+        if answer.status != 200:
+            raise KubeRefused(f"GET {path}: {answer.status} {answer.body}")
+        return answer.body
+
+    def install(self, crd: Crd) -> None:
+        """Returns when its objects can be listed, which is a moment after it is established."""
+        self.create("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", crd.definition())
+        wait_until(
+            f"{crd.resource} is served",
+            lambda: self._established(crd) and self.request("GET", crd.path()).status == 200,
+        )
+
+    def watch(self, path: str, version: str, *, seconds: int = 1) -> list[Any]:
+        """The events of a watch from that resourceVersion, which the server ends after so many seconds."""
+        body = self._read("GET", f"{path}?watch=1&resourceVersion={version}&timeoutSeconds={seconds}")[1]
+        return [msgspec.json.decode(line) for line in body.splitlines()]
+
+    def _established(self, crd: Crd) -> bool:
+        found = self.get(crd.own_path) or {}
+        conditions = found.get("status", {}).get("conditions") or []
+        return any(one["type"] == "Established" and one["status"] == "True" for one in conditions)
+
+    def _accepted(self, method: str, path: str, body: object = None, *, patch: str = "") -> Any:
+        answer = self.request(method, path, body, patch=patch)
+        if answer.status not in (200, 201, 202):
+            raise KubeRefused(f"{method} {path}: {answer.status} {answer.body}")
+        return answer.body
+
+    def _read(self, method: str, path: str, body: object = None, kind: str = "application/json") -> tuple[int, bytes]:
+        headers = {"Authorization": f"Bearer {self._token}", "Content-Type": kind, "Accept": "application/json"}
+        connection = self._connection()
+        try:
+            connection.request(method, path, None if body is None else msgspec.json.encode(body), headers)
+            response = connection.getresponse()
+            return response.status, response.read()
+        finally:
+            connection.close()
+
+    def _connection(self) -> http.client.HTTPConnection:
+        host, port = self._address.hostname or "", self._address.port
+        if self._context is None:
+            return http.client.HTTPConnection(host, port, timeout=30)
+        return http.client.HTTPSConnection(host, port, timeout=30, context=self._context)

@@ -1,0 +1,97 @@
+"""Where the programs of a control plane are looked for, and what is said when they are not there."""
+
+from pathlib import Path
+
+import pytest
+
+from service.local.controlplane import NoControlPlane, available, find_programs
+from service.local.controlplane.keys import write_signing_key
+from service.local.controlplane.recipe import NoRecipe, Recipe
+
+
+@pytest.fixture(autouse=True)
+def empty_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    monkeypatch.delenv("KUBEBUILDER_ASSETS", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+def program(path: Path) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("#!/bin/sh\n")
+    path.chmod(0o755)
+    return path
+
+
+def test_without_a_build_it_says_how_to_get_one() -> None:
+    assert not available()
+    with pytest.raises(NoControlPlane, match="`make controlplane` builds it"):
+        find_programs()
+
+
+def test_what_was_built_is_found_in_the_cache(empty_cache: Path) -> None:
+    kube = program(Recipe.read().binary)
+    assert kube.is_relative_to(empty_cache / "knell" / "controlplane")
+    found = find_programs()
+    assert available()
+    assert found.apiserver == (str(kube), "kube-apiserver")
+    assert found.controllers == (str(kube), "kube-controller-manager")
+    assert found.kubectl == (str(kube), "kubectl")
+    assert Path(found.etcd[0]).name == "etcd"
+
+
+def test_a_half_written_binary_is_not_taken_for_one() -> None:
+    kube = program(Recipe.read().binary)
+    kube.chmod(0o644)
+    assert not available()
+
+
+def test_given_programs_go_before_the_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    program(Recipe.read().binary)
+    given = tmp_path / "assets"
+    for name in ("kube-apiserver", "kubectl", "etcd"):
+        program(given / name)
+    monkeypatch.setenv("KUBEBUILDER_ASSETS", str(given))
+    found = find_programs()
+    assert (found.apiserver, found.etcd) == ((str(given / "kube-apiserver"),), (str(given / "etcd"),))
+    assert found.controllers is None, "of another version than the server it would be no help"
+    program(given / "kube-controller-manager")
+    assert find_programs().controllers == (str(given / "kube-controller-manager"),)
+
+
+def test_given_programs_that_are_not_there_are_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    program(Recipe.read().binary)
+    program(tmp_path / "kubectl")
+    monkeypatch.setenv("KUBEBUILDER_ASSETS", str(tmp_path))
+    with pytest.raises(NoControlPlane, match=r"KUBEBUILDER_ASSETS is .* there is no kube-apiserver;"):
+        find_programs()
+    assert not available()
+
+
+def test_a_changed_go_module_has_another_place_in_the_cache(tmp_path: Path) -> None:
+    first = Recipe.read()
+    assert first.binary.parent.name.startswith(f"{first.kubernetes}-")
+    for name in ("go.mod", "go.sum", "main.go"):
+        (tmp_path / name).write_bytes((first.folder / name).read_bytes())
+    assert Recipe.read(tmp_path).binary == first.binary
+    (tmp_path / "main.go").write_text("package main\n")
+    assert Recipe.read(tmp_path).binary != first.binary
+
+
+def test_a_relative_cache_folder_is_ignored(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", "somewhere")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert Recipe.read().binary.is_relative_to(tmp_path / ".cache")
+
+
+def test_outside_of_a_clone_the_missing_module_is_named(tmp_path: Path) -> None:
+    with pytest.raises(NoRecipe, match=r"go\.mod cannot be read .*full clone"):
+        Recipe.read(tmp_path)
+
+
+def test_every_signing_key_is_another_and_only_for_its_owner(tmp_path: Path) -> None:
+    first, second = tmp_path / "a.key", tmp_path / "b.key"
+    write_signing_key(first)
+    write_signing_key(second)
+    assert first.read_text() != second.read_text()
+    assert first.stat().st_mode & 0o077 == 0
