@@ -1,0 +1,76 @@
+"""Kubernetes as the rest of Knell sees it: clusters, objects, Leases, Events and conditions.
+Everything outside imports from here, so that the files behind it may change their shape."""
+
+from service.cluster.client import Cluster, connect
+from service.cluster.conditions import ConditionStatus, set_condition
+from service.cluster.discovery import CrdState
+from service.cluster.errors import (
+    ClusterError,
+    Conflict,
+    Expired,
+    Forbidden,
+    Invalid,
+    NotFound,
+    NotServed,
+    Silent,
+    TooMany,
+    Unauthorized,
+    Unavailable,
+    Unreadable,
+)
+from service.cluster.events import EventType, post
+from service.cluster.finalizers import Unmarked, mark, marked, marking, unmark, unmarking
+from service.cluster.leases import Lease
+from service.cluster.objects import (
+    CONFIGMAPS,
+    CRDS,
+    EVENTS,
+    LEASES,
+    NAMESPACES,
+    SECRETS,
+    Change,
+    Live,
+    Page,
+    Seen,
+    Served,
+)
+
+__all__ = [
+    "CONFIGMAPS",
+    "CRDS",
+    "EVENTS",
+    "LEASES",
+    "NAMESPACES",
+    "SECRETS",
+    "Change",
+    "Cluster",
+    "ClusterError",
+    "ConditionStatus",
+    "Conflict",
+    "CrdState",
+    "EventType",
+    "Expired",
+    "Forbidden",
+    "Invalid",
+    "Lease",
+    "Live",
+    "NotFound",
+    "NotServed",
+    "Page",
+    "Seen",
+    "Served",
+    "Silent",
+    "TooMany",
+    "Unauthorized",
+    "Unavailable",
+    "Unmarked",
+    "Unreadable",
+    "connect",
+    "mark",
+    "marked",
+    "marking",
+    "post",
+    "set_condition",
+    "unmark",
+    "unmarking",
+]

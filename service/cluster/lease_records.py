@@ -1,0 +1,94 @@
+"""The record of a Lease in coordination.k8s.io: read, made, and overwritten only where it is still the one we saw.
+Times in it are for people; nobody here compares them."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import msgspec
+
+from service.cluster.client import MERGE_PATCH, Cluster
+from service.cluster.decoding import decode
+from service.cluster.errors import NotFound, Unreadable
+from service.cluster.objects import LEASES, Live
+
+
+class LeaseRecord(msgspec.Struct):
+    """What a Lease says; the server leaves out what is empty."""
+
+    holder: str | None = msgspec.field(default=None, name="holderIdentity")
+    duration: int | None = msgspec.field(default=None, name="leaseDurationSeconds")
+    acquired: str | None = msgspec.field(default=None, name="acquireTime")
+    transitions: int | None = msgspec.field(default=None, name="leaseTransitions")
+
+
+class _Lease(msgspec.Struct):
+    spec: LeaseRecord = msgspec.field(default_factory=LeaseRecord)
+
+
+def read(found: Live) -> LeaseRecord:
+    try:
+        return msgspec.json.decode(found.raw, type=_Lease).spec
+    except msgspec.DecodeError as error:
+        raise Unreadable(f"Lease {found.namespace}/{found.name} can't be decoded: {error}") from None
+
+
+class LeaseRecords:
+    """One Lease by its name. Its calls never queue behind others: a busy process must not lose its Lease for that."""
+
+    def __init__(self, cluster: Cluster, namespace: str, name: str, patience: timedelta) -> None:
+        self._cluster, self._namespace, self._name, self._patience = cluster, namespace, name, patience
+
+    async def look(self) -> Live | None:
+        try:
+            return await self._ask("GET", LEASES.path(self._namespace, self._name))
+        except NotFound as error:
+            if error.name == self._name:
+                return None
+            raise
+
+    async def create(self, holder: str, lasts: int) -> Live:
+        body = {
+            "apiVersion": LEASES.api_version,
+            "kind": LEASES.kind,
+            "metadata": {"name": self._name, "namespace": self._namespace},
+            "spec": _spec(holder, lasts, transitions=0),
+        }
+        return await self._ask("POST", LEASES.path(self._namespace), body)
+
+    async def take(self, before: Live, holder: str, lasts: int) -> Live:
+        return await self._write(before, _spec(holder, lasts, transitions=(read(before).transitions or 0) + 1))
+
+    async def renew(self, before: Live, holder: str, lasts: int) -> Live:
+        record = read(before)
+        spec = _spec(holder, lasts, transitions=record.transitions or 0, acquired=record.acquired)
+        return await self._write(before, spec)
+
+    async def hand_back(self, before: Live) -> Live:
+        return await self._write(before, _spec("", 1, transitions=read(before).transitions or 0))
+
+    async def _write(self, before: Live, spec: dict[str, Any]) -> Live:
+        body = {"metadata": {"uid": before.uid, "resourceVersion": before.resource_version}, "spec": spec}
+        return await self._ask("PATCH", LEASES.path(self._namespace, self._name), body)
+
+    async def _ask(self, method: str, path: str, body: dict[str, Any] | None = None) -> Live:
+        return decode(
+            await self._cluster.request(
+                method,
+                path,
+                body=body,
+                content_type=MERGE_PATCH if method == "PATCH" else "application/json",
+                timeout=self._patience,
+                urgent=True,
+            )
+        )
+
+
+def _spec(holder: str, lasts: int, *, transitions: int, acquired: str | None = None) -> dict[str, Any]:
+    now = datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+    return {
+        "holderIdentity": holder,
+        "leaseDurationSeconds": lasts,
+        "acquireTime": acquired or now,
+        "renewTime": now,
+        "leaseTransitions": transitions,
+    }

@@ -1,0 +1,134 @@
+"""TLS to an API server: authorities, client certificates, names, and the service account of a pod."""
+
+import base64
+import ssl
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from aiohttp import web
+
+from service.cluster import Unauthorized, Unavailable, access, connect
+from service.settings import ClusterSettings
+from tests.wayward_api import kubeconfig, namespace, status, wayward_api
+
+TOKEN = "the-token-of-a-service-account"
+
+
+@dataclass(frozen=True)
+class Papers:
+    """An authority, a server's certificate for 127.0.0.1 and knell.test, and a client's."""
+
+    folder: Path
+
+    def path(self, name: str) -> str:
+        return str(self.folder / name)
+
+    def data(self, name: str) -> str:
+        return base64.b64encode((self.folder / name).read_bytes()).decode()
+
+    def server(self, *, asks: bool = False) -> ssl.SSLContext:
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        context.load_cert_chain(self.path("server.crt"), self.path("server.key"))
+        if asks:
+            context.load_verify_locations(self.path("ca.crt"))
+            context.verify_mode = ssl.CERT_REQUIRED
+        return context
+
+
+@pytest.fixture(scope="session")
+def papers(tmp_path_factory: pytest.TempPathFactory) -> Papers:
+    folder = tmp_path_factory.mktemp("papers")
+
+    def make(name: str, *words: str) -> None:
+        key = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes")
+        files = ("-keyout", f"{name}.key", "-out", f"{name}.crt", "-days", "2")
+        command = ["openssl", "req", "-x509", *key, *files, "-subj", f"/CN={name}", *words]
+        subprocess.run(command, cwd=folder, check=True, capture_output=True)
+
+    make("ca")
+    signed = ("-CA", "ca.crt", "-CAkey", "ca.key", "-addext", "basicConstraints=CA:FALSE")
+    make("server", *signed, "-addext", "subjectAltName=IP:127.0.0.1,DNS:knell.test")
+    make("client", *signed)
+    return Papers(folder)
+
+
+async def _answer(request: web.Request) -> web.StreamResponse:
+    return namespace(request.path.rpartition("/")[2])
+
+
+async def _identity(folder: Path, config: bytes) -> str:
+    path = folder / "config"
+    path.write_bytes(config)
+    async with await connect("tls", ClusterSettings(kubeconfig=path)) as cluster:
+        return await cluster.identity()
+
+
+async def test_an_authority_of_the_kubeconfig_is_trusted_and_no_other(papers: Papers, tmp_path: Path) -> None:
+    async with wayward_api(_answer, papers.server()) as address:
+        as_data = {"certificate-authority-data": papers.data("ca.crt")}
+        assert await _identity(tmp_path, kubeconfig(address, as_data)) == "uid-kube-system"
+        as_file = {"certificate-authority": papers.path("ca.crt")}
+        assert await _identity(tmp_path, kubeconfig(address, as_file)) == "uid-kube-system"
+        with pytest.raises(Unavailable, match="not trusted"):
+            await _identity(tmp_path, kubeconfig(address))
+        with pytest.raises(Unavailable, match="not trusted"):
+            await _identity(tmp_path, kubeconfig(address, {"certificate-authority-data": papers.data("client.crt")}))
+
+
+async def test_verification_is_left_out_only_where_the_kubeconfig_says_so(papers: Papers, tmp_path: Path) -> None:
+    async with wayward_api(_answer, papers.server()) as address:
+        assert await _identity(tmp_path, kubeconfig(address, {"insecure-skip-tls-verify": True})) == "uid-kube-system"
+
+
+async def test_the_name_that_the_certificate_must_bear_can_be_given(papers: Papers, tmp_path: Path) -> None:
+    trusted = {"certificate-authority-data": papers.data("ca.crt")}
+    async with wayward_api(_answer, papers.server()) as address:
+        named = {**trusted, "tls-server-name": "knell.test"}
+        assert await _identity(tmp_path, kubeconfig(address, named)) == "uid-kube-system"
+        with pytest.raises(Unavailable, match="not trusted"):
+            await _identity(tmp_path, kubeconfig(address, {**trusted, "tls-server-name": "other.test"}))
+
+
+async def test_a_client_certificate_is_shown(papers: Papers, tmp_path: Path) -> None:
+    trusted = {"certificate-authority-data": papers.data("ca.crt")}
+    as_data = {"client-certificate-data": papers.data("client.crt"), "client-key-data": papers.data("client.key")}
+    as_files = {"client-certificate": papers.path("client.crt"), "client-key": papers.path("client.key")}
+    async with wayward_api(_answer, papers.server(asks=True)) as address:
+        for user in (as_data, as_files):
+            assert await _identity(tmp_path, kubeconfig(address, trusted, **user)) == "uid-kube-system"
+        with pytest.raises(Unavailable):
+            await _identity(tmp_path, kubeconfig(address, trusted))
+
+
+async def test_certificates_that_are_none_are_told_without_repeating_them(tmp_path: Path) -> None:
+    nonsense = base64.b64encode(b"not a certificate").decode()
+    with pytest.raises(Unavailable, match="can't be used"):
+        await _identity(tmp_path, kubeconfig("https://127.0.0.1:1", {"certificate-authority-data": nonsense}))
+    user = {"client-certificate-data": nonsense, "client-key-data": nonsense}
+    with pytest.raises(Unavailable, match="can't be used") as caught:
+        await _identity(tmp_path, kubeconfig("https://127.0.0.1:1", **user))
+    assert "not a certificate" not in repr(caught.value)
+
+
+async def test_a_pod_uses_its_service_account_and_reads_it_again(
+    papers: Papers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def door(request: web.Request) -> web.StreamResponse:
+        if request.headers.get("Authorization") != f"Bearer {TOKEN}":
+            return status(401, "Unauthorized")
+        return await _answer(request)
+
+    monkeypatch.setattr(access, "SERVICE_ACCOUNT", tmp_path)
+    (tmp_path / "ca.crt").write_bytes((papers.folder / "ca.crt").read_bytes())
+    (tmp_path / "token").write_text("expired")
+    async with wayward_api(door, papers.server()) as address:
+        host, _, port = address.removeprefix("https://").rpartition(":")
+        monkeypatch.setenv("KUBERNETES_SERVICE_HOST", host)
+        monkeypatch.setenv("KUBERNETES_SERVICE_PORT", port)
+        async with await connect("inside", ClusterSettings(in_cluster=True)) as cluster:
+            with pytest.raises(Unauthorized):
+                await cluster.identity()
+            (tmp_path / "token").write_text(TOKEN)
+            assert await cluster.identity() == "uid-kube-system"
