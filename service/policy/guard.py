@@ -1,0 +1,33 @@
+"""The guard's arithmetic and words: how many deletions of a source one window lets through.
+
+Both bounds hold: a source that owns little is guarded by its percentage, one that owns much by the plain number.
+"""
+
+from typing import Final
+
+from service.settings.durations import write
+from service.settings.sources import GuardSettings
+
+FLOOR: Final = 5
+"""A percentage of very little would trip at the first deletion; so many are let through by it always."""
+
+PREFIX: Final = "guard: "
+"""With which the reason begins wherever the guard holds something, so that a release finds it again."""
+
+
+def limit_of(guard: GuardSettings, owned: int | None) -> int:
+    """`owned` counts the objects of a source that live or are going; unknown, the plain number alone bounds it."""
+    if owned is None:
+        return guard.most
+    return min(guard.most, max(FLOOR, int(owned * guard.percent / 100)))
+
+
+def held_reason(source: str, guard: GuardSettings, owned: int | None) -> str:
+    """Why new deletions are held. It is the same for each of them, so that it is told once."""
+    bounds = f"most {guard.most}"
+    if owned is not None:
+        bounds += f", {guard.percent:g}% of {owned} owned"
+    return (
+        f"{PREFIX}more than {limit_of(guard, owned)} deletions of source {source} within {write(guard.window)} "
+        f"({bounds}); new ones wait for `knell guard release {source}`"
+    )

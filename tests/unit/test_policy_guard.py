@@ -1,0 +1,49 @@
+"""How many deletions one window lets through, for sources of every size."""
+
+from datetime import timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from service.policy.guard import FLOOR, PREFIX, held_reason, limit_of
+from service.settings import GuardSettings
+
+
+@pytest.mark.parametrize(
+    ("owned", "limit"),
+    [(0, 5), (1, 5), (25, 5), (29, 5), (30, 6), (40, 8), (1000, 200), (2500, 500), (5000, 500), (100_000, 500)],
+)
+def test_with_the_defaults_a_fifth_may_go_but_never_more_than_five_hundred(owned: int, limit: int) -> None:
+    assert limit_of(GuardSettings(), owned) == limit
+
+
+def test_five_are_let_through_by_the_percentage_but_not_by_the_plain_number() -> None:
+    assert limit_of(GuardSettings(percent=0), 1000) == FLOOR
+    assert limit_of(GuardSettings(most=1), 1000) == 1
+    assert limit_of(GuardSettings(most=2, percent=0), 0) == 2
+
+
+def test_what_a_source_owns_need_not_be_known() -> None:
+    assert limit_of(GuardSettings(most=70), None) == 70
+
+
+def test_all_of_it_may_go_where_the_settings_say_so() -> None:
+    assert limit_of(GuardSettings(most=100_000, percent=100), 5000) == 5000
+
+
+@given(
+    st.integers(1, 10_000), st.floats(0, 100), st.integers(0, 1_000_000), st.integers(0, 1000),
+)  # fmt: skip
+def test_owning_more_never_lets_less_through(most: int, percent: float, owned: int, more: int) -> None:
+    guard = GuardSettings(most=most, percent=percent)
+    assert 1 <= limit_of(guard, owned) <= limit_of(guard, owned + more) <= most
+
+
+def test_the_reason_says_how_the_limit_came_about_and_what_ends_it() -> None:
+    guard = GuardSettings(most=50, percent=20, window=timedelta(minutes=90))
+    assert held_reason("clusters", guard, 40) == (
+        f"{PREFIX}more than 8 deletions of source clusters within 1h30m (most 50, 20% of 40 owned); "
+        f"new ones wait for `knell guard release clusters`"
+    )
+    assert "(most 50)" in held_reason("clusters", guard, None)
