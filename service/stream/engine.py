@@ -94,6 +94,7 @@ class PlanRow(NamedTuple):
     chains: int
     event: list[str | int]
     last: str
+    why: str = ""
 
 
 class Kept(NamedTuple):
@@ -154,15 +155,34 @@ _late: Callable[[bytes], tuple[list[list[str]], int]] = _decoder(tuple[list[list
 _published, _planned = _decoder(list[Published]), _decoder(list[Planned])
 _reclaimed, _attended = _decoder(Reclaimed), _decoder(Attended)
 _numbers, _words = _decoder(list[int]), _decoder(list[str])
+_recalled: Callable[[bytes], list[list[str]]] = _decoder(list[list[str]])
 _renewed: Callable[[bytes], tuple[int, list[int]]] = _decoder(tuple[int, list[int]])
 _woken: Callable[[bytes], tuple[str, int]] = _decoder(tuple[str, int])
 _stepped: Callable[[bytes], tuple[str, int, int]] = _decoder(tuple[str, int, int])
 
 
-def grouped(items: Sequence[Settlement]) -> tuple[list[str], dict[tuple[str, int], tuple[list[Any], list[Any]]]]:
-    """Settlements by lane and fence, the plain successes apart; plans are named once and then by number."""
+class Grouped:
+    """What a lane's batch came to, as `settle` takes it: the plain successes by their note, and the rest."""
+
+    __slots__ = ("gone", "rest")
+
+    def __init__(self) -> None:
+        self.gone: dict[str, tuple[list[str], dict[tuple[int, int], list[str]]]] = {}
+        self.rest: list[Any] = []
+
+    def row(self, lane: str, fence: int) -> list[Any]:
+        # The ids stand in the server's order, so that a whole batch is known by its text.
+        gone = [
+            (note, len(jobs), " ".join(sorted(jobs)), [(*place, fields) for place, fields in parts.items()])
+            for note, (jobs, parts) in self.gone.items()
+        ]
+        return [lane, fence, gone, self.rest]
+
+
+def grouped(items: Sequence[Settlement]) -> tuple[list[str], dict[tuple[str, int], Grouped]]:
+    """Settlements by lane and fence; plans are named once and then by number."""
     plans: dict[str, int] = {}
-    groups: dict[tuple[str, int], tuple[list[Any], list[Any]]] = {}
+    groups: dict[tuple[str, int], Grouped] = {}
     seen: set[tuple[str, int]] = set()
     for item in items:
         if (item.job, item.fence) in seen:
@@ -174,11 +194,18 @@ def grouped(items: Sequence[Settlement]) -> tuple[list[str], dict[tuple[str, int
             plan = plans[name] = len(plans) + 1
         group = groups.get((item.lane, item.fence))
         if group is None:
-            group = groups[item.lane, item.fence] = ([], [])
+            group = groups[item.lane, item.fence] = Grouped()
         if item.kind == "gone" and not item.was_held:
-            group[0].append((item.job, plan, number, item.stage, item.record + "}", item.note))
+            alike = group.gone.get(item.note)
+            if alike is None:
+                alike = group.gone[item.note] = ([], {})
+            alike[0].append(item.job)
+            fields = alike[1].get((plan, item.stage))
+            if fields is None:
+                fields = alike[1][plan, item.stage] = []
+            fields += (number, item.record + "}")
         else:
-            group[1].append(
+            group.rest.append(
                 (item.kind, item.job, plan, number, item.stage, item.record, item.note, item.delay, item.urgent,
                  item.next_lane, item.was_held, item.held, item.alone)
             )  # fmt: skip
@@ -202,7 +229,7 @@ def flat(event: Event) -> list[str | int]:
     return parts
 
 
-def rows(event: Event, entry: str, arranged: Arranged) -> Iterable[PlanRow]:
+def rows(event: Event, entry: str, arranged: Arranged, why: str = "") -> Iterable[PlanRow]:
     """A plan in chunks; a small one is a single row. `number` is filled in after the first chunk's answer."""
     fields = flat(event)
     _, lane, urgent, *_ = arranged.jobs[-1]
@@ -212,7 +239,7 @@ def rows(event: Event, entry: str, arranged: Arranged) -> Iterable[PlanRow]:
         final = offset + CHUNK >= len(arranged.jobs)
         yield PlanRow(
             event.deletion, entry, 0, offset, part, final, arranged.stages if final else [],
-            arranged.release, arranged.chains, fields, last,
+            arranged.release, arranged.chains, fields, last, why if final else "",
         )  # fmt: skip
 
 
@@ -245,11 +272,11 @@ class Shard:
         answer: list[Planned] = _planned(await self._move("plan", plans))
         return answer
 
-    async def plan_whole(self, event: Event, entry: str, arranged: Arranged) -> Planned:
+    async def plan_whole(self, event: Event, entry: str, arranged: Arranged, why: str = "") -> Planned:
         """A plan of any size: chunk by chunk, made visible by the last."""
         number = 0
         answer = Planned("stale", 0)
-        for row in rows(event, entry, arranged):
+        for row in rows(event, entry, arranged, why):
             (answer,) = await self.plan([row._replace(number=number)])
             if answer.state == "stale":
                 return answer
@@ -280,10 +307,12 @@ class Shard:
             last = items() if callable(items) else items
             plans, groups = grouped(last)
             order = list(groups)
-            return [worker, plans, [[lane, fence, *groups[lane, fence]] for lane, fence in order]]
+            return [worker, plans, [group.row(lane, fence) for (lane, fence), group in groups.items()]]
 
         late, opening = _late(await self._move("settle", args))
         refused = {(fence, job) for (_, fence), jobs in zip(order, late, strict=True) for job in jobs}
+        if not refused:
+            return Settled([item.fence for item in last], opening)
         accepted = [0 if (item.fence, item.job) in refused else item.fence for item in last]
         return Settled(accepted, opening)
 
@@ -330,6 +359,13 @@ class Shard:
         word: str = _words(await self._move("unhold", [member, int(replay), who, event or []]))[0]
         return word
 
+    async def recall(self, deletions: Sequence[str], fields: Sequence[str]) -> list[list[str]]:
+        """Fields of deletions' records, in their order; an absent one is empty."""
+        found: list[list[str]] = []
+        for first in range(0, len(deletions), CHUNK):
+            found += _recalled(await self._move("recall", [fields, deletions[first : first + CHUNK]]))
+        return found
+
     async def retry(self, job: str, who: str) -> str:
         word: str = _words(await self._move("retry", [job, who]))[0]
         return word
@@ -337,6 +373,10 @@ class Shard:
     async def abandon(self, job: str, who: str) -> str:
         word: str = _words(await self._move("abandon", [job, who]))[0]
         return word
+
+    async def withdraw(self, deletion: str = "", why: str = "", most: int = 500) -> tuple[str, int]:
+        """One step; answers the deletion's state and how many deletions have jobs left to cancel."""
+        return _woken(await self._move("withdraw", [deletion, why, most]))
 
     async def pause(self, lane: str, *, stop: bool, who: str) -> bool:
         return bool(_numbers(await self._move("pause", [lane, int(stop), who]))[0])

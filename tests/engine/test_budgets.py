@@ -8,6 +8,7 @@ import msgspec
 
 from service.contract import Draw, Gone, Job, Limit, Remaining, Throttled, Verdict
 from service.settings import LimitOverride
+from service.stream.budgets import Ask
 from tests.engine.outside import Outside, event, thing
 from tests.engine.world import World
 from workers.handlers.protocol import Batch
@@ -170,3 +171,18 @@ async def test_settings_put_another_limit_in_the_place_of_a_declared_one(world: 
     await world.stays("the setting holds", two, timedelta(milliseconds=300))
     await world.jump(timedelta(hours=1))
     await calls(world, outside, 4)
+
+
+async def test_with_a_share_of_one_who_gets_nothing_earns_nothing(world: World) -> None:
+    ask = Ask("sim/acct/delete", 4, 4, 4, (Draw(Limit.bucket("calls", 1, rate=1 / 3600)),))
+
+    async def reserve() -> tuple[int, float]:
+        reserved = await world.installation.budgets.reserve("sim/acct", 1.0, [ask])
+        grant = reserved.grants[0]
+        return grant.urgent + grant.background, float((await world.budget())["calls|credit"])
+
+    given, credit = await reserve()
+    assert given == 1
+    for _ in range(3):
+        # Nothing times a share without bound is no number, and must not become credit.
+        assert await reserve() == (0, credit)

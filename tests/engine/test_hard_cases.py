@@ -5,6 +5,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from redis.exceptions import ResponseError
 
 from service.contract import (
     Blocked,
@@ -22,8 +23,8 @@ from service.contract import (
 )
 from service.contract.targets import lane_fault
 from service.stream.budgets import Ask, Said
-from service.stream.engine import Kept
-from tests.engine.outside import Outside, event, thing
+from service.stream.engine import Kept, Want
+from tests.engine.outside import LANE, Outside, event, thing
 from tests.engine.world import World
 from workers.handlers.protocol import Batch
 
@@ -246,3 +247,16 @@ async def test_a_timeout_of_the_handlers_own_is_told_as_it_is(world: World) -> N
     await world.until_done(one)
     (name, *_) = await world.jobs_of(one)
     assert (await world.job(name))["first_error"] == "TimeoutError: connect took 2 s"
+
+
+async def test_a_take_that_fails_takes_nothing_out_of_its_lane(world: World) -> None:
+    one = event("a")
+    await world.lay(one, [thing(f"t{number}") for number in range(3)])
+    shard = world.shard(one)
+    lane = f"{shard.stem}lane:{LANE}:urgent"
+    await world.client.zadd(lane, {"no-id-of-ours": 1})
+    before = await world.client.zrange(lane, 0, -1)
+    assert len(before) == 4
+    with pytest.raises(ResponseError):
+        await shard.take("w0", SECOND, [Want(LANE, 10, 10, 100)])
+    assert await world.client.zrange(lane, 0, -1) == before

@@ -1,8 +1,9 @@
 -- The next state of a batch of attempts, each by its fencing token; an old token changes nothing.
 -- args: {worker, plans, groups}; plans are names DELETION#PLAN; a group is what a lane's batch came to: {lane, fence,
--- jobs that are gone, the rest}. A gone one is {job, plan (index), number, stage, record, note}; of the rest each is
--- {kind, job, plan, number, stage, record, note, delay in ms, urgent (0|1), next lane ('': the same), held before
--- (0|1), held now (0|1), alone (0|1)}, its record without the closing brace, so that times can be added.
+-- the gone, the rest}. The gone stand together by their note: {note, how many, ids in order as one text, parts}; a part
+-- is {plan (index), stage, {number, record, number, record...}}. Of the rest each is {kind, job, plan, number, stage,
+-- record, note, delay in ms, urgent (0|1), next lane ('': the same), held before (0|1), held now (0|1), alone (0|1)},
+-- its record without the closing brace, so that times can be added.
 -- Kinds: dead ends a job, `back` returns it untouched, `unreadable` sets it aside, all others put it back with a due
 -- time. Answers {for each group the jobs that were not accepted, stages opening}.
 if repeated then return repeated end
@@ -25,16 +26,17 @@ local function deletion(plan)
   return string.sub(names[plan], 1, string.find(names[plan], '#', 1, true) - 1)
 end
 
-local ends, known = {}, {}
-local function job_over(plan, stage)
+-- As `job_ended`, but knowing a plan by its index.
+local known = {}
+local function job_over(plan, stage, number)
   local key = plan * 1000 + stage
   local entry = known[key]
   if entry then
-    entry[3] = entry[3] + 1
+    entry[3] = entry[3] + number
   else
-    entry = {plan, stage, 1}
+    entry = {deletion(plan), stage, number}
     known[key] = entry
-    ends[#ends + 1] = entry
+    ended[#ended + 1] = entry
   end
 end
 
@@ -61,7 +63,7 @@ local function move(lane, item)
       redis.call('ZADD', stem .. 'dead', now, job)
       redis.call('HINCRBY', deletion_key(deletion(plan)), 'given_up', 1)
     end
-    job_over(plan, stage)
+    job_over(plan, stage, 1)
   else
     local due = now + item[8]
     keep(plan, number, item[6] .. ',"last_at":' .. moment .. ',"due":' .. string.format('%.0f', due) .. '}')
@@ -88,48 +90,75 @@ local function record_outcomes(lane, outcome)
   end
 end
 
-local function settle(lane, fence, gone, rest)
+-- The usual end: all that is still held under the token is gone, and nothing else was sent. That is seen by comparing
+-- two texts (ids have no white space), so that nothing is made for each job.
+local function settle_whole(lane, fence, gone)
+  local note, number, text, parts = gone[1], gone[2], gone[3], gone[4]
+  local leases, token = stem .. 'leases:' .. lane, string.format('%.0f', fence)
+  if redis.call('ZCOUNT', leases, token, token) ~= number then return false end
+  if table.concat(redis.call('ZRANGEBYSCORE', leases, token, token), ' ') ~= text then return false end
+  for _, part in ipairs(parts) do
+    local plan, stage, fields = part[1], part[2], part[3]
+    spread('HSET', stem .. 'job:' .. names[plan], fields)
+    job_over(plan, stage, #fields / 2)
+  end
+  redis.call('ZREMRANGEBYSCORE', leases, token, token)
+  redis.call('ZREM', stem .. 'batches', batch_name(fence, lane, worker))
+  redis.call('XADD', stem .. 'audit', '*', 'entry', 'outcome', 'worker', worker, 'lane', lane, note, text)
+  counts.gone = (counts.gone or 0) + number
+  count('lane/' .. lane .. '/gone', number)
+  fresh(lane)
+  return true
+end
+
+-- What was sent, job by job: some were lost meanwhile, or they came to different ends.
+local function settle_each(lane, fence, gone, rest)
   local jobs, outcome, late = {}, {}, {}
   local leases = stem .. 'leases:' .. lane
-  for i, item in ipairs(gone) do jobs[i] = item[1] end
+  for _, alike in ipairs(gone) do
+    for _, part in ipairs(alike[4]) do
+      for n = 1, #part[3], 2 do jobs[#jobs + 1] = names[part[1]] .. '.' .. part[3][n] end
+    end
+  end
   for _, item in ipairs(rest) do jobs[#jobs + 1] = item[2] end
   local holders = {}
   for first = 1, #jobs, SPREAD do
     local part = redis.call('ZMSCORE', leases, unpack(jobs, first, math.min(first + SPREAD - 1, #jobs)))
-    for i, token in ipairs(part) do holders[first + i - 1] = token and tonumber(token) end
+    for i, score in ipairs(part) do holders[first + i - 1] = score and tonumber(score) end
   end
-  local freed = {}
-  local function accept(i, note)
+  local freed, i, mine = {}, 0, {}
+  -- Whether the next of the jobs is ours; if so, its outcome is written down.
+  local function accept(kind, note)
+    i = i + 1
     local job = jobs[i]
-    freed[#freed + 1] = job
-    local same = outcome[note]
-    if same then
-      same[#same + 1] = job
-    else
-      outcome[note] = {job}
-      outcome[#outcome + 1] = note
-    end
-  end
-  for i, item in ipairs(gone) do
     if holders[i] == fence then
-      keep(item[2], item[3], item[5])
-      job_over(item[2], item[4])
-      accept(i, item[6])
-    else
-      late[#late + 1] = item[1]
+      freed[#freed + 1] = job
+      local same = outcome[note]
+      if same then
+        same[#same + 1] = job
+      else
+        outcome[note] = {job}
+        outcome[#outcome + 1] = note
+      end
+      mine[kind] = (mine[kind] or 0) + 1
+      return true
+    end
+    late[#late + 1] = job
+    return false
+  end
+  for _, alike in ipairs(gone) do
+    for _, part in ipairs(alike[4]) do
+      local fields = part[3]
+      for n = 1, #fields, 2 do
+        if accept('gone', alike[1]) then
+          keep(part[1], fields[n], fields[n + 1])
+          job_over(part[1], part[2], 1)
+        end
+      end
     end
   end
-  counts.gone = (counts.gone or 0) + #freed
-  local mine = {gone = #freed}
-  for i, item in ipairs(rest) do
-    if holders[#gone + i] == fence then
-      move(lane, item)
-      accept(#gone + i, item[7])
-      counts[item[1]] = (counts[item[1]] or 0) + 1
-      mine[item[1]] = (mine[item[1]] or 0) + 1
-    else
-      late[#late + 1] = item[2]
-    end
+  for _, item in ipairs(rest) do
+    if accept(item[1], item[7]) then move(lane, item) end
   end
   if #freed > 0 then
     spread('ZREM', leases, freed)
@@ -138,15 +167,21 @@ local function settle(lane, fence, gone, rest)
       redis.call('ZREM', stem .. 'batches', batch_name(fence, lane, worker))
     end
     record_outcomes(lane, outcome)
-    for kind, number in pairs(mine) do count('lane/' .. lane .. '/' .. kind, number) end
+    for kind, number in pairs(mine) do
+      counts[kind] = (counts[kind] or 0) + number
+      count('lane/' .. lane .. '/' .. kind, number)
+    end
     fresh(lane)
   end
   return late
 end
 
-for i, group in ipairs(args[3]) do refused[i] = settle(group[1], group[2], group[3], group[4]) end
+for i, group in ipairs(args[3]) do
+  local lane, fence, gone, rest = group[1], group[2], group[3], group[4]
+  local whole = #gone == 1 and #rest == 0 and settle_whole(lane, fence, gone[1])
+  refused[i] = whole and {} or settle_each(lane, fence, gone, rest)
+end
 for plan, fields in pairs(plans) do spread('HSET', stem .. 'job:' .. names[plan], fields) end
-for _, over in ipairs(ends) do job_ended(deletion(over[1]), over[2], over[3]) end
 close_books()
 place()
 for kind, number in pairs(counts) do count(kind, number) end

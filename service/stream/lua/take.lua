@@ -4,28 +4,24 @@
 -- reads the same jobs again.
 local worker, lease, version = args[1], args[2], args[3]
 
--- Records of many jobs, in as few calls as there are plans among them; false where one is gone.
+-- Records of many jobs, false where one is gone. Jobs of a plan stand together mostly, and are read together.
 local function records_of(jobs)
-  local plans, order, records = {}, {}, {}
-  for i, job in ipairs(jobs) do
-    local dot = string.find(job, '.', string.find(job, '#', 1, true), true)
-    local name = string.sub(job, 1, dot - 1)
-    local plan = plans[name]
-    if not plan then
-      plan = {fields = {}, at = {}, name = name}
-      plans[name] = plan
-      order[#order + 1] = plan
-    end
-    local n = #plan.at + 1
-    plan.fields[n], plan.at[n] = string.sub(job, dot + 1), i
+  local records, plan, fields, done = {}, nil, {}, 0
+  local function read_on()
+    local texts = redis.call('HMGET', stem .. 'job:' .. string.sub(plan, 1, -2), unpack(fields))
+    for i = 1, #fields do records[done + i] = texts[i] end
+    fields, done = {}, done + #fields
   end
-  for _, plan in ipairs(order) do
-    local key = stem .. 'job:' .. plan.name
-    for first = 1, #plan.fields, SPREAD do
-      local texts = redis.call('HMGET', key, unpack(plan.fields, first, math.min(first + SPREAD - 1, #plan.fields)))
-      for i, text in ipairs(texts) do records[plan.at[first + i - 1]] = text end
+  local length
+  for _, job in ipairs(jobs) do
+    if not plan or #fields == SPREAD or string.sub(job, 1, length) ~= plan then
+      if plan then read_on() end
+      length = string.find(job, '.', string.find(job, '#', 1, true), true)
+      plan = string.sub(job, 1, length)
     end
+    fields[#fields + 1] = string.sub(job, length + 1)
   end
+  if plan then read_on() end
   return records
 end
 
@@ -41,71 +37,78 @@ if repeated then
   return cmsgpack.pack(known)
 end
 
--- Which jobs each lane gives, before any record is read.
-local all, picked = {}, {}
-local function pick(lane, queue, ids)
-  for _, job in ipairs(ids) do
-    all[#all + 1] = job
-    picked[#picked + 1] = {lane, queue}
-  end
-  return #ids
-end
-local function due(queue, most)
-  if most <= 0 then return {} end
-  return redis.call('ZRANGEBYSCORE', queue, '-inf', now, 'LIMIT', 0, most)
-end
-
-local lanes_now = {}
-for i, want in ipairs(args[4]) do
-  local lane = want[1]
-  local room = math.max(0, want[4] - redis.call('ZCARD', stem .. 'leases:' .. lane))
-  lanes_now[i] = {room = room, jobs = {}, records = {}}
-  if want[6] ~= '' then
-    if room > 0 and want[2] + want[3] > 0 and redis.call('ZSCORE', stem .. 'alone', want[6]) then
-      pick(i, stem .. 'alone', {want[6]})
-    end
-  else
-    local urgent = lane_key(lane, true)
-    local got = pick(i, urgent, due(urgent, math.min(want[2], room)))
-    pick(i, lane_key(lane, false), due(lane_key(lane, false), math.min(want[3], room - got)))
-  end
-end
-
-local records, leaving, lost = records_of(all), {}, 0
-for i, job in ipairs(all) do
-  local text, from = records[i], picked[i]
-  local queue = leaving[from[2]]
-  if not queue then
-    queue = {}
-    leaving[from[2]] = queue
-  end
-  queue[#queue + 1] = job
+local lost = 0
+-- What is not fit to be tried: nothing to read, no version, or one that the worker does not know.
+local function put_aside(job, text)
   if not text then
     decide('lost', job, 'its record is gone')
     lost = lost + 1
+  elseif not version_of(text) then
+    redis.call('ZADD', stem .. 'dead', now, job)
+    redis.call('ZADD', stem .. 'held', now, 'job:' .. job)
+    decide('set aside', job, 'its record has no version')
   else
-    local written = version_of(text)
-    if not written then
-      redis.call('ZADD', stem .. 'dead', now, job)
-      redis.call('ZADD', stem .. 'held', now, 'job:' .. job)
-      decide('set aside', job, 'its record has no version')
-    elseif written > version then
-      -- Looked at before it is leased: a process that knows this version puts it back.
-      redis.call('ZADD', stem .. 'newer', now, 'job:' .. job)
-    else
-      local lane = lanes_now[from[1]]
-      lane.jobs[#lane.jobs + 1] = job
-      lane.records[#lane.records + 1] = text
+    -- Looked at before it is leased: a process that knows this version puts it back.
+    redis.call('ZADD', stem .. 'newer', now, 'job:' .. job)
+  end
+end
+
+local function is_fit(text)
+  local written = text and version_of(text)
+  return written and written <= version
+end
+
+-- Everything is read before anything is written: what can't be read ends the call and leaves all as it was.
+local function seen(queue, ids) return {queue = queue, ids = ids, records = records_of(ids)} end
+local function due(queue, most)
+  if most <= 0 then return seen(queue, {}) end
+  return seen(queue, redis.call('ZRANGEBYSCORE', queue, '-inf', now, 'LIMIT', 0, most))
+end
+
+local given = {}
+for i, want in ipairs(args[4]) do
+  local lane = want[1]
+  local room = math.max(0, want[4] - redis.call('ZCARD', stem .. 'leases:' .. lane))
+  local from = {}
+  if want[6] ~= '' then
+    if room > 0 and want[2] + want[3] > 0 and redis.call('ZSCORE', stem .. 'alone', want[6]) then
+      from[1] = seen(stem .. 'alone', {want[6]})
+    end
+  else
+    from[1] = due(lane_key(lane, true), math.min(want[2], room))
+    from[2] = due(lane_key(lane, false), math.min(want[3], room - #from[1].ids))
+  end
+  given[i] = {room = room, from = from, jobs = {}, records = {}}
+end
+
+-- What was seen leaves its queue; what is fit is given.
+local ours = '{"v":' .. version .. ','
+for i, want in ipairs(args[4]) do
+  local jobs, texts = given[i].jobs, given[i].records
+  for _, from in ipairs(given[i].from) do
+    local queue, ids = from.queue, from.ids
+    if want[6] ~= '' then
+      redis.call('ZREM', queue, want[6])
+    elseif #ids > 0 then
+      -- The first that are due are the first of the queue.
+      redis.call('ZREMRANGEBYRANK', queue, 0, #ids - 1)
+    end
+    for n, job in ipairs(ids) do
+      local text = from.records[n]
+      if text and string.sub(text, 1, #ours) == ours or is_fit(text) then
+        jobs[#jobs + 1], texts[#texts + 1] = job, text
+      else
+        put_aside(job, text)
+      end
     end
   end
 end
-for queue, jobs in pairs(leaving) do spread('ZREM', queue, jobs) end
 
 -- Tokens follow the server's time, so that a lost write can't hand one out twice.
 local fence = math.max(tonumber(redis.call('HGET', stem .. 'meta', 'fence') or 0), now * 1000)
 local found, kept, taken = {}, {}, 0
 for i, want in ipairs(args[4]) do
-  local lane, jobs, room = want[1], lanes_now[i].jobs, lanes_now[i].room
+  local lane, jobs, room = want[1], given[i].jobs, given[i].room
   local leases = stem .. 'leases:' .. lane
   if #jobs > 0 then
     fence = fence + 1
@@ -116,7 +119,7 @@ for i, want in ipairs(args[4]) do
     redis.call('XADD', stem .. 'audit', '*', 'entry', 'intent', 'worker', worker, 'lane', lane, 'count', #jobs,
                'jobs', table.concat(jobs, ' '))
     taken = taken + #jobs
-    found[#found + 1] = {lane, fence, jobs, lanes_now[i].records}
+    found[#found + 1] = {lane, fence, jobs, given[i].records}
     kept[#kept + 1] = {lane, fence}
   end
   if want[5] > 0 or #jobs > 0 then redis.call('HSET', stem .. 'dry', lane, now + want[5]) end
