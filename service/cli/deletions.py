@@ -62,7 +62,7 @@ def _row(view: DeletionView, now: datetime | None) -> tuple[object, ...]:
     return (
         view.id, view.state, view.object, view.source, output.relative(view.published_at, now),
         output.relative(view.planned_at, now), output.relative(view.done_at, now), view.left, view.jobs,
-        view.held_why,
+        view.held_why or view.withdrawn,
     )  # fmt: skip
 
 
@@ -160,6 +160,8 @@ def _facts(view: DeletionView) -> Iterator[tuple[str, object]]:
     yield "done", output.moment(view.done_at)
     yield "held since", output.moment(view.held_at) if view.held_why else ""
     yield "held because", view.held_why
+    yield "policy", view.policy
+    yield "withdrawn because", view.withdrawn
     if view.published_at and view.done_at:
         yield "took", output.span(view.done_at - view.published_at)
     yield "jobs", f"{view.left} left of {view.jobs}, {view.abandoned} abandoned, {view.given_up} given up"

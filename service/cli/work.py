@@ -1,30 +1,25 @@
 """`knell work`: one worker process with its surface, from the first log line to an orderly end.
 The surface comes first: a worker whose server is away is seen to live, and says why it is not ready."""
 
-import asyncio
-import contextlib
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 import click
-import structlog
 
-from service import logs
-from service.cli.session import Trouble, config_option, explain, settings_of
+from service.cli.reaching import reached_clusters
+from service.cli.serving import away, serve
+from service.cli.session import Trouble, config_option
 from service.settings import Settings
 from service.stream.installation import Installation
-from service.surface import Health, Metrics, ProcessCounts, Surface, SurfaceFailed
+from service.surface import Health, Metrics, ProcessCounts, Surface
 from service.surface.watch import Watch
-from workers.handlers.protocol import Handler, Planner
 from workers.handlers.registry import Registry
-from workers.handlers.release import Release
 from workers.handlers.simulated import SOURCE, Simulated
+from workers.judging.wiring import registry_for
 from workers.runtime.worker import Worker
-
-log = structlog.get_logger(__name__)
 
 
 def simulate_option(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -43,46 +38,18 @@ def work(config: Path | None, simulate: str | None) -> None:
 
     SIGTERM takes nothing new and finishes, or hands back, within worker.grace; a second signal ends at once.
     """
-    serve(config, simulate)
+    serve(config, lambda settings: work_on(settings, simulate))
 
 
-def serve(config: Path | None, simulate: str | None) -> None:
-    """Run one worker until it is told to stop; what stands in its way is said in one sentence."""
-    settings = settings_of(config)
-    logs.configure(settings.log)
-    try:
-        run_loop(_serve(settings, simulate))
-    except Trouble:
-        raise
-    except SurfaceFailed as error:
-        raise Trouble(str(error)) from None
-    except Exception as error:
-        words = explain(_innermost(error), settings.redis)
-        if words is None:
-            log.exception("a loop failed, the process ends")
-            raise SystemExit(1) from None
-        raise Trouble(words) from None
-
-
-def run_loop(work: Coroutine[Any, Any, None]) -> None:
-    """On uvloop where it is installed."""
-    factory: Callable[[], asyncio.AbstractEventLoop] | None = None
-    with contextlib.suppress(ImportError):
-        from uvloop import new_event_loop
-
-        factory = new_event_loop
-    with asyncio.Runner(loop_factory=factory) as runner:
-        runner.run(work)
-
-
-async def _serve(settings: Settings, simulate: str | None) -> None:
+async def work_on(settings: Settings, simulate: str | None) -> None:
+    """One worker and its surface, until it is told to stop."""
     installation = Installation(settings, name=f"knell-{settings.worker.name}")
-    watch = Watch(settings, lambda: _away(installation))
+    watch = Watch(settings, lambda: away(installation))
     duty = Duty()
     try:
         async with (
             Surface(settings.surface, Health(watch, duty.stage), Metrics(watch, duty.counts)),
-            _handlers(simulate, settings.worker.name) as registry,
+            handlers_of(settings, installation, simulate) as registry,
         ):
             duty.worker = Worker(installation, registry)
             duty.worker.handle_signals()
@@ -93,27 +60,27 @@ async def _serve(settings: Settings, simulate: str | None) -> None:
 
 
 @asynccontextmanager
-async def _handlers(simulate: str | None, caller: str) -> AsyncIterator[Registry]:
-    """The handlers and planners of this process."""
-    handlers: list[Handler] = [Release()]
-    planners: dict[str, Planner] = {}
-    if simulate is None:
-        yield Registry(handlers, planners)
-        return
-    provider = Simulated(simulate, caller=caller)
-    try:
-        await provider.__aenter__()
-    except (aiohttp.ClientError, TimeoutError, ValueError) as error:
-        raise Trouble(
-            f"can't reach the simulated provider at {simulate} ({str(error) or type(error).__name__}); "
-            "start one with `python -m service.local.provider`"
-        ) from None
-    try:
-        handlers.append(provider)
-        planners[SOURCE] = provider
-        yield Registry(handlers, planners)
-    finally:
-        await provider.__aexit__(None, None, None)
+async def handlers_of(settings: Settings, installation: Installation, simulate: str | None) -> AsyncIterator[Registry]:
+    """The handlers and planners of this process, and its way to the clusters of its sources."""
+    async with reached_clusters(settings) as clusters:
+        if simulate is None:
+            yield registry_for(settings, clusters, installation)
+            return
+        provider = Simulated(simulate, caller=settings.worker.name)
+        try:
+            await provider.__aenter__()
+        except (aiohttp.ClientError, TimeoutError, ValueError) as error:
+            raise Trouble(
+                f"can't reach the simulated provider at {simulate} ({str(error) or type(error).__name__}); "
+                "start one with `python -m service.local.provider`"
+            ) from None
+        try:
+            yield registry_for(
+                settings, clusters, installation,
+                handlers=[provider], collectors=[provider], detached={SOURCE: provider},
+            )  # fmt: skip
+        finally:
+            await provider.__aexit__(None, None, None)
 
 
 class Duty:
@@ -140,15 +107,3 @@ class Duty:
             held=tally.held,
             in_hand=self.worker.crew.busy,
         )
-
-
-def _away(installation: Installation) -> tuple[float, str] | None:
-    caller = installation.caller
-    return None if caller.away_since is None else (caller.away_since, caller.away_reason)
-
-
-def _innermost(error: BaseException) -> BaseException:
-    """What really happened, where a task group reports a single failure."""
-    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
-        error = error.exceptions[0]
-    return error

@@ -29,9 +29,13 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """The targets of one deletion; none at all is a plan too: then only the release is left."""
+    """The targets of one deletion; none at all is a plan too: then only the release is left.
+
+    `why` is what policy said; where it is given, it is recorded as a decision.
+    """
 
     targets: Iterable[Target]
+    why: str = ""
 
 
 class Hold(msgspec.Struct, frozen=True):

@@ -6,7 +6,7 @@ from typing import Final
 
 from service.stream.keys import Keys
 
-INDEXES: Final = (b"open", b"finished", b"alone", b"dead", b"held", b"newer", b"opening")
+INDEXES: Final = (b"open", b"finished", b"alone", b"dead", b"held", b"newer", b"opening", b"withdrawing")
 """The sorted sets of a shard whose members belong to deletions."""
 
 _HASHES: Final = (b"deletion:", b"job:")

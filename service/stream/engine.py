@@ -374,7 +374,7 @@ class Shard:
         word: str = _words(await self._move("abandon", [job, who]))[0]
         return word
 
-    async def withdraw(self, deletion: str = "", why: str = "", most: int = 500) -> tuple[str, int]:
+    async def withdraw(self, deletion: str = "", why: str = "", most: int = 200) -> tuple[str, int]:
         """One step; answers the deletion's state and how many deletions have jobs left to cancel."""
         return _woken(await self._move("withdraw", [deletion, why, most]))
 

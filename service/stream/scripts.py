@@ -10,6 +10,7 @@ from functools import lru_cache
 from importlib.resources import files
 
 BUDGET_MOVES = frozenset({"reserve", "give_back", "correct"})
+ENDING_MOVES = frozenset({"abandon", "withdraw"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +35,10 @@ class Scripts:
     def __getitem__(self, name: str) -> Script:
         script = self._built.get(name)
         if script is None:
-            parts = ("_move", "_budget" if name in BUDGET_MOVES else "_shard", name)
+            shared = ["_budget" if name in BUDGET_MOVES else "_shard"]
+            if name in ENDING_MOVES:
+                shared.append("_ending")
+            parts = ("_move", *shared, name)
             source = "\n".join(self._changed.get(part) or _text(part) for part in parts)
             script = Script(name, source, hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest())
             self._built[name] = script

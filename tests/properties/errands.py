@@ -163,6 +163,13 @@ async def _leave(site: Site) -> None:
     )
 
 
+GUARD = [["u0", 0], ["u1", 0], ["u0", 0]]
+
+
+async def _ask_guard(site: Site) -> None:
+    await site.caller.move("guard", site.shard.stem + "meta", site.shard.stem, ["s", GUARD, 1, 60_000, "why"])
+
+
 def packed(*parts: str | int) -> list[Any]:
     return [msgspec.Raw(msgspec.msgpack.encode(part)) for part in parts]
 
@@ -206,6 +213,11 @@ ERRANDS: dict[str, Errand] = {
     "resharded": Errand(
         lambda site: site.caller.move("resharded", site.shard.stem + "meta", site.shard.stem, [2, 1, "hand"]),
         _resharding,
+    ),
+    "guard": Errand(_ask_guard),
+    "guard_release": Errand(
+        lambda site: site.caller.move("guard_release", site.shard.stem + "meta", site.shard.stem, ["s", "hand"]),
+        _ask_guard,
     ),
     "reserve": Errand(lambda site: site.budgets.reserve(PLACE, 0.1, [ASK])),
     "give_back": Errand(

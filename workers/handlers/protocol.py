@@ -3,18 +3,22 @@
 They read and act on the outside world and answer with verdicts or plans; they never ack, sleep or know Redis.
 """
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from typing import Protocol
 
 from service.contract import Draw, Event, Feedback, Hold, Job, Plan, Verdict
 
 
 class NotCleared(Exception):
-    """The way is not free: paused, the lease is ending, or the job was taken back. The job is handed back."""
+    """The way is not free: paused, the lease is ending, or the job was taken back. The job is handed back.
 
-    def __init__(self, reason: str, wait_ms: int = 0) -> None:
+    With `refused` the live object or its policy forbids it for one deletion: its jobs are shown as held, with the
+    reason, and ask again later and later.
+    """
+
+    def __init__(self, reason: str, wait_ms: int = 0, *, refused: bool = False, deletion: str = "") -> None:
         super().__init__(reason)
-        self.wait_ms = wait_ms
+        self.wait_ms, self.refused, self.deletion = wait_ms, refused, deletion
 
 
 class Batch(Protocol):
@@ -53,3 +57,23 @@ class Planner(Protocol):
     """Says which targets an event's object owns; reads only."""
 
     async def plan(self, event: Event) -> Plan | Hold: ...
+
+
+class Consent(Protocol):
+    """Says, right before a destructive call, what stands against it at the object and its policy."""
+
+    async def objections(self, deletions: Collection[str]) -> Mapping[str, Exception]:
+        """By deletion, where anything does: NotCleared, or what kept us from finding out."""
+
+
+class Listener(Protocol):
+    """Hears what keeps jobs waiting, to tell the objects' owners. It returns at once and fails nobody."""
+
+    def heard(self, job: str, kind: str, record: str, delay: int) -> None:
+        """A job that waits: its record but for the closing brace, and milliseconds until it is tried again."""
+
+    async def run(self) -> None:
+        """Goes on for ever."""
+
+    async def drained(self) -> None:
+        """Wait until everything heard so far is told."""

@@ -3,10 +3,10 @@
 What nobody claims is not guessed at: it is retried and shown as held, until a process comes that knows it.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 
 from service.contract import Draw, Event, Hold, Plan
-from workers.handlers.protocol import Handler, Planner
+from workers.handlers.protocol import Consent, Handler, Listener, Planner
 
 
 class UnknownKind(Exception):
@@ -14,7 +14,20 @@ class UnknownKind(Exception):
 
 
 class Registry:
-    def __init__(self, handlers: Iterable[Handler], planners: Mapping[str, Planner]) -> None:
+    """Without `consent` no call is checked against a live object: there is none where events come without a cluster.
+    `listener` hears what keeps jobs waiting; `closing` is what is to be done when no more is asked."""
+
+    def __init__(
+        self,
+        handlers: Iterable[Handler],
+        planners: Mapping[str, Planner],
+        *,
+        consent: Consent | None = None,
+        listener: Listener | None = None,
+        closing: Iterable[Callable[[], Awaitable[None]]] = (),
+    ) -> None:
+        self.consent, self.listener = consent, listener
+        self._closing = list(closing)
         self._handlers = {handler.kind: handler for handler in handlers}
         self._planners = dict(planners)
         self._draws: dict[str, tuple[Draw, ...]] = {}
@@ -43,3 +56,8 @@ class Registry:
             known = ", ".join(sorted(self._planners)) or "none"
             return Hold(f"no planner for source {event.source!r} in this process (there is: {known})", again=True)
         return await planner.plan(event)
+
+    async def aclose(self) -> None:
+        """No handler or planner is asked any more."""
+        for close in self._closing:
+            await close()

@@ -1,20 +1,44 @@
 """The release: the last job of every deletion, when all its required targets are proven gone.
+Our finalizer is taken off the object, or an observed one is forgotten; it is released once the API server confirmed."""
 
-For now it records the release; taking the finalizer off the object happens here once there is a cluster to ask.
-"""
-
-from collections.abc import AsyncIterator, Sequence
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
+from datetime import timedelta
+from typing import Any, Final
 
 import structlog
 
-from service.contract import Draw, Gone, Job, Verdict
+from service.cluster import Conflict, Forbidden, Invalid, Live, NotFound, TooMany, Unauthorized
+from service.cluster.finalizers import unmarking
+from service.contract import Draw, Gone, Job, Limit, Pending, Refused, Throttled, Verdict
 from service.contract.targets import RELEASE
-from workers.handlers.protocol import Batch
+from service.policy.scope import dry_run, paused
+from service.settings import PolicySettings, SourceSettings
+from workers.handlers.notes import DONE, Note, Tell, silent
+from workers.handlers.objects import About
+from workers.handlers.places import Place, Places
+from workers.handlers.protocol import Batch, NotCleared
+from workers.handlers.single import Single
 
 log = structlog.get_logger(__name__)
 
+LIMIT: Final = Limit.bucket("releases", capacity=2000, rate=500)
+"""Of one cluster: an API server bears it, and a burst is paced. Settings may change it (limits.releases)."""
+
+AT_ONCE: Final = 32
+"""Objects of one batch that are released side by side."""
+
+TRIES: Final = 8
+CONFLICT: Final = timedelta(milliseconds=500)
+"""How often an object that others write is tried at once, and when it is tried again after that."""
+
+Known = Callable[[Collection[str]], Awaitable[Mapping[str, About]]]
+Forget = Callable[[str, str], Awaitable[None]]
+
 
 class Release:
+    """The release where there is no cluster to ask: it is recorded, and that is all."""
+
     kind = RELEASE
 
     def draws(self, lane: str) -> Sequence[Draw] | None:
@@ -25,3 +49,129 @@ class Release:
         log.info("released", count=len(batch.jobs), deletions=" ".join(job.deletion for job in batch.jobs))
         for job in batch.jobs:
             yield job, Gone("released")
+
+
+class LiveRelease:
+    """`known` tells which objects deletions are about, `forget` drops an observed one (source, uid) from the inventory;
+    `detached` are sources without a cluster, whose release is only recorded."""
+
+    kind = RELEASE
+
+    def __init__(
+        self,
+        sources: Mapping[str, SourceSettings],
+        policy: PolicySettings,
+        places: Places,
+        known: Known,
+        forget: Forget,
+        *,
+        detached: Collection[str] = (),
+        tell: Tell = silent,
+    ) -> None:
+        self._sources, self._policy, self._places = dict(sources), policy, places
+        self._known, self._forget, self._detached, self._tell = known, forget, frozenset(detached), tell
+
+    def draws(self, lane: str) -> Sequence[Draw] | None:
+        return (Draw(LIMIT),) if lane.endswith("/" + RELEASE) else None
+
+    async def attempt(self, batch: Batch) -> AsyncIterator[tuple[Job, Verdict | Exception]]:
+        """With this stage open a missing finalizer or uid means released, so a crash in between repeats safely."""
+        known = await self._known([job.deletion for job in batch.jobs])
+        await batch.clear(*batch.jobs)
+        async for job, verdict in Single(_Releasing(self, known)).attempt(batch):
+            yield job, verdict
+
+    async def release(self, about: About) -> Verdict:
+        """Raises ClusterError where the API server gave no answer: the attempt failed; and NotCleared where the object
+        may not be let go, or not by this process: that is shown, and may pass."""
+        if about.source in self._detached:
+            return Gone("released")
+        source = self._sources.get(about.source)
+        if source is None:
+            raise _held(about, f"source {about.source!r} is not declared any more; declare it, or `knell uninstall`")
+        place = self._places.of(about.source)
+        if place is None:
+            raise _held(about, f"this process has no way to the cluster of source {about.source}")
+        try:
+            if source.mode == "observe":
+                return await self._drop(about, source)
+            return await self._unmark(about, source, place)
+        except TooMany as error:
+            return Throttled(error.retry_after, str(error))
+        except (Forbidden, Unauthorized, Invalid) as error:
+            return Refused(str(error))
+
+    async def _drop(self, about: About, source: SourceSettings) -> Verdict:
+        stop = paused(self._policy, source)
+        if stop is not None:
+            raise _held(about, f"{stop.kind}: {stop.reason}")
+        await self._forget(about.source, about.uid)
+        return self._done(about, None, "released: the inventory has forgotten it")
+
+    async def _unmark(self, about: About, source: SourceSettings, place: Place) -> Verdict:
+        """What was read lately serves as well as a fresh reading: the patch names its resource version, so that any
+        change since is a conflict, after which everything is looked at again."""
+        live = place.lately(about.uid)
+        for _ in range(TRIES):
+            marks = place.marks(about.namespace) if about.namespace else None
+            live = live or await place.get(about.resource, about.namespace, about.name)
+            ours = live is not None and live.uid == about.uid
+            # The uid proves the cluster; what is missing may be missing because this is another one.
+            fault = await place.fault(about.cluster, fresh=not ours)
+            if fault is not None:
+                raise _held(about, fault)
+            patch = unmarking(live) if live is not None and ours else None
+            if live is None or patch is None:
+                return self._done(about, None, "released: our finalizer was off already")
+            namespace = await asyncio.shield(marks) if marks is not None else {}
+            self._may(about, live, namespace, source)
+            if await self._patched(about, place, patch):
+                return self._done(about, live, "released")
+            live = None
+        return Pending(CONFLICT, f"{about.object} is changed by others all the time")
+
+    def _may(self, about: About, live: Live, namespace: Mapping[str, str], source: SourceSettings) -> None:
+        if not live.going:
+            raise _held(about, f"{about.object} lives: it has no deletionTimestamp, and keeps our finalizer")
+        stop = paused(self._policy, source) or dry_run(live.annotations, namespace, self._policy, source)
+        if stop is not None:
+            raise _held(about, f"{stop.kind}: {stop.reason}")
+
+    async def _patched(self, about: About, place: Place, patch: dict[str, Any]) -> bool:
+        """False where somebody else was first."""
+        try:
+            await place.on(
+                about.resource, lambda served: place.cluster.patch(served, about.namespace, about.name, patch)
+            )
+        except (Conflict, NotFound):
+            return False
+        return True
+
+    def _done(self, about: About, live: Live | None, words: str) -> Verdict:
+        self._tell(Note(about, DONE, "", live))
+        return Gone(words)
+
+
+def _held(about: About, reason: str) -> NotCleared:
+    return NotCleared(reason, refused=True, deletion=about.deletion)
+
+
+class _Releasing:
+    """The attempts of one batch, with what is known of their objects."""
+
+    kind = RELEASE
+
+    def __init__(self, release: LiveRelease, known: Mapping[str, About]) -> None:
+        self._release, self._known = release, known
+        self._slots = asyncio.Semaphore(AT_ONCE)
+
+    def draws(self, lane: str) -> Sequence[Draw] | None:
+        return self._release.draws(lane)
+
+    async def attempt_one(self, job: Job, batch: Batch) -> Verdict:
+        del batch
+        about = self._known.get(job.deletion)
+        if about is None:
+            raise LookupError("the deletion's record can't be read, so its object is not known")
+        async with self._slots:
+            return await self._release.release(about)

@@ -28,6 +28,7 @@ from service.contract import (
     Throttled,
     Verdict,
 )
+from workers.handlers.objects import Facts
 from workers.handlers.protocol import Batch
 from workers.handlers.single import Single
 
@@ -66,16 +67,27 @@ class _Word(msgspec.Struct, frozen=True):
 class _TargetOf(msgspec.Struct, frozen=True):
     account: str
     id: str
-    region: str
-    chain: str
-    stage: int
-    strategy: Literal["required", "best-effort"]
+    region: str = "here"
+    chain: str = "main"
+    stage: int = 0
+    strategy: Literal["required", "best-effort"] = "required"
 
 
 class _ObjectOf(msgspec.Struct, frozen=True):
     uid: str
     owner: str
     targets: list[_TargetOf]
+
+
+class _Spec(msgspec.Struct, frozen=True):
+    """What an object says that it owns, in its spec or in what the inventory kept of that."""
+
+    owner: str = ""
+    targets: list[_TargetOf] = []
+
+
+class _Kubernetes(msgspec.Struct, frozen=True):
+    spec: _Spec = _Spec()
 
 
 class _Quota(msgspec.Struct, frozen=True):
@@ -97,6 +109,8 @@ class Simulated:
     the provider says of its quota, `spare` is left of it for others; `caller` names us in its log."""
 
     kind = KIND
+    name = SOURCE
+    """As a collector, under which the settings of a source name it."""
 
     def __init__(
         self,
@@ -148,20 +162,11 @@ class Simulated:
             if answer.status != 200:
                 raise UnexpectedAnswer(f"{answer.status} to a read of object {event.uid}")
             found = msgspec.json.decode(await answer.read(), type=_ObjectOf)
-        return Plan(
-            [
-                Target(
-                    kind=KIND,
-                    id=target.id,
-                    lane=lane_of(target.account, target.region, "delete"),
-                    chain=target.chain,
-                    stage=target.stage,
-                    strategy=target.strategy,
-                    data=found.owner,
-                )
-                for target in found.targets
-            ]
-        )
+        return Plan(_targets(found.owner, found.targets))
+
+    async def collect(self, facts: Facts) -> Plan | Hold:
+        """The targets that a live object's spec names, or that the inventory kept of one that is gone."""
+        return collected(facts)
 
     # ---- removing
 
@@ -262,6 +267,37 @@ class _Removal:
 
     async def attempt_one(self, job: Job, batch: Batch) -> Verdict:
         return await self._provider.remove(job, batch, self._found.get(job.target))
+
+
+def collected(facts: Facts) -> Plan | Hold:
+    """Resources are tagged with the owner that the spec names, else with the object's uid. A tag that is the object's
+    name is the namesake's as well, if there is one: then nothing tells whose they are, and they are left alone."""
+    try:
+        if facts.live is not None:
+            spec = msgspec.json.decode(facts.live.raw, type=_Kubernetes).spec
+        else:
+            spec = msgspec.json.decode(facts.recognises or "{}", type=_Spec)
+    except msgspec.DecodeError as error:
+        return Hold(f"the object does not name its targets as the simulated provider wants: {error}", again=True)
+    about = facts.about
+    if facts.namesake and spec.owner in (about.name, f"{about.namespace}/{about.name}"):
+        return Plan([])
+    return Plan(_targets(spec.owner or about.uid, spec.targets))
+
+
+def _targets(owner: str, named: Sequence[_TargetOf]) -> list[Target]:
+    return [
+        Target(
+            kind=KIND,
+            id=target.id,
+            lane=lane_of(target.account, target.region, "delete"),
+            chain=target.chain,
+            stage=target.stage,
+            strategy=target.strategy,
+            data=owner,
+        )
+        for target in named
+    ]
 
 
 def _tell(batch: Batch, status: int, headers: Any) -> None:

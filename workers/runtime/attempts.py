@@ -221,6 +221,9 @@ class Pilot:
         b = self._b
         if job.id not in flight.open:
             return
+        if isinstance(verdict, NotCleared) and verdict.refused and verdict.deletion != job.deletion:
+            # One deletion's owner forbids it: the others that were asked for in the same breath are asked for anew.
+            verdict = NotCleared(f"not cleared together with {verdict.deletion}")
         if isinstance(verdict, Throttled) and not flight.told_pause and flight.draws:
             flight.tell(Pause(flight.draws[0].limit.name, verdict.retry_after))
         # A call that may have been made has used its tokens.

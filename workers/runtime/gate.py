@@ -1,39 +1,45 @@
-"""The last look before a destructive call: is anything paused, is the lease still ours?
+"""The last look before a destructive call: is anything paused, is the lease still ours, does the object still consent?
 
 Checks that come at the same moment share one read, so a batch costs one round trip and not one for each job.
 """
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from service.contract import Draw, Job, place_of
+from service.contract.targets import RELEASE
 from service.stream.calls import Caller
 from service.stream.keys import Keys
-from workers.handlers.protocol import NotCleared
+from workers.handlers.protocol import Consent, NotCleared
 from workers.runtime.clock import ServerClock
 
 
 class _Seen(NamedTuple):
     stop: NotCleared | None
     fences: dict[str, float | None]
+    objections: Mapping[str, Exception]
 
 
 class _Reading(NamedTuple):
-    """One read that is about to be sent, and the jobs whose leases it asks for."""
+    """One read that is about to be sent, the jobs whose leases it asks for, and the deletions whose consent."""
 
     task: asyncio.Task[_Seen]
     jobs: list[str]
+    deletions: set[str]
 
 
 class Gate:
-    """Pauses and leases of one shard, read fresh."""
+    """Pauses and leases of one shard, and the consent of live objects, read fresh."""
 
-    def __init__(self, caller: Caller, keys: Keys, shard: int, clock: ServerClock) -> None:
-        self._caller, self._keys, self._clock = caller, keys, clock
+    def __init__(
+        self, caller: Caller, keys: Keys, shard: int, clock: ServerClock, consent: Consent | None = None
+    ) -> None:
+        self._caller, self._keys, self._clock, self._consent = caller, keys, clock, consent
         self._stem = keys.stem(shard)
         self._waiting: dict[str, _Reading] = {}
+        self._reads: set[asyncio.Task[_Seen]] = set()
         self._local: dict[tuple[str, str], float] = {}
 
     def paused_here(self, lane: str, limit: str, until: float) -> None:
@@ -49,19 +55,43 @@ class Gate:
                 raise NotCleared(f"{draw.limit.name} is paused", int(rest * 1000) + 1)
         reading = self._waiting.get(lane)
         if reading is None:
-            asked: list[str] = []
-            reading = self._waiting[lane] = _Reading(asyncio.ensure_future(self._read(lane, draws, asked)), asked)
+            asked, about = list[str](), set[str]()
+            task = asyncio.ensure_future(self._read(lane, draws, asked, about))
+            self._reads.add(task)
+            task.add_done_callback(self._over)
+            reading = self._waiting[lane] = _Reading(task, asked, about)
         reading.jobs.extend(job.id for job in jobs)
+        if self._consent is not None:
+            # The release itself looks at the object that it lets go.
+            reading.deletions.update(job.deletion for job in jobs if job.kind != RELEASE)
         seen = await asyncio.shield(reading.task)
         if seen.stop is not None:
             raise NotCleared(str(seen.stop), seen.stop.wait_ms)
         if any(seen.fences[job.id] != job.fence for job in jobs):
             raise NotCleared("the job was taken back")
+        for job in jobs:
+            if (objection := seen.objections.get(job.deletion)) is not None:
+                raise objection.with_traceback(None)
 
-    async def _read(self, lane: str, draws: tuple[Draw, ...], jobs: list[str]) -> _Seen:
+    def _over(self, task: "asyncio.Task[_Seen]") -> None:
+        self._reads.discard(task)
+        if not task.cancelled():
+            # Whoever asked may have been called back meanwhile: then its failure is nobody's.
+            task.exception()
+
+    async def aclose(self) -> None:
+        """Nobody waits any more for what is being read."""
+        reads = list(self._reads)
+        for task in reads:
+            task.cancel()
+        await asyncio.gather(*reads, return_exceptions=True)
+
+    async def _read(self, lane: str, draws: tuple[Draw, ...], jobs: list[str], deletions: set[str]) -> _Seen:
         # Whoever asks from now on may not rely on an answer that is already on its way.
         await asyncio.sleep(0)
         self._waiting.pop(lane, None)
+        # An API server may take its time: what can change in a moment, pauses and leases, is read after it.
+        objections = await self._consent.objections(deletions) if self._consent is not None and deletions else {}
         reads = [
             self._caller.command("HMGET", self._stem + "paused", "*", lane),
             self._caller.command("ZMSCORE", f"{self._stem}leases:{lane}", *jobs),
@@ -72,9 +102,9 @@ class Gate:
         by_hand, scores, *budget = await asyncio.gather(*reads)
         fences = dict(zip(jobs, scores, strict=True))
         if any(by_hand):
-            return _Seen(NotCleared("paused by hand"), fences)
+            return _Seen(NotCleared("paused by hand"), fences, {})
         if budget:
             rest = max((float(until) for until in budget[0] if until), default=0.0) - self._clock.now_ms()
             if rest > 0:
-                return _Seen(NotCleared("the budget is paused", int(rest) + 1), fences)
-        return _Seen(None, fences)
+                return _Seen(NotCleared("the budget is paused", int(rest) + 1), fences, {})
+        return _Seen(None, fences, objections)

@@ -41,6 +41,8 @@ class Janitor:
     async def step(self) -> None:
         """One small step of every duty."""
         shard = self._shard
+        while (await shard.withdraw())[1]:
+            pass
         while (await shard.open())[1]:
             pass
         self._jobs, back, known = await shard.requeue(self._jobs)

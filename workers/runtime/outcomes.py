@@ -95,13 +95,21 @@ def _blocked_delay(record: Record, retry: RetrySettings, jitter: Callable[[], fl
 
 def _failed(record: Record, error: Exception, retry: RetrySettings, jitter: Callable[[], float]) -> Outcome:
     if isinstance(error, NotCleared):
-        return Outcome("back", error.wait_ms, record, str(error))
+        return _objected(record, error, retry) if error.refused else Outcome("back", error.wait_ms, record, str(error))
     attempts = record.attempts + 1
     words = _short(f"{type(error).__name__}: {error}")
     held = int(record.strategy == "required" and attempts >= retry.held_after)
     first = record.first_error or words
     failed = replace(record, verdict="retry", attempts=attempts, held=held, first_error=first, last_error=words)
     return Outcome("retry", backoff(retry.base, retry.cap, attempts, jitter), failed, words)
+
+
+def _objected(record: Record, error: NotCleared, retry: RetrySettings) -> Outcome:
+    """What its owner forbids is asked again soon at first, in case it was a slip, and then as seldom as any refusal."""
+    reason = _short(str(error))
+    soon = ms(retry.blocked_base) * 2 ** min(record.waits, 30)
+    refused = replace(record, verdict="refused", detail=reason, waits=record.waits + 1, held=1)
+    return Outcome("refused", error.wait_ms or min(soon, ms(retry.refused_recheck)), refused, reason)
 
 
 def settlement(job: Job, lane: str, outcome: Outcome, *, called: bool) -> Settlement:

@@ -125,36 +125,36 @@ class Planning:
             log.error("event can't be read and is held", entry=entry, reason=str(error))
             return Kept(entry, "held", mask_text(str(error)))
         with structlog.contextvars.bound_contextvars(deletion=event.deletion, entry=entry):
-            arranged = await self._arrange(event)
+            arranged, why = await self._arrange(event)
         if isinstance(arranged, Hold):
             log.warning("deletion held", deletion=event.deletion, reason=arranged.reason, again=arranged.again)
             again = ms(self._settings.retry.base) if arranged.again else 0
             return Kept(entry, "held", mask_text(arranged.reason), event.deletion, list(flat(event)), again)
         if len(arranged.jobs) <= CHUNK:
-            self._ready.extend(rows(event, entry, arranged))
+            self._ready.extend(rows(event, entry, arranged, why))
             self._wanted.set()
         else:
-            answer = await self._shard.plan_whole(event, entry, arranged)
+            answer = await self._shard.plan_whole(event, entry, arranged, why)
             self._tally.planned += answer.state == "planned"
             log.info("planned", deletion=event.deletion, jobs=len(arranged.jobs), state=answer.state)
             await self._open()
             self._done(entry)
         return None
 
-    async def _arrange(self, event: Event) -> Arranged | Hold:
-        """Whatever a planner raises is kept with the deletion, where a person sees it."""
+    async def _arrange(self, event: Event) -> tuple[Arranged | Hold, str]:
+        """The plan and what policy said. Whatever a planner raises is kept, where a person sees it."""
         try:
             async with asyncio.timeout(self._settings.worker.plan_timeout.total_seconds()):
                 plan = await self._registry.plan(event)
             if isinstance(plan, Hold):
-                return plan
-            return arrange(event, plan.targets, self._settings.retry.best_effort_deadline)
+                return plan, ""
+            return arrange(event, plan.targets, self._settings.retry.best_effort_deadline), mask_text(plan.why)
         except UnusablePlan as error:
-            return Hold(str(error))
+            return Hold(str(error)), ""
         except Exception as error:
             # It may pass: the janitor has it planned again, later and later.
             log.exception("planning failed")
-            return Hold(f"planning failed with {type(error).__name__}: {error}", again=True)
+            return Hold(f"planning failed with {type(error).__name__}: {error}", again=True), ""
 
     def _done(self, entry: str) -> None:
         self._in_hand.discard(entry)

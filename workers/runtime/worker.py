@@ -94,11 +94,17 @@ class Worker:
                 async with asyncio.TaskGroup() as root:
                     for shard in self.installation.shards:
                         await self._begin(root, shard)
+                    if self.registry.listener is not None:
+                        root.create_task(self.registry.listener.run())
                     root.create_task(self._watch_server())
                     root.create_task(self._end(root))
                     self.ready = True
             except* Stopped:
                 pass
+            finally:
+                for bench in self._benches:
+                    await bench.gate.aclose()
+                await self.registry.aclose()
         self.ready = False
         log.info("stopped", worker=self.name)
 
@@ -124,7 +130,7 @@ class Worker:
         reports.attach(root)
         flights = Flights()
         settler = Settler(shard, self.name, self._settled)
-        gate = Gate(installation.caller, installation.keys, shard.number, clock)
+        gate = Gate(installation.caller, installation.keys, shard.number, clock, self.registry.consent)
         bench = Bench(
             shard, installation.budgets, self.registry, settings, self.name, self.crew, Caps(settings.worker), clock,
             gate, reports, settler, flights, wakeups, root, self.tally,
@@ -146,6 +152,7 @@ class Worker:
             root.create_task(loop)
 
     def _settled(self, items: list[Settlement], accepted: list[int]) -> None:
+        listener = self.registry.listener
         late: list[str] = []
         kinds: dict[str, int] = {}
         outcomes: dict[str, list[str]] = {}
@@ -153,6 +160,8 @@ class Worker:
             if fence:
                 kinds[item.kind] = kinds.get(item.kind, 0) + 1
                 outcomes.setdefault(item.note, []).append(item.job)
+                if listener is not None and (item.held or item.kind == "blocked"):
+                    listener.heard(item.job, item.kind, item.record, item.delay)
             else:
                 late.append(item.job)
         self.tally.late += len(late)
@@ -207,4 +216,6 @@ class Worker:
                     await planning.hand_back()
                 for shard in self.installation.shards:
                     await self.installation.caller.command("ZREM", shard.stem + "workers", self.name)
+                if self.registry.listener is not None:
+                    await self.registry.listener.drained()
         raise Stopped

@@ -99,7 +99,8 @@ end
 -- Its jobs are lost: it is planned anew, from the event that the record still holds.
 local function plan_anew(id, key, record)
   break_leases(id)
-  local stale = {'plan', 'planned_at', 'release', 'chains_left', 'walked', 'given_up', 'abandoned'}
+  local stale = {'plan', 'planned_at', 'release', 'chains_left', 'walked', 'given_up', 'abandoned', 'withdrawn',
+                 'withdrawing'}
   for field in pairs(record) do
     local stage = string.match(field, '^%a+%.(%d+)$')
     if stage then

@@ -1,5 +1,5 @@
 -- Writes the jobs of deletions under a plan number; the flip makes them visible, opens the first stages and acks.
--- args: list of {id, entry, number (0: a new plan), offset, jobs, final, stages, release, chains, event fields, release job "number lane urgent"}; a job
+-- args: list of {id, entry, number (0: a new plan), offset, jobs, final, stages, release, chains, event fields, release job "number lane urgent", what policy said ('': nothing)}; a job
 -- is {record, lane, urgent (0|1), delay, first (0|1), ms to its deadline (0: none)}; stages are {index, "chain from count successor", first (0|1)}.
 -- Answers {state, number} for each: `writing`, `planned`, or `stale` (another plan came first, or it is under way).
 if repeated then return repeated end
@@ -53,6 +53,11 @@ local function flip(key, plan, number, whole)
   for _, part in ipairs(plan[10]) do fields[#fields + 1] = part end
   redis.call('HSET', key, unpack(fields))
   redis.call('HDEL', key, 'plan_writing', 'held', 'event')
+  local why = plan[12]
+  if why and why ~= '' then
+    redis.call('HSET', key, 'policy', why)
+    decide('policy', id, why)
+  end
   if not whole then return end
   for i, job in ipairs(plan[5]) do
     if job[5] == 1 then

@@ -44,6 +44,9 @@ class DeletionView(msgspec.Struct, frozen=True, kw_only=True):
     abandoned: int
     given_up: int
     entry: str
+    # What policy said when it was planned, and why consent was withdrawn, if it was.
+    policy: str = ""
+    withdrawn: str = ""
 
     @property
     def object(self) -> str:
@@ -174,6 +177,8 @@ def deletion_view(shard: int, deletion: str, record: Mapping[str, str]) -> Delet
         abandoned=int(number(record.get("abandoned"))),
         given_up=int(number(record.get("given_up"))),
         entry=record.get("entry", ""),
+        policy=record.get("policy", ""),
+        withdrawn=record.get("withdrawn", ""),
     )
 
 

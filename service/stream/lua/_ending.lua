@@ -1,0 +1,34 @@
+-- Jobs that end by decision and not by an attempt: taken out of every place that they may be in, and accounted for.
+
+-- The stage of a job whose record can't be read: the one whose range holds its number.
+local function stage_of(name)
+  local _, number, id = home(name)
+  local flat = redis.call('HGETALL', deletion_key(id))
+  for i = 1, #flat, 2 do
+    local stage = string.match(flat[i], '^stage%.(%d+)$')
+    local parts = stage and split(flat[i + 1])
+    if parts and tonumber(number) >= tonumber(parts[2]) and tonumber(number) < tonumber(parts[2]) + tonumber(parts[3]) then
+      return tonumber(stage)
+    end
+  end
+end
+
+-- A lease is broken: the gate stops its holder before the next destructive call, and its settle changes nothing.
+local function end_job(job, record, why)
+  local lane = record.lane
+  local _, _, id = home(job)
+  redis.call('ZREM', lane_key(lane, true), job)
+  redis.call('ZREM', lane_key(lane, false), job)
+  redis.call('ZREM', stem .. 'leases:' .. lane, job)
+  redis.call('ZREM', stem .. 'alone', job)
+  redis.call('ZREM', stem .. 'dead', job)
+  redis.call('ZREM', stem .. 'newer', 'job:' .. job)
+  redis.call('ZREM', stem .. 'held', 'job:' .. job)
+  record.state, record.last_at, record.last_error = 'abandoned', now, why
+  record.v = record.v or 1
+  write(job, record)
+  redis.call('HINCRBY', deletion_key(id), 'abandoned', 1)
+  count('abandoned', 1)
+  if lane ~= '' then fresh(lane) end
+  job_ended(id, record.stage)
+end

@@ -1,0 +1,230 @@
+"""A whole stage for the worker's side of a cluster: a real API server, a real Valkey, the simulated provider, workers.
+A test makes objects with the plain API, publishes events by hand, and looks at all three worlds afterwards."""
+
+import asyncio
+import uuid
+from collections import Counter
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from service.cluster import Cluster, connect
+from service.contract import Event
+from service.contract.names import FINALIZER
+from service.local.provider.server import Provider
+from service.local.provider.world import Resource, Seed
+from service.settings import ClusterSettings, FeedbackSettings, GuardSettings, SourceSettings
+from service.stream.inventory import Inventory, Remembered
+from tests.clusters import TestApi, kinds
+from tests.engine.waiting import PATIENCE
+from tests.engine.world import Running, World
+from tests.integration.front import Front
+from tests.kube import Crd
+from tests.servers import TestServer
+from workers.handlers.simulated import Simulated
+from workers.judging.wiring import registry_for
+from workers.runtime.worker import Worker
+
+ON_ONE_API = pytest.mark.xdist_group(f"api-{kinds()[0]}")
+"""Tests of one process, so that a single API server is started for all of them."""
+
+SOURCE = "widgets"
+ACCOUNT = "acct"
+LANE = f"simulated/{ACCOUNT}/here/delete"
+
+
+class Stage(World):
+    """One source of one kind, in a namespace of its own. Workers go to the API server through `front`, the test itself
+    goes straight to it."""
+
+    api: TestApi
+    front: Front
+    crd: Crd
+    namespace: str
+    cluster: Cluster
+    provider: Provider
+    simulated: Simulated
+    identity: str
+
+    # ---- settings
+
+    def source(self, **changed: Any) -> None:
+        """The source as it is declared from now on."""
+        declared = msgspec.structs.replace(self.settings.sources[SOURCE], **changed)
+        self.settings = msgspec.structs.replace(self.settings, sources={SOURCE: declared})
+
+    # ---- the cluster
+
+    def make(self, name: str, targets: int = 1, *, owner: str = "tag", marked: bool = True, **metadata: Any) -> Any:
+        """An object that names so many targets, which are there; its resources are NAME-0, NAME-1..."""
+        names = [f"{name}-{number}" for number in range(targets)]
+        self.provider.world.add(Seed(resources=tuple(Resource(account=ACCOUNT, id=one, owner=owner) for one in names)))
+        finalizers = [FINALIZER] if marked else []
+        body = self.crd.body(name, **{"finalizers": finalizers, **metadata})
+        body["spec"] = {"owner": owner, "targets": [{"account": ACCOUNT, "id": one} for one in names]}
+        return self.api.kube.create(self.crd.path(self.namespace), body)
+
+    def delete(self, name: str) -> Any:
+        self.api.kube.delete(self.path(name))
+        return self.read(name)
+
+    def read(self, name: str) -> Any:
+        return self.api.kube.get(self.path(name))
+
+    def path(self, name: str) -> str:
+        return self.crd.path(self.namespace, name)
+
+    def annotate(self, name: str, **annotations: str | None) -> None:
+        self.api.kube.patch(self.path(name), {"metadata": {"annotations": annotations}})
+
+    def annotate_namespace(self, **annotations: str | None) -> None:
+        self.api.kube.patch(f"/api/v1/namespaces/{self.namespace}", {"metadata": {"annotations": annotations}})
+
+    def unmark(self, name: str, keep: tuple[str, ...] = ()) -> None:
+        """Another hand takes our finalizer off."""
+        self.api.kube.patch(self.path(name), {"metadata": {"finalizers": list(keep)}})
+
+    # ---- the stream
+
+    def event(self, found: Mapping[str, Any], **changed: Any) -> Event:
+        """As the watch side would tell of it."""
+        meta = found["metadata"]
+        named = {
+            "cluster": self.identity, "resource": self.crd.resource, "uid": meta["uid"], "name": meta["name"],
+            "namespace": meta.get("namespace", ""), "source": SOURCE,
+        } | changed  # fmt: skip
+        return Event(**named)
+
+    async def going(self, name: str, targets: int = 1, **made: Any) -> Event:
+        """An object with our finalizer that is made and deleted, and its event, published."""
+        self.make(name, targets, **made)
+        one = self.event(self.delete(name))
+        await self.publish(one)
+        return one
+
+    async def remember(self, found: Mapping[str, Any], **changed: Any) -> None:
+        """As the watch side would keep an observed object."""
+        meta = found["metadata"]
+        record = Remembered(
+            v=1, name=meta["name"], namespace=meta.get("namespace", ""), labels=meta.get("labels", {}),
+            annotations=meta.get("annotations", {}), data=msgspec.json.encode(found["spec"]).decode(),
+        )  # fmt: skip
+        await self.inventory.remember({meta["uid"]: msgspec.structs.replace(record, **changed)})
+
+    @property
+    def inventory(self) -> Inventory:
+        return Inventory(self.installation, SOURCE)
+
+    # ---- workers
+
+    async def work(self, clusters: Mapping[str, Cluster] | None = None, **worker: Any) -> Running:
+        """A worker with its side of the cluster put together as `knell work` does."""
+        name = f"judge-{len(self.running) + 1}"
+        own = msgspec.structs.replace(self.settings.worker, name=name, **worker)
+        settings = msgspec.structs.replace(self.settings, worker=own)
+        installation = self.install(settings)
+        reached = {"local": self.cluster} if clusters is None else clusters
+        registry = registry_for(
+            settings, reached, installation, handlers=[self.simulated], collectors=[self.simulated],
+            detached={"simulated": self.simulated},
+        )  # fmt: skip
+        made = Worker(installation, registry)
+        running = Running(made, installation, asyncio.create_task(made.run(), name=name), Counter(), Counter())
+        self.running.append(running)
+
+        async def ready() -> bool:
+            return made.ready
+
+        await self.until(f"{name} is ready", ready)
+        return running
+
+    async def stop_lanes(self) -> None:
+        await self.installation.shards[0].pause("*", stop=True, who="test")
+
+    async def free_lanes(self) -> None:
+        await self.installation.shards[0].pause("*", stop=False, who="test")
+
+    # ---- looking
+
+    async def until_held(self, one: Event, *words: str) -> str:
+        """Why the event is held, once it is."""
+
+        async def why() -> str:
+            record = await self.deletion(one)
+            reason = record.get("held", "") if record.get("state") == "held" else ""
+            return reason if all(word in reason for word in words) else ""
+
+        return await self.until(f"{one.deletion} is held for {words}", why)
+
+    async def until_state(self, one: Event, state: str, within: timedelta = PATIENCE) -> None:
+        async def reached() -> bool:
+            return await self.state(one) == state
+
+        await self.until(f"{one.deletion} is {state}", reached, within)
+
+    async def until_refused(self, one: Event, *words: str) -> str:
+        """Why the first job of a planned deletion is held, once it is."""
+
+        async def why() -> str:
+            if "plan" not in await self.deletion(one):
+                return ""
+            job = (await self.jobs_of(one))[0]
+            found = await self.job(job)
+            detail = found.get("detail", "")
+            held = found.get("held") == "1" and f"job:{job}" in await self.members("held")
+            return detail if held and all(word in detail for word in words) else ""
+
+        return await self.until(f"the jobs of {one.deletion} are held for {words}", why)
+
+    def there(self, name: str, number: int = 0) -> bool:
+        """Whether a resource of that object is still at the provider."""
+        return self.provider.world.find(ACCOUNT, f"{name}-{number}") is not None
+
+    @property
+    def deletes(self) -> int:
+        """Destructive calls that reached the provider."""
+        return sum(self.provider.answered[status] for status in (202, 204))
+
+
+@asynccontextmanager
+async def staged(
+    api: TestApi, server: TestServer, folder: Path, *, own_crd: Crd | None = None, **source: Any
+) -> AsyncIterator[Stage]:
+    """`source` are settings of the one source. A test that changes its kind brings one of its own."""
+    crd, namespace = own_crd or _shared_crd(api), api.namespace()
+    async with AsyncExitStack() as stack:
+        stage = Stage(server.server, server.settings())
+        stage.api, stage.crd, stage.namespace = api, crd, namespace
+        stage.front = await stack.enter_async_context(Front(api))
+        way = ClusterSettings(kubeconfig=stage.front.kubeconfig(folder / "front.kubeconfig"), context="local")
+        declared = SourceSettings(resource=crd.resource, collector="simulated", guard=GuardSettings(enabled=False))
+        declared = msgspec.structs.replace(declared, **source)
+        stage.settings = msgspec.structs.replace(
+            stage.settings, clusters={"local": way}, sources={SOURCE: declared},
+            feedback=FeedbackSettings(events=False, conditions=False),
+        )  # fmt: skip
+        stage.cluster = await stack.enter_async_context(await connect("local", way))
+        stage.identity = await stage.cluster.identity()
+        stage.provider = await stack.enter_async_context(Provider())
+        stage.simulated = await stack.enter_async_context(Simulated(stage.provider.address))
+        # Workers end before what they work with.
+        stack.push_async_callback(stage.close)
+        await stage.arrive()
+        yield stage
+
+
+_CRDS: dict[str, Crd] = {}
+
+
+def _shared_crd(api: TestApi) -> Crd:
+    """One for all tests of a server: it takes a real one a second to serve a new kind."""
+    if api.url not in _CRDS:
+        crd = Crd(group="knell.test", plural=f"gadgets{uuid.uuid4().hex[:8]}")
+        api.kube.install(crd)
+        _CRDS[api.url] = crd
+    return _CRDS[api.url]

@@ -1,0 +1,213 @@
+"""The look right before a destructive call: what changed since the plan was made counts, at the object and its
+Namespace, and one look serves a batch but nobody later."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from service.contract.names import FINALIZER
+from tests.clusters import TestApi
+from tests.integration.staged import LANE, ON_ONE_API, SOURCE, Stage, staged
+from tests.servers import TestServer
+from workers.handlers.places import Shared
+
+pytestmark = ON_ONE_API
+
+
+@pytest.fixture
+async def stage(api: TestApi, embedded_server: TestServer, tmp_path: Path) -> AsyncIterator[Stage]:
+    async with staged(api, embedded_server, tmp_path) as made:
+        # What is published is planned at once; its jobs wait until a test lets them go.
+        await made.stop_lanes()
+        yield made
+
+
+async def planned(stage: Stage, name: str = "w", targets: int = 2, **made: Any) -> Any:
+    one = await stage.going(name, targets, **made)
+    await stage.work()
+    await stage.until_state(one, "running")
+    return one
+
+
+# ---- policy and protection, read again
+
+
+async def test_protection_put_on_after_the_plan_stops_every_call_and_is_shown(stage: Stage) -> None:
+    one = await planned(stage)
+    stage.annotate("w", **{"knell.dev/prevent-delete": "true"})
+    await stage.free_lanes()
+    await stage.until_refused(one, "protected: annotation knell.dev/prevent-delete of the object says 'true'")
+    assert stage.deletes == 0
+    assert stage.there("w")
+    stage.annotate("w", **{"knell.dev/prevent-delete": None})
+    await stage.until_done(one)
+    assert not stage.there("w")
+    assert await stage.members("held") == {}
+
+
+async def test_protection_of_the_namespace_counts_too(stage: Stage) -> None:
+    one = await planned(stage)
+    stage.annotate_namespace(**{"services.k8s.aws/prevent-delete": "true"})
+    await stage.free_lanes()
+    await stage.until_refused(one, "of its Namespace")
+    assert stage.deletes == 0
+
+
+@pytest.mark.parametrize(
+    ("annotation", "value", "words"),
+    [
+        ("knell.dev/dry-run", "true", "dry-run:"),
+        ("knell.dev/deletion-policy", "perhaps", "allowed: delete, retain"),
+        ("knell.dev/prevent-delete", "yes", "allowed: true, false"),
+    ],
+)
+async def test_what_forbids_or_can_not_be_read_holds(stage: Stage, annotation: str, value: str, words: str) -> None:
+    one = await planned(stage)
+    stage.annotate("w", **{annotation: value})
+    await stage.free_lanes()
+    await stage.until_refused(one, words)
+    assert stage.deletes == 0
+    assert stage.read("w")["metadata"]["finalizers"] == [FINALIZER]
+
+
+async def test_a_changed_setting_holds_what_is_already_going(stage: Stage) -> None:
+    one = await planned(stage)
+    await stage.running[0].stop()
+    stage.source(deletion_policy="retain")
+    await stage.free_lanes()
+    await stage.work()
+    await stage.until_refused(one, "retain: its source's deletion_policy says retain")
+    assert stage.deletes == 0
+    assert stage.read("w")["metadata"]["finalizers"] == [FINALIZER]
+
+
+async def test_retain_said_on_the_object_keeps_what_is_left_and_lets_it_go(stage: Stage) -> None:
+    one = await planned(stage)
+    stage.annotate("w", **{"knell.dev/deletion-policy": "retain"})
+    await stage.free_lanes()
+    await stage.until_done(one)
+    assert stage.deletes == 0
+    assert stage.there("w")
+    assert stage.read("w") is None
+    assert (await stage.deletion(one))["withdrawn"].startswith("retain: annotation knell.dev/deletion-policy")
+
+
+# ---- consent withdrawn
+
+
+async def test_our_finalizer_taken_off_by_another_hand_cancels_what_is_open(stage: Stage) -> None:
+    one = await planned(stage, targets=3, finalizers=[FINALIZER, "example.com/other"])
+    stage.unmark("w", keep=("example.com/other",))
+    await stage.free_lanes()
+    await stage.until_done(one)
+    assert stage.deletes == 0
+    assert all(stage.there("w", number) for number in range(3))
+    record = await stage.deletion(one)
+    assert "does not have our finalizer" in record["withdrawn"]
+    assert record["abandoned"] == "3"
+    assert await stage.decisions("withdrawn") == [one.deletion]
+    assert stage.read("w")["metadata"]["finalizers"] == ["example.com/other"]
+
+
+async def test_an_object_that_vanished_and_came_back_as_another_is_left_alone(stage: Stage) -> None:
+    one = await planned(stage)
+    stage.unmark("w")
+    found = stage.make("w", 2)
+    await stage.free_lanes()
+    await stage.until_done(one)
+    assert stage.deletes == 0
+    assert f"has uid {found['metadata']['uid']}" in (await stage.deletion(one))["withdrawn"]
+    assert stage.read("w")["metadata"]["finalizers"] == [FINALIZER]
+
+
+# ---- sources
+
+
+async def test_jobs_of_a_source_that_is_no_longer_declared_are_held(stage: Stage) -> None:
+    one = await planned(stage)
+    await stage.running[0].stop()
+    declared = stage.settings.sources[SOURCE]
+    stage.settings = type(stage.settings)(
+        redis=stage.settings.redis, worker=stage.settings.worker, retry=stage.settings.retry,
+        clusters=stage.settings.clusters, sources={"renamed": declared},
+    )  # fmt: skip
+    await stage.free_lanes()
+    await stage.work()
+    await stage.until_refused(one, f"source '{SOURCE}' is not declared")
+    assert stage.deletes == 0
+
+
+async def test_events_of_a_source_without_a_cluster_need_no_object(stage: Stage) -> None:
+    from service.local.provider.world import Object, Resource, Seed, TargetOf
+
+    resource = Resource(account="acct", id="r", owner="o")
+    owner = Object(uid="u", owner="o", targets=(TargetOf(account="acct", id="r"),))
+    stage.provider.world.add(Seed(resources=(resource,), objects=(owner,)))
+    one = stage.event({"metadata": {"uid": "u", "name": "n"}}, source="simulated", cluster="c", resource="things")
+    await stage.free_lanes()
+    await stage.publish(one)
+    await stage.work()
+    await stage.until_done(one)
+    assert stage.deletes == 1
+
+
+# ---- what can't be found out, and what it costs
+
+
+@pytest.mark.parametrize("status", [0, 503])
+async def test_no_call_is_made_while_the_cluster_can_not_be_asked(stage: Stage, status: int) -> None:
+    one = await planned(stage)
+    stage.front.refuse(status)
+    await stage.free_lanes()
+
+    async def failed() -> bool:
+        jobs = await stage.jobs_of(one)
+        return int((await stage.job(jobs[0])).get("attempts", 0)) >= 2
+
+    await stage.until("attempts failed", failed)
+    assert stage.deletes == 0
+    assert "can't be looked at: Unavailable" in (await stage.job((await stage.jobs_of(one))[0]))["last_error"]
+    stage.front.pass_on()
+    await stage.until_done(one)
+    assert stage.deletes == 2
+
+
+async def test_a_batch_costs_one_look_at_each_object(stage: Stage) -> None:
+    events = [await stage.going(name, 20) for name in ("a", "b")]
+    await stage.work()
+    for one in events:
+        await stage.until_state(one, "running")
+    stage.front.asked.clear()
+    await stage.free_lanes()
+    for one in events:
+        await stage.until_done(one)
+    intents = [entry for entry in await stage.audit("intent") if entry["lane"] == LANE]
+    assert stage.deletes == 40
+    # One look for each batch that had jobs of it, and one more by the release.
+    assert stage.front.count("GET", f"/{stage.crd.plural}/a") <= len(intents) + 1
+    assert stage.front.count("GET", f"/{stage.crd.plural}/b") <= len(intents) + 1
+    assert stage.front.count("GET", f"/namespaces/{stage.namespace}") <= 2 * len(intents) + 2
+    assert len(intents) <= 4
+
+
+async def test_a_shared_look_is_never_used_by_who_asks_later() -> None:
+    begun: list[int] = []
+    reading, gate = asyncio.Event(), asyncio.Event()
+
+    async def read(key: str) -> int:
+        begun.append(len(begun) + 1)
+        number = begun[-1]
+        reading.set()
+        await gate.wait()
+        return number
+
+    shared = Shared(read)
+    first, same = shared.ask("x"), shared.ask("x")
+    await reading.wait()
+    later, also_later = shared.ask("x"), shared.ask("x")
+    gate.set()
+    assert [await first, await same, await later, await also_later] == [1, 1, 2, 2]
+    assert begun == [1, 2]

@@ -1,0 +1,142 @@
+"""Observed objects, which nothing holds back: gone is only what the inventory knew and the API server says is gone."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.clusters import TestApi
+from tests.integration.staged import ON_ONE_API, Stage, staged
+from tests.kube import wait_until
+from tests.servers import TestServer
+
+pytestmark = ON_ONE_API
+
+
+@pytest.fixture
+async def stage(api: TestApi, embedded_server: TestServer, tmp_path: Path) -> AsyncIterator[Stage]:
+    async with staged(api, embedded_server, tmp_path, mode="observe") as made:
+        yield made
+
+
+async def gone(stage: Stage, name: str = "w", *, targets: int = 1, known: bool = True, **made: Any) -> Any:
+    """An object that was observed and is gone, as it was last seen."""
+    found = stage.make(name, targets, marked=False, **made)
+    if known:
+        await stage.remember(found)
+    stage.api.kube.delete(stage.path(name))
+    assert stage.read(name) is None
+    return found
+
+
+async def test_an_observed_object_that_is_gone_takes_its_resources_along_and_is_forgotten(stage: Stage) -> None:
+    found = await gone(stage, targets=2)
+    await stage.publish(one := stage.event(found))
+    await stage.work()
+    await stage.until_done(one)
+    assert stage.deletes == 2
+    assert await stage.inventory.recall_one(one.uid) is None
+
+
+async def test_a_uid_that_the_inventory_does_not_hold_is_left_alone(stage: Stage) -> None:
+    found = await gone(stage, known=False)
+    await stage.publish(one := stage.event(found))
+    await stage.work()
+    await stage.until_held(one, f"holds no object with uid {one.uid}")
+    assert stage.there("w")
+
+
+async def test_an_observed_object_that_is_still_there_is_left_alone(stage: Stage) -> None:
+    found = stage.make("w", marked=False)
+    await stage.remember(found)
+    # The event names an object that is not there: what the inventory saw counts.
+    await stage.publish(one := stage.event(found, name="ghost"))
+    await stage.work()
+    await stage.until_held(one, f"{stage.namespace}/w is still there")
+    assert stage.there("w")
+
+
+async def test_what_the_watch_side_does_not_believe_is_left_alone(stage: Stage) -> None:
+    found = await gone(stage, known=False)
+    await stage.remember(found, held="the resource version went back")
+    await stage.publish(one := stage.event(found))
+    await stage.work()
+    await stage.until_held(one, "its absence is not believed: the resource version went back")
+    assert stage.there("w")
+
+
+async def test_the_marks_that_the_inventory_kept_count(stage: Stage) -> None:
+    protected = await gone(stage, "p", annotations={"knell.dev/prevent-delete": "true"})
+    retained = await gone(stage, "r", annotations={"knell.dev/deletion-policy": "retain"})
+    await stage.publish(first := stage.event(protected), second := stage.event(retained))
+    await stage.work()
+    await stage.until_held(first, "protected:")
+    await stage.until_done(second)
+    assert stage.there("p")
+    assert stage.there("r")
+    assert stage.deletes == 0
+
+
+async def test_a_name_that_lives_again_keeps_what_is_recognised_by_name(stage: Stage) -> None:
+    by_name = await gone(stage, "n", owner="n")
+    by_tag = await gone(stage, "t", owner="tag")
+    for name in ("n", "t"):
+        stage.make(name, 0, marked=False)
+    await stage.publish(first := stage.event(by_name), second := stage.event(by_tag))
+    await stage.work()
+    await stage.until_done(first, second)
+    assert stage.there("n")
+    assert not stage.there("t")
+
+
+async def test_an_object_that_its_crd_took_along_is_left_alone(
+    api: TestApi, embedded_server: TestServer, tmp_path: Path
+) -> None:
+    crd = api.crd()
+    async with staged(api, embedded_server, tmp_path, own_crd=crd, mode="observe") as stage:
+        found = await gone(stage)
+        stage.make("holder", 0, marked=False, finalizers=["example.com/stays"])
+        api.kube.delete(crd.own_path)
+        wait_until("the CRD is going", lambda: "deletionTimestamp" in str(api.kube.get(crd.own_path)))
+        await stage.publish(one := stage.event(found))
+        await stage.work()
+        await stage.until_held(one, "is going, so the absence of")
+        stage.unmark("holder")
+        wait_until("the CRD is gone", lambda: api.kube.get(crd.own_path) is None)
+        await stage.until_held(one, "is not served")
+        assert stage.there("w")
+        assert stage.deletes == 0
+
+
+@pytest.mark.parametrize(
+    ("kept", "words"), [({"knell.dev/deletion-policy": "retain"}, "retain"), (None, "no record says how it was marked")]
+)
+async def test_a_namespace_that_went_with_its_objects_counts_as_it_was_last_seen(
+    stage: Stage, kept: dict[str, str] | None, words: str
+) -> None:
+    found = await gone(stage, known=False)
+    await stage.remember(found, namespace_annotations=kept, namespace_at=1 if kept else 0)
+    path = f"/api/v1/namespaces/{stage.namespace}"
+    stage.api.kube.delete(path)
+    wait_until("the Namespace is gone", lambda: stage.api.kube.get(path) is None)
+    await stage.publish(one := stage.event(found))
+    await stage.work()
+    if kept is None:
+        await stage.until_held(one, words)
+    else:
+        await stage.until_done(one)
+        assert (await stage.deletion(one))["policy"].startswith(words)
+    assert stage.there("w")
+
+
+async def test_a_record_lost_after_the_plan_stops_every_call(stage: Stage) -> None:
+    await stage.stop_lanes()
+    found = await gone(stage)
+    await stage.publish(one := stage.event(found))
+    await stage.work()
+    await stage.until_state(one, "running")
+    await stage.inventory.forget([one.uid])
+    await stage.free_lanes()
+    await stage.until_refused(one, "holds no object with uid")
+    assert stage.deletes == 0

@@ -1,0 +1,68 @@
+"""What is known of the object that a deletion is about: how its record names it, and what was read of it just now.
+A collector turns these facts into targets; where to act comes from here and from settings, never from an event."""
+
+from collections.abc import Mapping
+from typing import Protocol
+
+import msgspec
+
+from service.cluster import Live
+from service.contract import Event, Hold, Plan
+from service.settings import SourceSettings
+
+
+class About(msgspec.Struct, frozen=True, kw_only=True):
+    """How a deletion's record names its object; a hint until the object has been read. `at` is when it began to go."""
+
+    deletion: str
+    source: str
+    cluster: str
+    resource: str
+    uid: str
+    name: str
+    namespace: str = ""
+    at: int = 0
+    withdrawn: str = ""
+
+    @property
+    def object(self) -> str:
+        """As people name it."""
+        return f"{self.resource} {self.namespace}/{self.name}" if self.namespace else f"{self.resource} {self.name}"
+
+
+def about_event(event: Event) -> About:
+    return About(
+        deletion=event.deletion, source=event.source, cluster=event.cluster, resource=event.resource, uid=event.uid,
+        name=event.name, namespace=event.namespace, at=event.at,
+    )  # fmt: skip
+
+
+class Facts(msgspec.Struct, frozen=True, kw_only=True):
+    """An object that is going, or an observed one that is gone, as it was read just now.
+
+    `live` is the object itself, None for one that is gone; `recognises` is what the inventory kept of that one. With
+    `namesake` an object of the same name and another uid lives: what is recognised by name alone is not ours.
+    """
+
+    about: About
+    settings: SourceSettings
+    labels: Mapping[str, str]
+    annotations: Mapping[str, str]
+    namespace_annotations: Mapping[str, str]
+    live: Live | None = None
+    recognises: str = ""
+    namesake: bool = False
+
+    @property
+    def going_since(self) -> int:
+        """The deletionTimestamp in milliseconds; for an observed object what its event said."""
+        return self.live.deleting if self.live is not None else self.about.at
+
+
+class Collector(Protocol):
+    """Says which outside resources an object owns; reads only. Its name stands in the settings of sources."""
+
+    @property
+    def name(self) -> str: ...
+
+    async def collect(self, facts: Facts) -> Plan | Hold: ...

@@ -1,0 +1,110 @@
+"""The look right before a destructive call: is the object still going, still ours, and does policy still say delete?
+One look serves all jobs of a deletion that ask at the same moment, and nobody who asks later."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from datetime import timedelta
+
+import structlog
+
+from service.cluster import ClusterError
+from service.settings import PolicySettings
+from workers.handlers.notes import Note, Tell, silent
+from workers.handlers.objects import About, Facts
+from workers.handlers.places import Shared
+from workers.handlers.protocol import NotCleared
+from workers.judging.inspection import Inspector, Objection
+from workers.judging.records import Records
+from workers.judging.weighing import weigh
+
+log = structlog.get_logger(__name__)
+
+AT_ONCE = 64
+"""Deletions looked at side by side."""
+
+PATIENCE = timedelta(seconds=10)
+"""A cluster that does not answer must not keep the jobs of others in the same batch waiting for long."""
+
+NO_RECORD = 5_000
+"""Milliseconds until a job whose deletion has no record is looked at again; by then the janitor has seen it."""
+
+
+class CannotAsk(Exception):
+    """The cluster gave no answer, so nothing may be destroyed; the attempt failed and is made again."""
+
+
+Withdraw = Callable[[str, str], Awaitable[bool]]
+
+
+class LiveConsent:
+    """`detached` are sources of events without a cluster, for which there is no object to look at."""
+
+    def __init__(
+        self,
+        inspector: Inspector,
+        records: Records,
+        policy: PolicySettings,
+        withdraw: Withdraw,
+        *,
+        detached: Collection[str] = (),
+        tell: Tell = silent,
+    ) -> None:
+        self._inspector, self._records, self._policy = inspector, records, policy
+        self._withdraw, self._detached, self._tell = withdraw, frozenset(detached), tell
+        self._looks = Shared[About, Exception | None](self._look)
+        self._slots = asyncio.Semaphore(AT_ONCE)
+
+    async def objections(self, deletions: Collection[str]) -> Mapping[str, Exception]:
+        """What stands against each of these, where anything does."""
+        known = await self._records.about(deletions)
+        found: dict[str, Exception] = {}
+        asked: dict[str, asyncio.Task[Exception | None]] = {}
+        for deletion in deletions:
+            about = known.get(deletion)
+            if about is None:
+                found[deletion] = NotCleared("its deletion has no record that can be read", NO_RECORD)
+            elif about.withdrawn:
+                found[deletion] = NotCleared(f"withdrawn: {about.withdrawn}")
+            elif about.source not in self._detached:
+                asked[deletion] = self._looks.ask(about)
+        if asked:
+            await asyncio.wait(asked.values())
+        for deletion, task in asked.items():
+            objection = task.result()
+            if objection is not None:
+                found[deletion] = objection
+        return found
+
+    async def aclose(self) -> None:
+        await self._looks.aclose()
+
+    async def _look(self, about: About) -> Exception | None:
+        async with self._slots:
+            try:
+                async with asyncio.timeout(PATIENCE.total_seconds()):
+                    facts = await self._inspector.look(about)
+            except (ClusterError, TimeoutError) as error:
+                words = str(error) or f"no answer within {PATIENCE.total_seconds():g} s"
+                return CannotAsk(f"{about.object} can't be looked at: {type(error).__name__}: {words}")
+            return await self._judge(about, facts)
+
+    async def _judge(self, about: About, facts: Facts | Objection) -> NotCleared | None:
+        if isinstance(facts, Objection):
+            if facts.withdrawn:
+                return await self._cancel(about, facts.reason)
+            return NotCleared(facts.reason, refused=True, deletion=about.deletion)
+        decision = weigh(facts, self._policy)
+        if decision.kind == "delete":
+            return None
+        if decision.kind == "retain" and decision.mark:
+            # Said on the object or its Namespace, not by a changed setting: what is left stays, and it is let go.
+            return await self._cancel(about, f"retain: {decision.reason}")
+        reason = f"{decision.kind}: {decision.reason}"
+        self._tell(Note(facts.about, "CleanupHeld", reason, facts.live))
+        return NotCleared(reason, refused=True, deletion=about.deletion)
+
+    async def _cancel(self, about: About, why: str) -> NotCleared:
+        if await self._withdraw(about.deletion, why):
+            log.warning("consent withdrawn, open jobs are cancelled", deletion=about.deletion, reason=why)
+            self._tell(Note(about, "ConsentWithdrawn", f"nothing more of it is removed: {why}"))
+        return NotCleared(f"withdrawn: {why}")

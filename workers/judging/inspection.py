@@ -1,0 +1,131 @@
+"""The look at the object itself: is it the one that is meant, is it going, is it ours to act on?
+An object with our finalizer must be there and say so; an observed one must be known to the inventory and be gone."""
+
+import asyncio
+from collections.abc import Callable
+
+import msgspec
+
+from service.cluster import Live, NotFound, NotServed
+from service.contract import Undecodable
+from service.contract.names import FINALIZER
+from service.settings import Settings, SourceSettings
+from service.stream.inventory import Inventory, Remembered
+from workers.handlers.objects import About, Facts
+from workers.handlers.places import Place, Places
+
+
+class Objection(msgspec.Struct, frozen=True):
+    """Why nothing is done. With `again` it may pass by itself; `withdrawn` is for good: consent once given is gone."""
+
+    reason: str
+    again: bool = False
+    withdrawn: bool = False
+
+
+class Inspector:
+    """`memory` gives a source's inventory."""
+
+    def __init__(self, settings: Settings, places: Places, memory: Callable[[str], Inventory]) -> None:
+        self._settings, self._places, self._memory = settings, places, memory
+
+    async def look(self, about: About) -> Facts | Objection:
+        """Raises ClusterError where the API server can't be asked: that is no finding."""
+        source = self._settings.sources.get(about.source)
+        if source is None:
+            known = ", ".join(sorted(self._settings.sources)) or "none"
+            return Objection(f"source {about.source!r} is not declared (there is: {known})", again=True)
+        if about.resource != source.resource:
+            return Objection(f"source {about.source} is about {source.resource}, not about {about.resource}")
+        place = self._places.of(about.source)
+        if place is None:
+            return Objection(f"this process has no way to the cluster of source {about.source}", again=True)
+        look = self._marked if source.mode == "finalizer" else self._observed
+        try:
+            return await look(about, source, place)
+        except NotServed as error:
+            return Objection(
+                f"{about.resource} is not served, so nothing is known of {about.object}: {error}", again=True
+            )
+
+    # ---- with our finalizer
+
+    async def _marked(self, about: About, source: SourceSettings, place: Place) -> Facts | Objection:
+        marks = place.marks(about.namespace) if about.namespace else None
+        live = await place.get(about.resource, about.namespace, about.name)
+        objection = not_marked(about, live)
+        # The uid proves the cluster; what is missing may be missing because this is another one.
+        fault = await place.fault(about.cluster, fresh=objection is not None)
+        if fault is not None:
+            return Objection(fault, again=True)
+        if objection is not None or live is None:
+            return objection or Objection(f"there is no {about.object}")
+        place.note(live)
+        return Facts(
+            about=about, settings=source, labels=live.labels, annotations=live.annotations,
+            namespace_annotations=await asyncio.shield(marks) if marks is not None else {}, live=live,
+        )  # fmt: skip
+
+    # ---- observed
+
+    async def _observed(self, about: About, source: SourceSettings, place: Place) -> Facts | Objection:
+        try:
+            known = await self._memory(about.source).recall_one(about.uid)
+        except Undecodable as error:
+            return Objection(str(error), again=True)
+        if known is None:
+            return Objection(f"the inventory of source {about.source} holds no object with uid {about.uid}")
+        if known.held:
+            return Objection(f"its absence is not believed: {known.held}", again=True)
+        # What the inventory saw counts, not what the event says.
+        about = msgspec.structs.replace(about, namespace=known.namespace, name=known.name)
+        live = await place.get(about.resource, about.namespace, about.name)
+        fault = await place.fault(about.cluster) or await _not_absent(about, place, live)
+        if fault is not None:
+            return Objection(fault, again=True)
+        marks = await self._namespace_marks(about, place, known)
+        if isinstance(marks, Objection):
+            return marks
+        return Facts(
+            about=about, settings=source, labels=known.labels, annotations=known.annotations,
+            namespace_annotations=marks, recognises=known.data, namesake=live is not None,
+        )  # fmt: skip
+
+    async def _namespace_marks(self, about: About, place: Place, known: Remembered) -> dict[str, str] | Objection:
+        """Of the live Namespace; of one that went with its objects, what the inventory kept."""
+        if not about.namespace:
+            return {}
+        try:
+            return await asyncio.shield(place.marks(about.namespace))
+        except NotFound:
+            kept = await self._memory(about.source).marks(about.namespace)
+        if kept is not None and kept.at >= known.namespace_at:
+            return kept.annotations
+        if known.namespace_annotations is not None:
+            return known.namespace_annotations
+        return Objection(f"its Namespace {about.namespace} is gone, and no record says how it was marked", again=True)
+
+
+def not_marked(about: About, live: Live | None) -> Objection | None:
+    """Why a live object is not the one that goes with our finalizer, or None."""
+    if live is None:
+        return Objection(f"there is no {about.object}, although our finalizer should hold it", withdrawn=True)
+    if live.uid != about.uid:
+        return Objection(f"{about.object} has uid {live.uid}; the one with uid {about.uid} is gone", withdrawn=True)
+    if not live.going:
+        # The event is not true yet; should it become so, its record must not be in the way.
+        return Objection(f"{about.object} lives: it has no deletionTimestamp", again=True)
+    if FINALIZER not in live.finalizers:
+        return Objection(f"{about.object} does not have our finalizer {FINALIZER}", withdrawn=True)
+    return None
+
+
+async def _not_absent(about: About, place: Place, live: Live | None) -> str | None:
+    """Why an observed object can't be taken for gone, or None."""
+    if live is not None and live.uid == about.uid:
+        return f"{about.object} is still there" + (", on its way out" if live.going else "")
+    # Asked after the object: one that its CRD took with it was missing only when that was going already.
+    state = await place.crd_state(about.resource)
+    if state not in ("built-in", "established"):
+        return f"the CRD of {about.resource} is {state}, so the absence of {about.object} proves nothing"
+    return None

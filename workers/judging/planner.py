@@ -1,0 +1,111 @@
+"""The planner of every declared source: an event is a hint, what is found at the object decides.
+Only reads happen here; what may go is let through by the guard, and then the source's collector names the targets."""
+
+from collections import Counter
+from collections.abc import Mapping
+
+from service.cluster import ClusterError
+from service.contract import Event, Hold, Plan, Target
+from service.policy.decisions import Decision
+from service.settings import PolicySettings
+from service.stream.guard import Going, Guard
+from workers.handlers.notes import Note, Reason, Tell, silent
+from workers.handlers.objects import Collector, Facts, about_event
+from workers.judging.inspection import Inspector, Objection
+from workers.judging.weighing import meant, weigh
+
+NAMED = 10
+"""Targets that a sentence names; of the others it says how many there are."""
+
+
+class LivePlanner:
+    def __init__(
+        self,
+        inspector: Inspector,
+        policy: PolicySettings,
+        guard: Guard,
+        collectors: Mapping[str, Collector],
+        tell: Tell = silent,
+    ) -> None:
+        self._inspector, self._policy, self._guard = inspector, policy, guard
+        self._collectors, self._tell = dict(collectors), tell
+
+    async def plan(self, event: Event) -> Plan | Hold:
+        """What keeps us from finding out is no finding: it is held, and looked at again."""
+        try:
+            facts = await self._inspector.look(about_event(event))
+        except ClusterError as error:
+            return Hold(f"its cluster can't be asked: {type(error).__name__}: {error}", again=True)
+        if isinstance(facts, Objection):
+            # The event is not believed: nobody is told of it but who looks at what is held.
+            return Hold(facts.reason, again=facts.again)
+        decision = weigh(facts, self._policy)
+        match decision.kind:
+            case "delete":
+                found = await self._delete(facts, decision)
+            case "retain":
+                found = Plan([], f"retain: {decision.reason}")
+                self._say(facts, "ResourcesRetained", f"what it owns outside stays: {decision.reason}")
+            case "dry-run":
+                found = await self._rehearse(facts, decision)
+            case kind:
+                found = Hold(f"{kind}: {decision.reason}", again=True)
+        if isinstance(found, Hold):
+            self._say(facts, "CleanupHeld", found.reason)
+        return found
+
+    async def _delete(self, facts: Facts, decision: Decision) -> Plan | Hold:
+        about = facts.about
+        (admission,) = await self._guard.admit(
+            about.source, [Going(about.uid, facts.going_since)], facts.settings.guard
+        )
+        if not admission.admitted:
+            return Hold(admission.reason, again=True)
+        targets = await self._collect(facts)
+        if isinstance(targets, Hold):
+            return targets
+        self._say(facts, "CleanupStarted", f"removing {counted(targets)}")
+        return Plan(targets, f"delete: {decision.reason}")
+
+    async def _rehearse(self, facts: Facts, decision: Decision) -> Hold:
+        """Everything is planned and recorded, nothing is destroyed; the guard is not asked, for it would count."""
+        would = meant(facts, self._policy)
+        if would.kind != "delete":
+            return Hold(f"dry-run: would remove nothing, for {would.reason}; {decision.reason}", again=True)
+        targets = await self._collect(facts)
+        if isinstance(targets, Hold):
+            return Hold(f"dry-run: {targets.reason}", again=True)
+        return Hold(f"dry-run: would remove {listed(targets)}; {decision.reason}", again=True)
+
+    async def _collect(self, facts: Facts) -> list[Target] | Hold:
+        collector = self._collectors.get(facts.settings.collector)
+        if collector is None:
+            known = ", ".join(sorted(self._collectors)) or "none"
+            return Hold(f"no collector {facts.settings.collector!r} in this process (there is: {known})", again=True)
+        plan = await collector.collect(facts)
+        return plan if isinstance(plan, Hold) else list(plan.targets)
+
+    def _say(self, facts: Facts, reason: Reason, message: str) -> None:
+        self._tell(Note(facts.about, reason, message, facts.live))
+
+
+def counted(targets: list[Target]) -> str:
+    """How many of which kind."""
+    kinds = Counter(target.kind for target in targets)
+    if not kinds:
+        return "nothing: it owns nothing outside"
+    return f"{_resources(len(targets))} ({', '.join(f'{number} {kind}' for kind, number in sorted(kinds.items()))})"
+
+
+def listed(targets: list[Target]) -> str:
+    """The first few by name, as they would be removed."""
+    ordered = sorted(targets, key=lambda target: (target.chain, target.stage))
+    if not ordered:
+        return "nothing: it owns nothing outside"
+    named = ", ".join(f"{target.kind} {target.id}" for target in ordered[:NAMED])
+    more = f" and {len(ordered) - NAMED} more" if len(ordered) > NAMED else ""
+    return f"{_resources(len(ordered))}: {named}{more}"
+
+
+def _resources(number: int) -> str:
+    return "1 resource" if number == 1 else f"{number} resources"

@@ -1,0 +1,38 @@
+"""What the engine's records say of deletions' objects, read for many at once.
+It is how the gate and the release learn which object to look at."""
+
+from collections.abc import Iterable
+
+from service.stream.installation import Installation
+from workers.handlers.objects import About
+
+FIELDS = ("source", "cluster", "resource", "uid", "namespace", "name", "at", "withdrawn")
+
+
+class Records:
+    def __init__(self, installation: Installation) -> None:
+        self._installation = installation
+
+    async def about(self, deletions: Iterable[str]) -> dict[str, About]:
+        """Those whose records are there and planned."""
+        shards: dict[int, list[str]] = {}
+        for deletion in deletions:
+            shards.setdefault(self._installation.keys.shard_of(deletion), []).append(deletion)
+        found: dict[str, About] = {}
+        for number, wanted in shards.items():
+            rows = await self._installation.shards[number].recall(wanted, FIELDS)
+            for deletion, row in zip(wanted, rows, strict=True):
+                if (one := _about(deletion, row)) is not None:
+                    found[deletion] = one
+        return found
+
+
+def _about(deletion: str, row: list[str]) -> About | None:
+    source, cluster, resource, uid, namespace, name, at, withdrawn = row
+    # The id names the object too: a record that says otherwise was not written by us.
+    if not source or not deletion.startswith(f"{cluster}/{resource}/{uid}/"):
+        return None
+    return About(
+        deletion=deletion, source=source, cluster=cluster, resource=resource, uid=uid, namespace=namespace,
+        name=name, at=int(at) if at.isdecimal() else 0, withdrawn=withdrawn,
+    )  # fmt: skip

@@ -1,0 +1,47 @@
+"""What policy makes of an object that is going: delete, retain, or hold, each with its reason.
+Pure: the facts and the settings go in; leaving the scope is a reason to let go only where the object itself says so."""
+
+from service.contract.names import GC
+from service.policy.decisions import Decision
+from service.policy.deletion import decide
+from service.policy.selectors import parse
+from service.policy.verdict import Facts as PolicyFacts
+from service.policy.verdict import verdict_of
+from service.settings import PolicySettings
+from workers.handlers.objects import Facts
+
+STAYS = "what is already going is not released by that"
+
+
+def weigh(facts: Facts, policy: PolicySettings) -> Decision:
+    """`delete`, `retain`, `dry-run`, or why it is held: `hold`, `protected`, `paused`."""
+    found = verdict_of(_known(facts, policy))
+    if found.kind == "out-of-scope":
+        if found.mark == GC:
+            return Decision("retain", found.reason, found.mark)
+        return Decision("hold", f"{found.reason}; {STAYS}", found.mark)
+    if found.kind in ("delete", "retain", "dry-run") and (reason := _unwatched(facts)):
+        return Decision("hold", f"{reason}; {STAYS}")
+    return found
+
+
+def meant(facts: Facts, policy: PolicySettings) -> Decision:
+    """What would be done if it were no dry run."""
+    return decide(facts.annotations, facts.namespace_annotations, policy, _known(facts, policy).service, facts.settings)
+
+
+def _unwatched(facts: Facts) -> str:
+    """Why its source does not even watch it: then its event is forged, or older than the settings."""
+    about, source = facts.about, facts.settings
+    if source.namespaces and about.namespace not in source.namespaces:
+        return f"source {about.source} is not about namespace {about.namespace!r}"
+    if facts.annotations.get(GC) is None and not parse(source.selector).matches(facts.labels):
+        return f"its labels don't fit its source's selector, {source.selector!r}"
+    return ""
+
+
+def _known(facts: Facts, policy: PolicySettings) -> PolicyFacts:
+    return PolicyFacts(
+        source=facts.settings, policy=policy, labels=facts.labels, annotations=facts.annotations,
+        namespace=facts.namespace_annotations,
+    )  # fmt: skip

@@ -1,0 +1,78 @@
+"""Puts the worker's side of the clusters together from settings: planners, gate, release, and what is told back.
+Whoever starts a worker brings the clusters that it has reached, and handlers and planners of its own."""
+
+from collections.abc import Iterable, Mapping
+from functools import partial
+
+from service.cluster import Cluster
+from service.settings import Settings
+from service.stream.guard import Guard
+from service.stream.installation import Installation
+from service.stream.inventory import Inventory
+from service.stream.views.reading import text
+from service.stream.withdrawal import withdraw
+from workers.handlers.nothing import Nothing
+from workers.handlers.objects import Collector
+from workers.handlers.places import Places
+from workers.handlers.protocol import Handler, Planner
+from workers.handlers.registry import Registry
+from workers.handlers.release import LiveRelease
+from workers.judging.consent import LiveConsent
+from workers.judging.inspection import Inspector
+from workers.judging.planner import LivePlanner
+from workers.judging.records import Records
+from workers.telling.teller import Teller
+
+CLUSTERS = "clusters"
+"""Where the watch side keeps which uid each name of a cluster has always had."""
+
+
+def registry_for(
+    settings: Settings,
+    clusters: Mapping[str, Cluster],
+    installation: Installation,
+    *,
+    handlers: Iterable[Handler] = (),
+    collectors: Iterable[Collector] = (),
+    detached: Mapping[str, Planner] | None = None,
+) -> Registry:
+    """`clusters` are those of the settings that are reached, by name; it may be filled later, and until then the
+    sources of the missing ones hold.
+
+    `detached` are planners of events that come without a cluster: only for them nothing live is looked at.
+    """
+    apart = {name: planner for name, planner in (detached or {}).items() if name not in settings.sources}
+    places = places_in(settings, clusters, installation)
+    records, guard = Records(installation), Guard(installation)
+    teller = Teller(installation, settings.feedback, places, records)
+    inspector = Inspector(settings, places, partial(Inventory, installation))
+    every = {collector.name: collector for collector in (Nothing(), *collectors)}
+    planner = LivePlanner(inspector, settings.policy, guard, every, teller.tell)
+    consent = LiveConsent(
+        inspector, records, settings.policy, partial(withdraw, installation), detached=apart, tell=teller.tell
+    )
+
+    async def forget(source: str, uid: str) -> None:
+        await Inventory(installation, source).forget([uid])
+
+    release = LiveRelease(
+        settings.sources, settings.policy, places, records.about, forget, detached=apart, tell=teller.tell
+    )
+    return Registry(
+        [release, *handlers],
+        {**apart, **dict.fromkeys(settings.sources, planner)},
+        consent=consent,
+        listener=teller if settings.feedback.events or settings.feedback.conditions else None,
+        closing=[consent.aclose, places.aclose],
+    )
+
+
+def places_in(settings: Settings, clusters: Mapping[str, Cluster], installation: Installation) -> Places:
+    """The reached clusters; each is held to the uid that settings or the watch side's memory say it has."""
+    key = installation.keys.of(0, CLUSTERS)
+
+    async def remembered(name: str) -> str | None:
+        known = await installation.caller.command("HGET", key, name)
+        return None if known is None else text(known)
+
+    return Places(settings, clusters, remembered)
