@@ -5,7 +5,7 @@ SHELL := /bin/sh
 VENV := .venv
 BIN := $(VENV)/bin
 LOCK_VENV := .venv-lock
-BENCH_GROUPS := peers arq
+BENCH_GROUPS := peers arq kopf
 PYTHONS := python3 python3.13 python3.12 python3.11
 TYPED := service workers tests bench deploy/check_compose.py
 
@@ -46,7 +46,7 @@ install = \
 
 .PHONY: help
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: venv
 venv: ## Create .venv from the locked requirements, if it is not there yet
@@ -63,6 +63,10 @@ test: venv ## Run the tests in their short forms (ARGS="-k name" to choose)
 .PHONY: test-long
 test-long: venv ## Run the tests at full size, one after the other
 	@$(BIN)/python -m pytest -n 0 --timeout 1800 -m long $(ARGS)
+
+.PHONY: controlplane
+controlplane: venv ## Build the real Kubernetes API server for the tests into the user's cache, if it is not there
+	@$(BIN)/python -m service.local.controlplane build $(ARGS)
 
 .PHONY: check
 check: venv ## Lint, types, import contracts, compose file and Dockerfile
@@ -101,6 +105,7 @@ lock: ## Write the locked requirements anew (UPGRADE=1 for the newest releases)
 	}
 	$(lock) requirements/lock.in -o requirements/lock.txt
 	$(lock) requirements/build.in -o requirements/build.txt
+	$(lock) requirements/go.in -o requirements/go.txt
 	$(lock) pyproject.toml --extra fast -o requirements/runtime.txt
 	$(lock) pyproject.toml requirements/dev.in --extra fast --extra demo \
 		-c requirements/build.txt -c requirements/runtime.txt -o requirements/dev.txt

@@ -62,15 +62,16 @@ def prepared(console: Console) -> tuple[list[Contender], dict[str, str]]:
 @click.option("--rounds", "round_count", type=click.IntRange(min=1), default=None, help="Rounds; five if not short.")
 @click.option("--short", is_flag=True, help="One small round: shows that everything runs, not how fast it is.")
 def main(only: str | None, round_count: int | None, short: bool) -> None:
-    """Measure Knell, its peers and the raw limit side by side on one embedded server."""
+    """Measure Knell, its peers and the raw limit side by side on the same servers."""
     rows = chosen(only)
     console = Console()
     contenders, left_out = prepared(console)
     count = round_count if round_count is not None else 1 if short else FULL_ROUNDS
     trials = rounds.trials_of(rows)
-    with Arena() as arena, TurnProgress(console, len(trials) * count * len(contenders)) as progress:
-        server = arena.version
+    turns = len(trials) * count * len(contenders)
+    with Arena(console.print) as arena, TurnProgress(console, turns) as progress:
         outcome = rounds.run(trials, contenders, arena, Size(short), count, progress.turn)
+        servers = markdown.Servers(arena.version, arena.api_version)
 
     name = kept_as(short, count)
     kept = RESULTS / f"{name}.json"
@@ -78,7 +79,7 @@ def main(only: str | None, round_count: int | None, short: bool) -> None:
     report.write(kept, lines)
     peers = [contender.name for contender in CONTENDERS]
     date = datetime.now(UTC).date().isoformat()
-    run = markdown.Run(date, server, name == "short", rows, contenders, left_out, outcome)
+    run = markdown.Run(date, servers, name == "short", rows, contenders, left_out, outcome)
     page = RESULTS / f"{date if name == 'latest' else name}.md"
     page.write_text(markdown.page(run, lines, directions(ROWS), peers))
 

@@ -1,6 +1,7 @@
-"""The one server on which all contenders are measured, and what is read from it: memory and commands.
+"""The one server on which all contenders are measured, and what is read from it: memory, commands and processor time.
 
-It is emptied between contenders, its append-only file included, so that nobody inherits another's remains.
+It is emptied between contenders, its append-only file included, so that nobody inherits another's remains. Rows about
+objects find an API server here as well, which is started for the first of them.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ from typing import Any, Final, Self
 
 import redis
 
+from bench.cluster import Cluster
+from bench.cluster import Server as ApiServer
 from bench.watching import CommandWatch
 from service.local.servers import Server
 
@@ -23,7 +26,10 @@ class Arena:
     """Embedded Valkey: append-only file synced every second, nothing evicted, no rewrite at a random
     moment."""
 
-    def __init__(self) -> None:
+    def __init__(self, announce: Callable[[str], None] = lambda _doing: None, api: ApiServer | None = None) -> None:
+        """`api` is the API server to use, where it shall not be the best that there is."""
+        self._announce, self._api = announce, api
+        self._cluster: Cluster | None = None
         self._server = Server(appendonly=True, appendfsync="everysec", options={"auto-aof-rewrite-percentage": "0"})
 
     def __enter__(self) -> Self:
@@ -37,6 +43,8 @@ class Arena:
     ) -> None:
         self._client.close()
         self._server.stop()
+        if self._cluster is not None:
+            self._cluster.stop()
 
     @property
     def port(self) -> int:
@@ -50,6 +58,27 @@ class Arena:
     @property
     def used_memory(self) -> int:
         return int(self._info("memory")["used_memory"])
+
+    @property
+    def cpu_seconds(self) -> float:
+        """User and system time of the server so far."""
+        used = self._info("cpu")
+        return float(used["used_cpu_user"]) + float(used["used_cpu_sys"])
+
+    @property
+    def cluster(self) -> Cluster:
+        """The API server; the first who asks waits some seconds for it."""
+        if self._cluster is None:
+            cluster = Cluster(self._announce, self._api)
+            # Before it is started: whatever fails there, it is stopped with the arena.
+            self._cluster = cluster
+            cluster.start()
+        return self._cluster
+
+    @property
+    def api_version(self) -> str | None:
+        """Which API server there was, or None if no row needed one."""
+        return self._cluster.version if self._cluster is not None else None
 
     def empty(self) -> None:
         """Waits until the last contender's connections are gone: what they still send must not survive the

@@ -68,6 +68,13 @@ def at_least_peer(factor: float, peer: str) -> Clause:
     return at_least_best(factor, [peer], peer)
 
 
+def at_most_peer(factor: float, peer: str) -> Clause:
+    def holds(knell: float, figures: Figures) -> bool | None:
+        return knell <= factor * figures.peers[peer] if peer in figures.peers else None
+
+    return Clause(f"<= {factor:g} x {peer}", holds)
+
+
 def below(bound: float, unit: str) -> Clause:
     return Clause(f"< {bound:g} {unit}", lambda knell, _: knell < bound)
 

@@ -20,11 +20,19 @@ from bench.wording import DASH, number, verdict, with_ratio
 
 
 @dataclass(frozen=True)
+class Servers:
+    """On what was measured; `api` is None where no row needed an API server."""
+
+    redis: str
+    api: str | None = None
+
+
+@dataclass(frozen=True)
 class Run:
     """One run of the bench, as far as the page tells of it."""
 
     date: str
-    server: str
+    servers: Servers
     short: bool
     rows: Sequence[Row]
     contenders: Sequence[Contender]
@@ -34,8 +42,8 @@ class Run:
 
 def page(run: Run, report: Sequence[Line], better: Mapping[str, str], peers: Sequence[str]) -> str:
     parts = [
-        [f"# Bench of {run.date}", "", *_circumstances(run, report), ""],
-        _table(report, better, peers),
+        [f"# Bench of {run.date}", "", *_circumstances(run, report)],
+        *(_table(part, better, peers) for part in _parts(report)),
         ["", "## Rows", "", *(f"- `{line['id']}` ({line['unit']}): {line['what']}." for line in report)],
         ["", "## Contenders", "", *(f"- {c.name} ({c.version()}): {c.settings}." for c in run.contenders)],
         _missing(run),
@@ -48,7 +56,8 @@ def _circumstances(run: Run, report: Sequence[Line]) -> list[str]:
     ran = {row.id for row in run.rows}
     kept = [line["id"] for line in report if line["id"] not in ran]
     said = [
-        f"Server: {run.server}, append-only file synced every second, noeviction, on 127.0.0.1.",
+        f"Server: {run.servers.redis}, append-only file synced every second, noeviction, on 127.0.0.1.",
+        *([f"API server: {run.servers.api}, on 127.0.0.1."] if run.servers.api is not None else []),
         f"Machine: {_processor()}, {os.cpu_count()} cores, {platform.system()}, Python {platform.python_version()}.",
         f"Rounds: {run.outcome.rounds}, in which the contenders alternate; each figure is the median.",
         "In brackets: how many times better Knell does.",
@@ -68,10 +77,23 @@ def _processor() -> str:
     return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), platform.machine())
 
 
+def _parts(report: Sequence[Line]) -> list[list[Line]]:
+    """Rows that share peers stand in one table, which has no columns of those that took part in none of them."""
+    parts: list[list[Line]] = []
+    there: set[str] = set()
+    for line in report:
+        if not parts or (there and line["peers"] and there.isdisjoint(line["peers"])):
+            parts.append([])
+            there = set()
+        parts[-1].append(line)
+        there |= line["peers"].keys()
+    return parts
+
+
 def _table(report: Sequence[Line], better: Mapping[str, str], peers: Sequence[str]) -> list[str]:
     there = [name for name in peers if any(name in line["peers"] for line in report)]
-    head = ["row", "unit", "knell", "raw limit", *there, "goal", "met"]
-    rows = [f"| {' | '.join(head)} |", f"|{'---|' * len(head)}"]
+    head = ["row", "unit", "knell", "limit", *there, "goal", "met"]
+    rows = ["", f"| {' | '.join(head)} |", f"|{'---|' * len(head)}"]
     for line in report:
         direction = better.get(line["id"], "more")
         others = [line["limit"], *(line["peers"].get(name) for name in there)]
@@ -89,12 +111,23 @@ def _table(report: Sequence[Line], better: Mapping[str, str], peers: Sequence[st
 
 def _missing(run: Run) -> list[str]:
     said = [f"- {name}: left out, {reason}." for name, reason in run.left_out.items()]
-    said += [f"- {name} in {trial}: {reason}." for (trial, name), reason in run.outcome.absent.items()]
+    said += [f"- {', '.join(names)} in {', '.join(trials)}: {reason}." for reason, trials, names in _absent(run)]
     said += [
         f"- {name} in {trial}: failed, {reason.splitlines()[0]}."
         for (trial, name), reason in run.outcome.failures.items()
     ]
     return ["", "## Not measured", "", *said] if said else []
+
+
+def _absent(run: Run) -> list[tuple[str, tuple[str, ...], list[str]]]:
+    """Why, in which trials, and who: those who miss the same for the same reason are named together."""
+    trials: dict[tuple[str, str], list[str]] = {}
+    for (trial, name), reason in run.outcome.absent.items():
+        trials.setdefault((name, reason), []).append(trial)
+    names: dict[tuple[str, tuple[str, ...]], list[str]] = {}
+    for (name, reason), missed in trials.items():
+        names.setdefault((reason, tuple(missed)), []).append(name)
+    return [(reason, missed, who) for (reason, missed), who in names.items()]
 
 
 def _spread(run: Run) -> list[str]:

@@ -55,3 +55,33 @@ class Order:
 
     def due_times(self) -> list[float]:
         return [self.start + n * self.gap for n in range(self.jobs)]
+
+
+TOKEN_VARIABLE = "BENCH_API_TOKEN"  # noqa: S105  # the name of it, not the token
+"""Processes get the API server's token through their environment: arguments are seen by everybody."""
+
+
+@dataclass(frozen=True)
+class WatchOrder:
+    """One process, one API server: release objects that are deleted there, or list and watch many."""
+
+    task: Literal["release", "watch"]
+    url: str
+    ca: str
+    """Path of what the server's certificate is checked against; empty where it is plain http."""
+    kubeconfig: str
+    namespace: str
+    """Where the objects to release are; whoever watches may keep its own things there."""
+    group: str
+    version: str
+    plural: str
+    objects: int
+    port: int
+    """Of Redis, for who needs it."""
+
+    def encode(self) -> str:
+        return json.dumps(asdict(self), separators=(",", ":"))
+
+    @classmethod
+    def decode(cls, text: str) -> WatchOrder:
+        return cls(**json.loads(text))

@@ -26,7 +26,7 @@ def show(console: Console, report: Sequence[Line], better: Mapping[str, str]) ->
     for line in report:
         judged = f"{line['goal']}: {_COLOURS[verdict(line)]}" if line["goal"] is not None else DASH
         table.add_row(f"[bold]{line['id']}[/bold]", "[bold]knell[/bold]", number(line["knell"]), "", judged)
-        others = {"raw limit": line["limit"], **line["peers"]} if line["limit"] is not None else line["peers"]
+        others = {"limit": line["limit"], **line["peers"]} if line["limit"] is not None else line["peers"]
         for place, (name, figure) in enumerate(others.items()):
             unit = f"[dim]{line['unit']}[/dim]" if place == 0 else ""
             table.add_row(unit, name, number(figure), advantage(line, figure, better.get(line["id"], "more")))

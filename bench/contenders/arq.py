@@ -17,4 +17,4 @@ class Arq(PythonPeer):
     )
     jobs = 5_000
     enqueue_jobs = 12_000
-    most_parked = 100_000
+    most_parked = 10_000

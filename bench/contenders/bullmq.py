@@ -8,7 +8,8 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Mapping
 
-from bench.contenders.process import ROOT, ProcessContender
+from bench.contenders.process import ProcessContender
+from bench.contenders.program import ROOT
 from bench.contenders.protocol import Kind
 from bench.environments import locked_version, node_modules, prepare_node
 

@@ -1,24 +1,28 @@
 """Knell itself, measured by the same protocol as everybody else.
 
-`fill` puts whole deletions into their lanes, as the peers' jobs lie in their queues: ten jobs and a release each,
-spread over 20 lanes, with finite budgets, audit and stats on. `jobs` counts what the worker runs, releases included.
+`fill` puts whole deletions into their lanes, as the peers' jobs lie in their queues: ten jobs and a release each, the
+jobs in three of 20 lanes (4, 4 and 2, as load balancers, target groups and security groups of a cluster are), with
+finite budgets, audit and stats on. `jobs` counts what the worker runs, releases included.
 """
 
 from __future__ import annotations
 
 import sys
+from typing import Final
 
 from bench.arena import Arena
+from bench.contenders import watching
 from bench.contenders.process import ProcessContender
-from bench.contenders.protocol import Kind
+from bench.contenders.protocol import Kind, Released
 
 
 class Knell(ProcessContender):
     name = "knell"
     kind: Kind = "knell"
     settings = (
-        "deletions of ten jobs plus release, 20 lanes, finite budgets, audit, stats and log on, batches of 100, "
-        "up to 4,000 jobs in hand, uvloop"
+        "deletions of ten jobs in three lanes (4, 4 and 2) plus release, 20 lanes in all, finite budgets, audit, stats "
+        "and log on, batches of 100, up to 4,000 jobs in hand, uvloop; objects of a cluster: default settings, both "
+        "sides and their surface in one process, one job and a release per object, guard, Events and conditions off"
     )
     jobs = 110_000
     enqueue_jobs = 100_000
@@ -32,3 +36,12 @@ class Knell(ProcessContender):
 
     def command(self) -> list[str]:
         return [sys.executable, "-m", "bench.contenders.knell_process"]
+
+    def release(self, arena: Arena, objects: int) -> Released:
+        return watching.release(self.name, _WATCHING, {}, arena, objects)
+
+    def watch(self, arena: Arena, objects: int) -> int | None:
+        return watching.watch(self.name, _WATCHING, {}, arena, objects)
+
+
+_WATCHING: Final = (sys.executable, "-m", "bench.contenders.knell_watching")

@@ -1,6 +1,7 @@
 """Knell's producer and worker for the bench: real moves, a real worker, and a handler that does nothing.
 
-Deletions of ten jobs plus their release in 20 lanes, finite budgets, audit and stats on, log lines written.
+Deletions of ten jobs of three kinds plus their release in 20 lanes, finite budgets, audit and stats on, log lines
+written.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import AsyncIterator, Iterable, Sequence
 from datetime import timedelta
 
 from bench.order import Order
-from bench.peers.raw_peer import fastest_loop
+from bench.peers.loops import fastest_loop
 from bench.peers.tally import Tally, answer
 from service.contract import Draw, Event, Gone, Hold, Job, Limit, Plan, Target, Verdict
 from service.logs import configure
@@ -28,6 +29,8 @@ from workers.runtime.worker import Worker
 
 LANES = 20
 EACH = 10
+# A cluster leaves several resources of each kind, and resources of a kind share a lane.
+ALIKE = 4
 DEADLINE = timedelta(hours=24)
 
 
@@ -64,7 +67,7 @@ def targets(event: Event, order: Order, number: int, due: Sequence[float], now: 
         yield Target(
             kind=fields["kind"],
             id=fields["target"],
-            lane=f"{stem}.{(number + place) % LANES}",
+            lane=f"{stem}.{(number + place // ALIKE) % LANES}",
             after=after,
             data=repr(due[place]) if due else "",
         )

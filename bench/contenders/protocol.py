@@ -13,7 +13,8 @@ from typing import Literal, Protocol
 
 from bench.arena import Arena
 
-Kind = Literal["knell", "limit", "python", "other"]
+Kind = Literal["knell", "limit", "python", "other", "watcher"]
+"""What it is in comparisons. A `watcher` has no jobs, only objects of a cluster."""
 
 
 class NotSupportedError(Exception):
@@ -50,8 +51,25 @@ class Schedule:
         return self.jobs * self.gap
 
 
+@dataclass(frozen=True)
+class Released:
+    """What one process did with objects that its finalizer held and that were deleted at once."""
+
+    objects: int
+    seconds: float
+    """From the first delete call to the moment at which none was left."""
+    latencies: list[float]
+    """Seconds from each object's delete call to the start of its handler."""
+    cpu_seconds: float | None
+    """User and system time of the process and its children, from before the first call to a second after none was
+    left, for some work follows the release; not known where there is no /proc."""
+    redis_seconds: float
+    """Of the Redis server over the same span; who does not use it finds it idle."""
+    peak_memory: int | None
+
+
 class Contender(Protocol):
-    """One job system. The arena is empty before every measurement; each call starts and ends its own
+    """One system. The arena is empty before every measurement; each call starts and ends its own
     processes."""
 
     name: str
@@ -92,3 +110,11 @@ class Contender(Protocol):
 
     def park(self, arena: Arena, jobs: int) -> None:
         """Puts in that many jobs that are due in a day, in addition to those that are there."""
+
+    def release(self, arena: Arena, objects: int) -> Released:
+        """One process puts its finalizer on objects of the arena's cluster, and lets them go when they are deleted,
+        each after its no-op handler."""
+
+    def watch(self, arena: Arena, objects: int) -> int | None:
+        """Largest resident size, in bytes, of one process that has listed the cluster's herd and watches it; not known
+        where there is no /proc."""

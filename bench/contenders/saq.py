@@ -14,4 +14,4 @@ class Saq(PythonPeer):
     concurrency = 20
     jobs = 5_000
     enqueue_jobs = 20_000
-    most_parked = 100_000
+    most_parked = 10_000

@@ -19,7 +19,7 @@ class Streaq(PythonPeer):
     concurrency = 16
     jobs = 4_000
     enqueue_jobs = 25_000
-    most_parked = 100_000
+    most_parked = 10_000
 
     def environment(self) -> Mapping[str, str]:
         return {"COREDIS_OPTIMIZED": "true"}

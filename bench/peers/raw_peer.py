@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
-from collections.abc import Callable, Coroutine
 from typing import Any
 
 import msgspec
@@ -17,6 +16,7 @@ import redis
 import redis.asyncio
 
 from bench.order import Order
+from bench.peers.loops import fastest_loop
 from bench.peers.tally import Tally, answer
 
 STREAM = "raw:jobs"
@@ -68,14 +68,6 @@ async def work(order: Order) -> None:
                 for _, fields in messages:
                     group.create_task(run(fields))
             await client.xack(STREAM, GROUP, *(message_id for message_id, _ in messages))
-
-
-def fastest_loop() -> Callable[[Coroutine[Any, Any, None]], None]:
-    try:
-        import uvloop
-    except ImportError:
-        return asyncio.run
-    return uvloop.run
 
 
 if __name__ == "__main__":

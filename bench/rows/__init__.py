@@ -3,7 +3,7 @@
 A file exports `ROWS`; what it needs to know of a contender is in the contender's protocol.
 """
 
-from bench.rows import commands, cpu, drain, enqueue, lateness, memory, parked, quota
+from bench.rows import commands, cpu, drain, enqueue, lateness, memory, parked, quota, release, watch_memory
 from bench.rows.row import Row
 
 ROWS: tuple[Row, ...] = (
@@ -15,6 +15,9 @@ ROWS: tuple[Row, ...] = (
     *lateness.ROWS,
     *parked.ROWS,
     *quota.ROWS,
+    *release.ROWS,
+    # Last: what it leaves in the API server would weigh on all others.
+    *watch_memory.ROWS,
 )
 
 __all__ = ["ROWS", "Row"]

@@ -7,12 +7,14 @@ from pathlib import Path
 import pytest
 
 from bench.contenders import CONTENDERS, Contender
-from bench.order import FIELDS, Order
+from bench.order import FIELDS, Order, WatchOrder
 
 BENCH = Path(__file__).resolve().parents[2] / "bench"
 
 
-@pytest.mark.parametrize("contender", [c for c in CONTENDERS if c.kind in ("python", "other")], ids=lambda c: c.name)
+@pytest.mark.parametrize(
+    "contender", [c for c in CONTENDERS if c.kind in ("python", "other", "watcher")], ids=lambda c: c.name
+)
 def test_every_peer_runs_a_version_that_is_locked(contender: Contender) -> None:
     assert re.search(r" \d+\.\d+", contender.version())
 
@@ -37,6 +39,12 @@ def test_an_order_survives_its_way_through_an_argument() -> None:
     order = Order("schedule", 6379, 3, 100, FIELDS, start=1000.0, gap=0.5)
     assert Order.decode(order.encode()) == order
     assert order.due_times() == [1000.0, 1000.5, 1001.0]
+
+
+def test_an_order_to_watch_survives_its_way_too_and_carries_no_token() -> None:
+    order = WatchOrder("watch", "https://127.0.0.1:1", "", "/k", "turn-1", "bench.knell.dev", "v1", "sheep", 5, 6379)
+    assert WatchOrder.decode(order.encode()) == order
+    assert "token" not in order.encode()
 
 
 def test_a_job_is_ten_flat_fields() -> None:

@@ -48,6 +48,7 @@ def test_row_ids_are_unique_and_cover_what_is_promised() -> None:
     assert len(set(ids)) == len(ids)
     assert {"enqueue", "drain", "cpu", "commands", "memory", "parked.memory", "parked.time"} <= set(ids)
     assert {f"lateness.{kind}.{part}" for kind in ("paced", "burst") for part in ("p50", "p99")} <= set(ids)
+    assert {"release", "release.p50", "release.p99", "release.cpu", "release.memory", "watch-memory"} <= set(ids)
 
 
 def test_a_figure_is_the_median_of_its_rounds() -> None:
@@ -103,6 +104,42 @@ def test_the_drain_goal_is_judged_against_the_best_python_peer(knell: float, met
 def test_each_goal_turns_at_its_bound(id_: str, knell: float, raw: float | None, met: bool) -> None:
     samples = {"knell": [knell] * 5} | ({"raw": [raw] * 5} if raw is not None else {})
     assert line_of(id_, outcome_of(id_, **samples))["met"] is met
+
+
+@pytest.mark.parametrize(
+    ("id_", "knell", "kopf", "met"),
+    [
+        ("release", 4.0, 4.0, True),
+        ("release", 4.1, 4.0, False),
+        ("release.cpu", 2.0, 4.0, True),
+        ("release.cpu", 2.1, 4.0, False),
+        ("release.memory", 60.0, 100.0, True),
+        ("release.memory", 61.0, 100.0, False),
+    ],
+)
+def test_the_release_goals_turn_at_their_part_of_kopfs_figure(id_: str, knell: float, kopf: float, met: bool) -> None:
+    assert line_of(id_, outcome_of(id_, knell=[knell] * 5, kopf=[kopf] * 5, bare=[0.1] * 5))["met"] is met
+
+
+def test_a_release_that_kopf_took_no_part_in_meets_nothing() -> None:
+    line = line_of("release", outcome_of("release", knell=[4.0] * 5))
+    assert (line["goal"], line["met"]) == ("<= 1 x kopf (not compared: left out)", False)
+
+
+def test_the_bare_loop_is_the_limit_where_it_takes_part() -> None:
+    line = line_of("release", outcome_of("release", knell=[4.0] * 5, kopf=[5.0] * 5, bare=[1.0] * 5))
+    assert (line["limit"], line["peers"]) == (1.0, {"kopf": 5.0})
+
+
+@pytest.mark.parametrize(("knell", "met"), [(149.9, True), (150.0, False)])
+def test_listed_objects_must_fit_into_150_megabytes_whatever_a_peer_needs(knell: float, met: bool) -> None:
+    samples = outcome_of("watch-memory", knell=[knell] * 5, kubernetes_asyncio=[900.0] * 5)
+    assert line_of("watch-memory", samples)["met"] is met
+
+
+def test_who_only_watches_is_no_python_peer_of_the_job_systems() -> None:
+    assert {"arq", "dramatiq-32"} <= set(PYTHON_PEERS)
+    assert not {"kopf", "bare", "kubernetes-asyncio"} & set(PYTHON_PEERS)
 
 
 def test_a_goal_without_knells_figure_is_not_met() -> None:
@@ -177,7 +214,7 @@ def test_the_page_names_who_is_missing_and_which_figures_are_old() -> None:
     outcome.absent["lateness.paced", "taskiq"] = "due times need a separate scheduler process"
     run = markdown.Run(
         date="2026-01-02",
-        server="valkey 9.1",
+        servers=markdown.Servers("valkey 9.1"),
         short=False,
         rows=[row("drain")],
         contenders=CONTENDERS,
@@ -191,3 +228,43 @@ def test_the_page_names_who_is_missing_and_which_figures_are_old() -> None:
     assert "asynq: left out, go not found on PATH" in page
     assert "taskiq in lateness.paced: due times need a separate scheduler process" in page
     assert "figures of an earlier run: memory" in page
+
+
+def page_of(lines: list[report.Line], outcome: Outcome, api: str | None = None) -> str:
+    run = markdown.Run("2026-01-02", markdown.Servers("valkey 9.1", api), False, ROWS, CONTENDERS, {}, outcome)
+    return markdown.page(run, lines, directions(ROWS), [contender.name for contender in CONTENDERS])
+
+
+def test_the_page_names_the_api_server_only_where_there_was_one() -> None:
+    assert "API server: kube-apiserver v9, on 127.0.0.1." in page_of([], Outcome(5), "kube-apiserver v9")
+    assert "API server" not in page_of([], Outcome(5))
+
+
+def test_a_table_has_no_columns_of_those_who_took_part_in_none_of_its_rows() -> None:
+    lines = [
+        line_of("drain", outcome_of("drain", knell=[9.0] * 5, arq=[1.0] * 5)),
+        line_of("quota.used", outcome_of("quota.used", knell=[99.0] * 5)),
+        line_of("release", outcome_of("release", knell=[4.0] * 5, kopf=[5.0] * 5)),
+        line_of("release.memory", outcome_of("release.memory", knell=[4.0] * 5, kopf=[5.0] * 5)),
+        line_of("watch-memory", outcome_of("watch-memory", knell=[99.0] * 5, kubernetes_asyncio=[200.0] * 5)),
+    ]
+    page = page_of(lines, Outcome(5))
+    heads = [text for text in page.splitlines() if text.startswith("| row ")]
+    assert heads == [
+        "| row | unit | knell | limit | arq | goal | met |",
+        "| row | unit | knell | limit | kopf | goal | met |",
+        "| row | unit | knell | limit | kubernetes-asyncio | goal | met |",
+    ]
+    quota = next(text for text in page.splitlines() if text.startswith("| quota.used "))
+    assert page.index(heads[0]) < page.index(quota) < page.index(heads[1])
+
+
+def test_those_who_miss_the_same_for_the_same_reason_are_named_together() -> None:
+    outcome = Outcome(5)
+    for name in ("arq", "saq"):
+        for trial in ("release", "watch-memory"):
+            outcome.absent[trial, name] = "watches nothing"
+    outcome.absent["release", "kubernetes-asyncio"] = "has no handlers"
+    page = page_of([], outcome)
+    assert "- arq, saq in release, watch-memory: watches nothing." in page
+    assert "- kubernetes-asyncio in release: has no handlers." in page

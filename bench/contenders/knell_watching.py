@@ -1,0 +1,164 @@
+"""Knell's process for the rows about objects: what `knell run` and `knell watch` start, with a no-op handler.
+
+The collector stands in for `none`: it plans one target for each object, which its handler takes for gone at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from bench.order import WatchOrder
+from bench.peers.loops import fastest_loop
+from bench.peers.starts import Starts
+from bench.peers.tally import answer
+from service.cli.reaching import reached_clusters
+from service.cli.serving import away
+from service.cli.work import Duty
+from service.contract import Draw, Gone, Job, Limit, Plan, Target, Verdict
+from service.logs import configure
+from service.settings import Settings, SourceSettings, load
+from service.settings.sources import ClusterSettings, FeedbackSettings, GuardSettings, WatchSettings
+from service.stream.installation import Installation
+from service.stream.inventory import Inventory
+from service.surface import Health, Metrics, Surface
+from service.surface.watch import Watch
+from service.watching.showing import WatchDuty
+from service.watching.watcher import Watcher
+from workers.handlers.objects import Facts
+from workers.handlers.protocol import Batch
+from workers.judging.wiring import registry_for
+from workers.runtime.worker import Worker
+
+SOURCE: Final = "bench"
+KIND: Final = "bench/nothing"
+LANE: Final = "bench/here/nothing"
+LOOK: Final = 0.1
+
+
+def settings_for(order: WatchOrder) -> Settings:
+    """The defaults of an installation, but for what all contenders have off."""
+    environment = {
+        "KNELL_REDIS_URL": f"redis://127.0.0.1:{order.port}/0",
+        "KNELL_SURFACE_HOST": "127.0.0.1",
+        "KNELL_SURFACE_PORT": "0",
+        "KNELL_LOG_FORMAT": "json",
+    }
+    releases = order.task == "release"
+    source = SourceSettings(
+        resource=f"{order.plural}.{order.group}",
+        collector="none",
+        mode="finalizer" if releases else "observe",
+        namespaces=(order.namespace,) if releases else (),
+        # The herd is older than the source.
+        adopt_existing=True,
+        guard=GuardSettings(enabled=False),
+    )
+    return msgspec.structs.replace(
+        load(None, environment),
+        clusters={SOURCE: ClusterSettings(kubeconfig=Path(order.kubeconfig))},
+        sources={SOURCE: source},
+        # Each turn has Leases of its own: the last holder was killed, and could not hand over.
+        watch=WatchSettings(namespace=order.namespace),
+        feedback=FeedbackSettings(events=False, conditions=False),
+    )
+
+
+class OneTarget:
+    """A collector under the name of the one that finds nothing."""
+
+    name = "none"
+
+    async def collect(self, facts: Facts) -> Plan:
+        return Plan([Target(kind=KIND, id=facts.about.name, lane=LANE)])
+
+
+class Noop:
+    """Begins where a destructive call would be made: after the last look at the object."""
+
+    kind = KIND
+
+    def __init__(self, starts: Starts) -> None:
+        self._starts = starts
+        self._draws = (Draw(Limit.bucket("bench.nothing", 10_000_000, 1_000_000)),)
+
+    def draws(self, lane: str) -> Sequence[Draw] | None:
+        return self._draws if lane == LANE else None
+
+    async def attempt(self, batch: Batch) -> AsyncIterator[tuple[Job, Verdict | Exception]]:
+        await batch.clear(*batch.jobs)
+        for job in batch.jobs:
+            self._starts.began(job.target)
+            yield job, Gone()
+
+
+async def run(installation: Installation) -> None:
+    """As `knell run` does."""
+    settings = installation.settings
+    working, watching = Duty(), WatchDuty()
+    async with _shown(installation, working, watching), reached_clusters(settings) as clusters:
+        registry = registry_for(
+            settings, clusters, installation, handlers=[Noop(Starts())], collectors=[OneTarget()]
+        )  # fmt: skip
+        working.worker = worker = Worker(installation, registry)
+        watching.watcher = watcher = Watcher(settings, installation)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(watcher.run())
+            group.create_task(worker.run())
+            await _listed(watcher)
+            answer(ready=True)
+
+
+async def watch(installation: Installation) -> None:
+    """As `knell watch` does."""
+    duty = WatchDuty()
+    async with _shown(installation, Duty(), duty):
+        duty.watcher = watcher = Watcher(installation.settings, installation)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(watcher.run())
+            await _listed(watcher)
+            answer(listed=await Inventory(installation, SOURCE).size())
+            await _until(lambda: bool(watcher.posts[0].tally.events))
+            answer(seen=True)
+
+
+async def _listed(watcher: Watcher) -> None:
+    await _until(lambda: bool(watcher.posts[0].tally.relists))
+
+
+async def _until(holds: Callable[[], bool]) -> None:
+    """The counts have no event to wait for; a look now and then costs next to nothing."""
+    while not holds():  # noqa: ASYNC110
+        await asyncio.sleep(LOOK)
+
+
+@asynccontextmanager
+async def _shown(installation: Installation, working: Duty, watching: WatchDuty) -> AsyncIterator[None]:
+    look = Watch(installation.settings, lambda: away(installation))
+    try:
+        health = Health(look, watching.stage, watching.hindrances, watching.problems)
+        metrics = Metrics(look, working.counts, watching.metrics)
+        async with Surface(installation.settings.surface, health, metrics):
+            yield
+    finally:
+        await look.aclose()
+
+
+async def main(order: WatchOrder) -> None:
+    settings = settings_for(order)
+    configure(settings.log)
+    installation = Installation(settings, name="knell-bench")
+    try:
+        await (run if order.task == "release" else watch)(installation)
+    finally:
+        await installation.aclose()
+
+
+if __name__ == "__main__":
+    fastest_loop()(main(WatchOrder.decode(sys.argv[1])))

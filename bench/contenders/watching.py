@@ -1,0 +1,142 @@
+"""How a contender that watches objects is measured: the harness makes and deletes them, its process releases them.
+
+The same steps for all of them, Knell included; they differ only in the process that is started.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Final, Literal
+
+from bench.arena import Arena
+from bench.contenders.program import Program, running
+from bench.contenders.protocol import ContenderFailedError, Drain, Kind, NotSupportedError, Released, Schedule
+from bench.objects import GROUP, HERD, THINGS, VERSION, TookTooLongError
+from bench.order import TOKEN_VARIABLE, WatchOrder
+
+_READY_WITHIN: Final = 60.0
+_HELD_WITHIN: Final = 180.0
+_RELEASED_WITHIN: Final = 180.0
+_LISTED_WITHIN: Final = 600.0
+_SEEN_WITHIN: Final = 30.0
+_AFTERMATH: Final = 1.0
+"""Seconds in which what follows the last release is still counted."""
+_HAS_NO_JOBS: Final = "has no jobs, only objects that it watches"
+
+
+def release(name: str, command: Sequence[str], environment: Mapping[str, str], arena: Arena, objects: int) -> Released:
+    cluster = arena.cluster
+    namespace = cluster.namespace()
+    with _process(name, command, environment, _order(arena, "release", namespace, THINGS, objects), arena) as program:
+        program.answer(_READY_WITHIN)
+        cluster.fill(namespace, objects)
+        try:
+            cluster.wait_until_held(namespace, objects, _HELD_WITHIN, program.check)
+            before, redis_before = program.cpu_seconds, arena.cpu_seconds
+            deleted = cluster.delete_all(namespace, objects, _RELEASED_WITHIN, program.check)
+        except TookTooLongError as failure:
+            raise ContenderFailedError(f"{name}: {failure}") from failure
+        time.sleep(_AFTERMATH)
+        after, redis_after, peak = program.cpu_seconds, arena.cpu_seconds, program.peak_memory
+        program.ask_to_tell()
+        starts: dict[str, float] = program.answer(_READY_WITHIN)["starts"]
+    unhandled = deleted.calls.keys() - starts.keys()
+    if unhandled:
+        raise ContenderFailedError(f"{name} released {len(unhandled)} objects without their handler")
+    return Released(
+        objects=objects,
+        seconds=deleted.seconds,
+        latencies=[starts[one] - called for one, called in deleted.calls.items()],
+        cpu_seconds=None if before is None or after is None else after - before,
+        redis_seconds=redis_after - redis_before,
+        peak_memory=peak,
+    )
+
+
+def watch(name: str, command: Sequence[str], environment: Mapping[str, str], arena: Arena, objects: int) -> int | None:
+    cluster = arena.cluster
+    cluster.herd(objects)
+    order = _order(arena, "watch", cluster.namespace(), HERD, objects)
+    with _process(name, command, environment, order, arena) as program:
+        listed = program.answer(_LISTED_WITHIN)["listed"]
+        if listed != objects:
+            raise ContenderFailedError(f"{name} listed {listed} objects, and not {objects}")
+        # Whoever sees the change is watching.
+        cluster.touch_herd()
+        program.answer(_SEEN_WITHIN)
+        return program.peak_memory
+
+
+def _order(arena: Arena, task: Literal["release", "watch"], namespace: str, plural: str, objects: int) -> WatchOrder:
+    cluster = arena.cluster
+    return WatchOrder(
+        task=task,
+        url=cluster.url,
+        ca=cluster.ca,
+        kubeconfig=str(cluster.kubeconfig),
+        namespace=namespace,
+        group=GROUP,
+        version=VERSION,
+        plural=plural,
+        objects=objects,
+        port=arena.port,
+    )
+
+
+def _process(
+    name: str, command: Sequence[str], environment: Mapping[str, str], order: WatchOrder, arena: Arena
+) -> AbstractContextManager[Program]:
+    token = {TOKEN_VARIABLE: arena.cluster.token}
+    return running(name, [*command, order.encode()], {**environment, **token}, listens=True)
+
+
+class Watching:
+    """A contender that knows no jobs. Subclasses say what to run, and which of the two they take part in."""
+
+    name: str
+    kind: Kind = "watcher"
+    settings: str
+    jobs: int = 0
+    enqueue_jobs: int = 0
+    most_parked: int = 0
+    cannot_release: str | None = None
+    cannot_watch: str | None = None
+
+    def left_out(self) -> str | None:
+        return None
+
+    def version(self) -> str:
+        raise NotImplementedError
+
+    def prepare(self, announce: Callable[[str], None]) -> None:
+        pass
+
+    def command(self) -> list[str]:
+        raise NotImplementedError
+
+    def release(self, arena: Arena, objects: int) -> Released:
+        if self.cannot_release is not None:
+            raise NotSupportedError(self.cannot_release)
+        return release(self.name, self.command(), {}, arena, objects)
+
+    def watch(self, arena: Arena, objects: int) -> int | None:
+        if self.cannot_watch is not None:
+            raise NotSupportedError(self.cannot_watch)
+        return watch(self.name, self.command(), {}, arena, objects)
+
+    def enqueue(self, arena: Arena, jobs: int) -> float:
+        raise NotSupportedError(_HAS_NO_JOBS)
+
+    def fill(self, arena: Arena, jobs: int) -> None:
+        raise NotSupportedError(_HAS_NO_JOBS)
+
+    def drain(self, arena: Arena, jobs: int, before_end: Callable[[], None] | None = None) -> Drain:
+        raise NotSupportedError(_HAS_NO_JOBS)
+
+    def lateness(self, arena: Arena, schedule: Schedule) -> list[float]:
+        raise NotSupportedError(_HAS_NO_JOBS)
+
+    def park(self, arena: Arena, jobs: int) -> None:
+        raise NotSupportedError(_HAS_NO_JOBS)

@@ -1,0 +1,83 @@
+"""What it takes to let go of objects that a finalizer holds, when all of them are deleted at once.
+
+Time, latency of the handlers, processor time and memory come from one trial.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from statistics import quantiles
+from typing import Final
+
+from bench.arena import Arena
+from bench.contenders.protocol import Contender
+from bench.goals import at_most_peer, goal
+from bench.rows.row import Row, Size, Trial
+
+_OBJECTS: Final = 2_000
+_SHORT: Final = 50
+
+
+def measure(contender: Contender, arena: Arena, size: Size) -> Mapping[str, float]:
+    released = contender.release(arena, size.pick(_OBJECTS, _SHORT))
+    cuts = quantiles(released.latencies, n=100, method="inclusive")
+    figures = {
+        "seconds": released.seconds,
+        "p50": cuts[49] * 1000,
+        "p99": cuts[98] * 1000,
+    }
+    if contender.kind == "knell":
+        figures["redis_per_thousand"] = released.redis_seconds / released.objects * 1000
+    if released.cpu_seconds is not None:
+        figures["cpu_per_thousand"] = released.cpu_seconds / released.objects * 1000
+    if released.peak_memory is not None:
+        figures["peak_mebibytes"] = released.peak_memory / 2**20
+    return figures
+
+
+RELEASE = Trial("release", measure)
+
+_LATENCY = "from the delete call to the start of the handler, of 2,000 objects that are deleted at once"
+_CPU = "from before the first call to a second after none is left"
+
+ROWS = (
+    Row(
+        id="release",
+        what="2,000 objects of about 4 KB that a finalizer holds are deleted at once, 50 calls in flight: time from "
+        "the first call until none is left, each let go after its no-op handler; one process (Knell: both sides), "
+        "Events and conditions off",
+        unit="s",
+        trial=RELEASE,
+        figure="seconds",
+        better="less",
+        goal=goal(at_most_peer(1, "kopf")),
+    ),
+    Row("release.p50", f"median time {_LATENCY}", "ms", RELEASE, "p50", "less"),
+    Row("release.p99", f"99th percentile of the time {_LATENCY}", "ms", RELEASE, "p99", "less"),
+    Row(
+        id="release.cpu",
+        what=f"processor time of the process per 1,000 objects, user and system, {_CPU}",
+        unit="s per 1,000 objects",
+        trial=RELEASE,
+        figure="cpu_per_thousand",
+        better="less",
+        goal=goal(at_most_peer(0.5, "kopf")),
+    ),
+    Row(
+        id="release.redis",
+        what=f"processor time of the Redis server per 1,000 objects, {_CPU}; only Knell needs one",
+        unit="s per 1,000 objects",
+        trial=RELEASE,
+        figure="redis_per_thousand",
+        better="less",
+    ),
+    Row(
+        id="release.memory",
+        what="peak resident memory of the process and its children over the same run",
+        unit="MiB",
+        trial=RELEASE,
+        figure="peak_mebibytes",
+        better="less",
+        goal=goal(at_most_peer(0.6, "kopf")),
+    ),
+)
