@@ -21,14 +21,21 @@ class Choices:
 # Name, module of service.cli, attribute there, one line for `knell --help`.
 _COMMANDS: Final[tuple[tuple[str, str, str, str], ...]] = (
     ("work", "work", "work", "Run workers: plan events and carry out their jobs."),
+    ("watch", "watch", "watch", "Watch the sources: mark objects, see them go, publish that."),
     ("run", "run", "run", "Run everything in one process."),
-    ("demo", "demo", "demo", "Show it at work on an embedded server."),
+    ("demo", "demo", "demo", "Show it at work on a local API server."),
+    ("plan", "plan", "plan", "What would be deleted with an object, in which stages, and why."),
+    ("gc", "gc", "gc", "Collect what one object owns, whatever its age, or leave it alone."),
+    ("clusters", "clusters", "clusters", "Which cluster each name stands for: list, forget."),
+    ("role", "role", "role", "Print the roles that the service needs in a cluster."),
+    ("uninstall", "uninstall", "uninstall", "Take our finalizers off everything."),
     ("status", "status", "status", "What is going on: lanes, totals, budgets."),
     ("jobs", "jobs", "jobs", "List, show, retry or abandon jobs."),
     ("deletions", "deletions", "deletions", "List deletions, or tell the whole story of one."),
     ("held", "held", "held", "What waits for a person: list, replay, drop."),
     ("pause", "pausing", "pause", "Stop all lanes, or one, before the next destructive call."),
     ("resume", "pausing", "resume", "Let all lanes, or one, go on."),
+    ("guard", "guard", "guard", "What holds a source when too much of it goes at once: status, release."),
     ("reshard", "reshard", "reshard", "Move the data to another number of shards, with workers stopped."),
     ("doctor", "doctor", "doctor", "Check the server and say what is missing and how to mend it."),
 )

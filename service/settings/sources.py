@@ -8,6 +8,8 @@ from typing import Annotated, Final, Literal
 
 import msgspec
 
+from service.policy.selectors import WrongSelector, parse
+from service.policy.services import normal, service_fault
 from service.settings.durations import NotNegative, Positive
 
 Count = Annotated[int, msgspec.Meta(ge=1)]
@@ -36,9 +38,11 @@ class ClusterSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
 
 
 class GuardSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """At most so many deletions of a source in a window: the larger of `most` and `percent` of what it owns."""
+    """At most so many deletions of a source in a window: not more than `most`, and not more than `percent` of what
+    the source owns, which always lets five through. With the defaults that is 5 an hour for up to 25 objects, a
+    fifth of them for up to 2,500, and 500 beyond that."""
 
-    most: Count = 50
+    most: Count = 500
     percent: Annotated[float, msgspec.Meta(ge=0, le=100)] = 20.0
     window: Positive = timedelta(hours=1)
     enabled: bool = True
@@ -138,6 +142,13 @@ def _source_faults(name: str, source: SourceSettings, clusters: dict[str, Cluste
         found.append((".cluster", f"{source.cluster!r} is not among clusters ({_listed(clusters)})"))
     if source.shares > 1 and len(source.namespaces) == 1:
         found.append((".shares", "one namespace can't be divided; leave shares out"))
+    if fault := service_fault(normal(source.service)):
+        found.append((".service", fault))
+    for key in ("selector", "opt_in", "opt_out"):
+        try:
+            parse(getattr(source, key), key)
+        except WrongSelector as error:
+            found.append((f".{key}", str(error).partition(": ")[2]))
     return found
 
 

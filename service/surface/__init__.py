@@ -3,8 +3,19 @@
 Nothing here changes anything, and nothing here shows a credential.
 """
 
-from service.surface.health import Health
+from service.surface.health import Health, Hindrance
 from service.surface.metrics import Metrics, ProcessCounts
 from service.surface.server import Surface, SurfaceFailed
+from service.surface.sources import ClusterNumbers, SourceNumbers, watching_page
 
-__all__ = ["Health", "Metrics", "ProcessCounts", "Surface", "SurfaceFailed"]
+__all__ = [
+    "ClusterNumbers",
+    "Health",
+    "Hindrance",
+    "Metrics",
+    "ProcessCounts",
+    "SourceNumbers",
+    "Surface",
+    "SurfaceFailed",
+    "watching_page",
+]

@@ -2,7 +2,7 @@
 Alive is whoever answers at all: the loop turns. Ready is who can also reach its server and neither starts nor
 stops; a process that is not ready keeps trying and says why."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 
 import msgspec
@@ -18,16 +18,26 @@ class Hindrance(msgspec.Struct, frozen=True, kw_only=True):
     since: datetime
 
 
-class Readiness(msgspec.Struct, frozen=True, kw_only=True):
+class Readiness(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """`problems` are shown, but the process does its work in spite of them."""
+
     ready: bool
     hindrances: list[Hindrance]
+    problems: list[Hindrance] = []
 
 
 class Health:
-    """`stage` says what the process is at: `starting`, `working` or `stopping`."""
+    """`stage` says what the process is at: `starting`, `working` or `stopping`. `more` are hindrances of its own,
+    `problems` what is wrong with a part of its work."""
 
-    def __init__(self, watch: Watch, stage: Callable[[], str]) -> None:
-        self._watch, self._stage = watch, stage
+    def __init__(
+        self,
+        watch: Watch,
+        stage: Callable[[], str],
+        more: Callable[[], Sequence[Hindrance]] = tuple,
+        problems: Callable[[], Sequence[Hindrance]] = tuple,
+    ) -> None:
+        self._watch, self._stage, self._more, self._problems = watch, stage, more, problems
         self._started = datetime.now(UTC)
         self._stopping: datetime | None = None
 
@@ -42,4 +52,5 @@ class Health:
         if stage == "stopping":
             self._stopping = self._stopping or datetime.now(UTC)
             found.append(Hindrance(what="stopping", why="it takes nothing new", since=self._stopping))
-        return Readiness(ready=not found, hindrances=found)
+        found += self._more()
+        return Readiness(ready=not found, hindrances=found, problems=list(self._problems()))

@@ -29,6 +29,7 @@ _GAUGES: Final = {
     "alone": ("knell_alone_jobs", "Jobs to be tried alone, because a worker died with them"),
     "events": ("knell_events", "Events on the stream that are not planned yet"),
     "paused": ("knell_paused", "Pauses by hand in force"),
+    "guard_tripped": ("knell_guard_tripped", "Sources whose guard holds new deletions until a person releases it"),
 }
 
 
@@ -45,15 +46,23 @@ class ProcessCounts:
 
 
 class Metrics:
-    def __init__(self, watch: Watch, counts: Callable[[], ProcessCounts] = ProcessCounts) -> None:
-        self._watch, self._counts = watch, counts
+    """`more` are families of metrics that only some processes have."""
+
+    def __init__(
+        self,
+        watch: Watch,
+        counts: Callable[[], ProcessCounts] = ProcessCounts,
+        more: Callable[[], Iterable[Metric]] = tuple,
+    ) -> None:
+        self._watch, self._counts, self._more = watch, counts, more
         self._process = CollectorRegistry()
         ProcessCollector(registry=self._process)
 
     async def page(self) -> bytes:
         """A scrape. While the server is away it has the process's own numbers, and says so."""
         shards = await self._watch.look(lambda: read_numbers(self._watch.client, self._watch.keys))
-        return generate_latest(self._process) + generate_latest(_Page([*_own(self._counts()), *_shared(shards)]))
+        families = [*_own(self._counts()), *self._more(), *_shared(shards)]
+        return generate_latest(self._process) + generate_latest(_Page(families))
 
 
 class _Page(CollectorRegistry):
@@ -114,6 +123,7 @@ def _shared(shards: list[ShardNumbers] | None) -> Iterator[Metric]:
         for name, value in shard.counters.items():
             outcomes.add_metric([str(number), name], value)
     yield outcomes
+    yield from _guards(shards)
     yield from _lanes(shards)
 
 
@@ -122,6 +132,21 @@ def _by_shard(metric: str, words: str, values: Iterable[float]) -> Metric:
     for number, value in enumerate(values):
         family.add_metric([str(number)], value)
     return family
+
+
+def _guards(shards: Iterable[ShardNumbers]) -> Iterator[Metric]:
+    """By source: the settings name them, so there are few."""
+    held = GaugeMetricFamily("knell_guard_held", "Deletions of the source that its guard holds", labels=["source"])
+    counted = GaugeMetricFamily(
+        "knell_guard_counted",
+        "Deletions of the source in its guard's window, when it was last asked",
+        labels=["source"],
+    )
+    for source, numbers in sorted((one for shard in shards for one in shard.guards.items()), key=lambda one: one[0]):
+        held.add_metric([source], numbers.get("held", 0.0))
+        counted.add_metric([source], numbers.get("counted", 0.0))
+    yield held
+    yield counted
 
 
 def _lanes(shards: Iterable[ShardNumbers]) -> Iterator[Metric]:

@@ -13,13 +13,14 @@ from service.surface.together import together
 
 GAUGES: Final = (
     "due", "queued", "leased", "held", "aside", "newer", "open", "alone", "events", "paused",
+    "guard_tripped",
 )  # fmt: skip
 COUNTERS: Final = (
     "published", "planned", "taken", "done", "gone", "dead", "check", "throttled", "blocked", "retry",
     "refused", "back", "reclaimed", "requeued", "set_aside", "abandoned", "kept", "lost",
 )  # fmt: skip
 GROUP: Final = "planners"
-_LANE_STEPS: Final = 20
+_STEPS: Final = 20
 _STEP: Final = 1000
 _MOST_COUNTED: Final = 10_000
 
@@ -35,6 +36,7 @@ class ShardNumbers:
     lag: int
     pending: int
     lanes: dict[str, dict[str, float]] = field(default_factory=dict)
+    guards: dict[str, dict[str, float]] = field(default_factory=dict)
     relist: bool = False
 
 
@@ -49,9 +51,10 @@ async def _read(client: Client, stem: str) -> ShardNumbers:
         _server_ms(client, stem),
         client.execute_command("HGET", stem + "meta", "relist"),
         read_lag(client, stem + "events"),
-        _read_lanes(client, stem + "stats"),
+        _read_named(client, stem + "stats", "lane"),
+        _read_named(client, stem + "stats", "guard"),
     ]
-    values, clock, relist, (lag, pending), lanes = await together(reads)
+    values, clock, relist, (lag, pending), lanes, guards = await together(reads)
     stats = {name: float(value) for name, value in zip(names, values, strict=True) if value is not None}
     surveyed = stats.get("surveyed_at")
     return ShardNumbers(
@@ -62,6 +65,7 @@ async def _read(client: Client, stem: str) -> ShardNumbers:
         lag=lag,
         pending=pending,
         lanes=lanes,
+        guards=guards,
         relist=relist is not None,
     )
 
@@ -76,18 +80,19 @@ async def _server_ms(client: Client, stem: str) -> float:
     return int(seconds) * 1000 + int(micros) / 1000
 
 
-async def _read_lanes(client: Client, stats: str) -> dict[str, dict[str, float]]:
-    lanes: dict[str, dict[str, float]] = {}
+async def _read_named(client: Client, stats: str, kind: str) -> dict[str, dict[str, float]]:
+    """The numbers of every lane or of every source's guard: name -> number's name -> value."""
+    found: dict[str, dict[str, float]] = {}
     cursor = 0
-    for _ in range(_LANE_STEPS):
-        answer = await client.execute_command("HSCAN", stats, cursor, "MATCH", "lane/*", "COUNT", _STEP)
+    for _ in range(_STEPS):
+        answer = await client.execute_command("HSCAN", stats, cursor, "MATCH", f"{kind}/*", "COUNT", _STEP)
         cursor, pairs = int(answer[0]), answer[1]
         for name, value in _pairs(pairs).items():
-            lane, _, number = name.decode().removeprefix("lane/").rpartition("/")
-            lanes.setdefault(lane, {})[number] = float(value)
+            one, _, number = name.decode().removeprefix(f"{kind}/").rpartition("/")
+            found.setdefault(one, {})[number] = float(value)
         if cursor == 0:
             break
-    return lanes
+    return found
 
 
 def _pairs(flat: Any) -> Mapping[bytes, bytes]:

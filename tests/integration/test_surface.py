@@ -13,8 +13,9 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from service.local.servers import Server
-from service.settings import RedisSettings, RedisUrl, Secret, Settings, SurfaceSettings
+from service.settings import GuardSettings, RedisSettings, RedisUrl, Secret, Settings, SurfaceSettings
 from service.stream.engine import CHUNK
+from service.stream.guard import Going, Guard
 from service.surface import Health, Metrics, ProcessCounts, Surface, SurfaceFailed
 from service.surface.metrics import MOST_LANES, OTHERS
 from service.surface.numbers import read_lag
@@ -205,6 +206,19 @@ async def test_the_numbers_are_those_of_all_shards(world: World) -> None:
     assert numbers["knell_lane_due_jobs", "sim/acct/b"] == 20
     assert max(numbers["knell_oldest_due_seconds", str(shard)] for shard in range(shards)) > 0
     assert all(numbers["knell_survey_age_seconds", str(shard)] < 60 for shard in range(shards))
+
+
+async def test_a_guard_that_holds_shows_in_the_numbers_by_source(world: World) -> None:
+    guard, two = Guard(world.installation), GuardSettings(most=2, percent=100)
+    await guard.admit("clusters", [Going(f"u{number}", 0) for number in range(7)], two)
+    await guard.admit("buckets", [Going("u0", 0)], two)
+    async with surfaced(world.settings.redis) as looker:
+        numbers = await looker.numbers()
+        assert (numbers["knell_guard_tripped", "0"], numbers["knell_guard_held", "clusters"]) == (1, 5)
+        assert (numbers["knell_guard_counted", "clusters"], numbers["knell_guard_held", "buckets"]) == (2, 0)
+        await guard.release("clusters", "tests")
+        numbers = await looker.numbers()
+        assert (numbers["knell_guard_tripped", "0"], numbers["knell_guard_held", "clusters"]) == (0, 0)
 
 
 async def test_a_lag_that_the_server_gave_up_on_is_counted(world: World) -> None:

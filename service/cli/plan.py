@@ -1,0 +1,205 @@
+"""`knell plan KIND/NAME`: what would be deleted with an object, in which stages, why, and how long it takes at least.
+It only reads: the object, its Namespace, the budgets; nothing is published, marked or counted."""
+
+from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import click
+from redis.exceptions import RedisError
+from rich.text import Text
+
+from service.cli import objects, output, session
+from service.cli.estimate import Need, Standing, needs
+from service.cli.objects import Chosen
+from service.cli.work import simulate_option
+from service.contract import Draw, Hold, Target, place_of
+from service.contract.names import FINALIZER
+from service.policy.decisions import Decision
+from service.settings import Settings
+from service.stream.calls import ServerAway
+from service.stream.installation import Installation
+from service.stream.views.allowances import allowances
+from service.stream.views.reading import server_ms
+from workers.handlers.nothing import Nothing
+from workers.handlers.objects import About, Collector, Facts
+from workers.handlers.simulated import Simulated
+from workers.judging.weighing import weigh
+
+_STYLES = {"delete": "bold red", "retain": "green"}
+
+
+@click.command()
+@objects.object_argument
+@simulate_option
+@session.output_option
+@session.config_option
+def plan(what: str, namespace: str, cluster: str | None, simulate: str | None, form: str, config: Path | None) -> None:
+    """Show what would be deleted with KIND/NAME, in which stages and why, without touching anything.
+
+    KIND is a plural with its group (nodeclaims.karpenter.sh), a plural or a Kind, of a resource that a source watches.
+    The estimate is what the budgets alone make it last; providers take their own time on top of it.
+    """
+    settings = session.prepared(config)
+    picture = objects.run(_plan(settings, what, namespace, cluster, simulate))
+    if form == "json":
+        output.show_json(picture)
+    else:
+        _show(picture)
+
+
+async def _plan(
+    settings: Settings, what: str, namespace: str, cluster: str | None, simulate: str | None
+) -> dict[str, Any]:
+    async with AsyncExitStack() as stack:
+        provider = Simulated(simulate or "", caller="knell-plan")
+        if simulate is not None:
+            try:
+                await stack.enter_async_context(provider)
+            except (aiohttp.ClientError, TimeoutError, ValueError) as error:
+                raise session.Trouble(f"can't reach the simulated provider at {simulate} ({error})") from None
+        one = await stack.enter_async_context(objects.chosen(settings, what, namespace, cluster))
+        facts = await _facts(one)
+        decision = weigh(facts, settings.policy)
+        targets = await _targets(facts, [Nothing(), provider]) if decision.kind in ("delete", "dry-run") else []
+        held = targets.reason if isinstance(targets, Hold) else ""
+        found = [] if isinstance(targets, Hold) else sorted(targets, key=lambda one: (one.chain, one.stage))
+        estimate = await _estimate(settings, found, provider.draws)
+    return _picture(one, decision, held, found, estimate)
+
+
+async def _facts(one: Chosen) -> Facts:
+    """As the planner would have them if the object went now."""
+    live = one.live
+    about = About(
+        deletion=f"{one.uid}/{one.served.resource}/{live.uid}/1",
+        source=one.source,
+        cluster=one.uid,
+        resource=one.served.resource,
+        uid=live.uid,
+        name=live.name,
+        namespace=live.namespace,
+    )
+    return Facts(
+        about=about,
+        settings=one.settings,
+        labels=live.labels,
+        annotations=live.annotations,
+        namespace_annotations=await one.cluster.namespace_marks(live.namespace),
+        live=live,
+    )
+
+
+async def _targets(facts: Facts, collectors: Sequence[Collector]) -> list[Target] | Hold:
+    wanted = facts.settings.collector
+    collector = next((one for one in collectors if one.name == wanted), None)
+    if collector is None:
+        return Hold(
+            f"this command knows no collector {wanted!r} (there is: {', '.join(one.name for one in collectors)})"
+        )
+    plan = await collector.collect(facts)
+    return plan if isinstance(plan, Hold) else list(plan.targets)
+
+
+async def _estimate(
+    settings: Settings, targets: Sequence[Target], draws: Callable[[str], Sequence[Draw] | None]
+) -> list[Need]:
+    """From the budgets as they are now; without Redis as if nobody had used them."""
+    installation = Installation(settings, name="knell-cli", patience=session.PATIENCE)
+    try:
+        drawn = [
+            (place_of(target.lane), Draw(installation.budgets.in_force(draw.limit), draw.cost))
+            for target in targets
+            for draw in draws(target.lane) or ()
+        ]
+        standing: dict[tuple[str, str], Standing] = {}
+        if drawn:
+            try:
+                await installation.connections.client.execute_command("PING")
+                now = await server_ms(installation.shards[0])
+                for one in await allowances(installation, {target.lane for target in targets}, now):
+                    standing[one.place, one.limit] = Standing(one.tokens, one.factor, one.paused_until)
+            except (RedisError, OSError, ServerAway):
+                click.echo("Redis does not answer: the estimate takes all budgets for full.", err=True)
+        return needs(drawn, standing, datetime.now(UTC))
+    finally:
+        await installation.aclose()
+
+
+def _picture(one: Chosen, decision: Decision, held: str, targets: list[Target], estimate: list[Need]) -> dict[str, Any]:
+    return {
+        "object": {
+            "cluster": one.cluster.name,
+            "cluster_uid": one.uid,
+            "resource": one.served.resource,
+            "namespace": one.live.namespace,
+            "name": one.live.name,
+            "uid": one.live.uid,
+            "going": one.live.going,
+            "finalizer": FINALIZER in one.live.finalizers,
+        },
+        "source": one.source,
+        "mode": one.settings.mode,
+        "collector": one.settings.collector,
+        "decision": {"kind": decision.kind, "reason": decision.reason, "annotation": decision.mark},
+        "held": held,
+        "targets": [
+            {
+                "chain": target.chain,
+                "stage": target.stage,
+                "kind": target.kind,
+                "id": target.id,
+                "strategy": target.strategy,
+                "lane": target.lane,
+            }
+            for target in targets
+        ],
+        "estimate": {
+            "at_least": max((need.wait for need in estimate), default=None),
+            "limits": [need._asdict() for need in estimate],
+        },
+    }
+
+
+def _show(picture: dict[str, Any]) -> None:
+    known, decision, targets = picture["object"], picture["decision"], picture["targets"]
+    where = f"{known['resource']} {known['namespace']}/{known['name']}" if known["namespace"] else known["name"]
+    word = Text(decision["kind"], style=_STYLES.get(decision["kind"], "yellow"))
+    rows = [
+        ("cluster", f"{known['cluster']} ({known['cluster_uid']})"),
+        ("uid", known["uid"]),
+        ("source", f"{picture['source']}, mode {picture['mode']}, collector {picture['collector']}"),
+        ("state", _state(known, picture["mode"])),
+        ("policy says", word),
+        ("because", decision["reason"]),
+        ("held, for", picture["held"]),
+    ]
+    output.show([output.facts(where, rows)])
+    if targets:
+        columns = ("chain", "stage", "kind", "id", "strategy", "lane")
+        listed = [tuple(target[column] for column in columns) for target in targets]
+        title = f"{len(targets)} resources would be removed; stages of a chain wait for each other"
+        output.show([output.table(title, columns, listed, numbers=("stage",))])
+    elif not picture["held"]:
+        output.show([output.note("Nothing outside the cluster would be removed.")])
+    _show_estimate(picture["estimate"])
+
+
+def _show_estimate(estimate: dict[str, Any]) -> None:
+    if not estimate["limits"]:
+        return
+    columns = ("place", "limit", "wanted", "available", "per_second", "wait")
+    rows = [[*(need[column] for column in columns[:-1]), output.span(need["wait"])] for need in estimate["limits"]]
+    title = f"The budgets make it last {output.span(estimate['at_least'])} at least"
+    output.show([output.table(title, columns, rows, numbers=columns[2:])])
+
+
+def _state(known: dict[str, Any], mode: str) -> str:
+    if known["going"]:
+        return "going, with our finalizer" if known["finalizer"] else "going, without our finalizer"
+    if mode == "finalizer" and not known["finalizer"]:
+        return "lives, without our finalizer: deleted now, nothing of this would happen (`knell gc enable` adds it)"
+    return "lives"

@@ -1,0 +1,46 @@
+"""`knell role`: the service account and the roles that the settings ask for, as manifests.
+They are made anew when sources change, so that the service never has a permission that nobody needs any more."""
+
+from pathlib import Path
+
+import click
+import msgspec
+
+from service.cli import session
+from service.cli.output import show_json
+from service.settings import Settings
+from service.watching.role import Holder, manifests
+
+
+@click.command()
+@click.option("--cluster", metavar="NAME", help="For which cluster; may be left out where there is only one.")
+@click.option("--account", default="knell", show_default=True, help="Name of the ServiceAccount and its roles.")
+@click.option("--namespace", help="Namespace of the ServiceAccount.  [default: watch.namespace]")
+@session.output_option
+@session.config_option
+def role(cluster: str | None, account: str, namespace: str | None, form: str, config: Path | None) -> None:
+    """Print the roles that the service needs, for kubectl apply -f -.
+
+    They are made from the configured sources: minimal verbs, named objects where they are known, no wildcard.
+    """
+    settings = session.settings_of(config)
+    holder = Holder(namespace or settings.watch.namespace, account)
+    made = manifests(settings, chosen_cluster(settings, cluster), holder)
+    if form == "json":
+        show_json({"apiVersion": "v1", "kind": "List", "items": made})
+    else:
+        click.echo(as_yaml(made), nl=False)
+
+
+def as_yaml(made: list[dict[str, object]]) -> str:
+    return "".join(f"---\n{msgspec.yaml.encode(one).decode()}" for one in made)
+
+
+def chosen_cluster(settings: Settings, name: str | None) -> str:
+    """The cluster that was named, or the only one."""
+    known = ", ".join(settings.clusters) or "none"
+    if name is None and len(settings.clusters) != 1:
+        raise session.Misuse(f"say which cluster by --cluster, for there is not exactly one in the settings ({known})")
+    if name is not None and name not in settings.clusters:
+        raise session.Misuse(f"{name!r} is no cluster of the settings ({known})")
+    return name or next(iter(settings.clusters))

@@ -1,0 +1,62 @@
+"""The numbers of the watch side for Prometheus, source by source and as this process has them.
+A source that another replica watches shows here as one without a Lease, so sums over replicas are right."""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+
+
+@dataclass(frozen=True, slots=True)
+class SourceNumbers:
+    """One share of one source. Counts are since the process started; `owned` is what there is of it now."""
+
+    source: str
+    share: int = 0
+    held: bool = False
+    problem: bool = False
+    owned: int = 0
+    listed: int = 0
+    events: int = 0
+    published: int = 0
+    marked: int = 0
+    relists: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterNumbers:
+    name: str
+    up: bool
+
+
+_GAUGES: Final[tuple[tuple[str, str, Callable[[SourceNumbers], float]], ...]] = (
+    ("knell_source_lease_held", "Whether this process watches the share", lambda one: one.held),
+    ("knell_source_problem", "Whether something keeps the share from being watched", lambda one: one.problem),
+    ("knell_source_objects", "Objects of the share that are ours to watch", lambda one: one.owned),
+)
+_COUNTERS: Final[tuple[tuple[str, str, Callable[[SourceNumbers], float]], ...]] = (
+    ("knell_source_listed", "Objects that lists brought", lambda one: one.listed),
+    ("knell_source_events", "Changes that came by the watch", lambda one: one.events),
+    ("knell_source_published", "Deletions that were published", lambda one: one.published),
+    ("knell_source_marked", "Objects that got the finalizer", lambda one: one.marked),
+    ("knell_source_relists", "Complete lists that were made", lambda one: one.relists),
+)
+
+
+def watching_page(sources: Iterable[SourceNumbers], clusters: Iterable[ClusterNumbers]) -> Iterator[Metric]:
+    known = list(sources)
+    for name, words, value in _GAUGES:
+        gauge = GaugeMetricFamily(name, words, labels=["source", "share"])
+        for one in known:
+            gauge.add_metric([one.source, str(one.share)], float(value(one)))
+        yield gauge
+    for name, words, value in _COUNTERS:
+        counter = CounterMetricFamily(name, words, labels=["source", "share"])
+        for one in known:
+            counter.add_metric([one.source, str(one.share)], float(value(one)))
+        yield counter
+    up = GaugeMetricFamily("knell_cluster_up", "Whether the cluster answers and is the right one", labels=["cluster"])
+    for cluster in clusters:
+        up.add_metric([cluster.name], float(cluster.up))
+    yield up

@@ -1,0 +1,84 @@
+"""The clusters of the settings: connected, and each proven to be the one that its name has always meant.
+A cluster is known by the uid of its Namespace kube-system; an address or context that leads elsewhere is refused."""
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Final
+
+from service.cluster import Cluster, ClusterError, connect
+from service.settings import Settings
+from service.stream.installation import Installation
+
+KEY: Final = "clusters"
+
+
+class OtherCluster(ClusterError):
+    """The name leads to a cluster that it must not lead to; the message says which, and how to go on."""
+
+
+class Identities:
+    """Which uid each name of a cluster stands for, as it was first seen; kept in Redis."""
+
+    def __init__(self, settings: Settings, installation: Installation) -> None:
+        self._clusters = settings.clusters
+        self._caller, self._key = installation.caller, installation.keys.of(0, KEY)
+
+    async def remembered(self) -> dict[str, str]:
+        answer = await self._caller.command("HGETALL", self._key)
+        return {name.decode(): uid.decode() for name, uid in answer.items()}
+
+    async def forget(self, name: str) -> bool:
+        return bool(await self._caller.command("HDEL", self._key, name))
+
+    async def confirm(self, name: str, uid: str) -> None:
+        """Remembers the first uid that is seen for a name. Raises OtherCluster, see `check`."""
+        if self._clusters[name].uid == uid:
+            # Said by a person: it counts for more than what was seen once.
+            await self._caller.command("HSET", self._key, name, uid)
+        elif self._clusters[name].uid is None:
+            await self._caller.command("HSETNX", self._key, name, uid)
+        self.check(name, uid, await self.remembered())
+
+    def check(self, name: str, uid: str, known: Mapping[str, str]) -> None:
+        """Raises OtherCluster unless this uid is what the name stands for, and no other name does."""
+        wanted = self._clusters[name].uid
+        if wanted is not None and wanted != uid:
+            raise OtherCluster(
+                f"cluster {name} should have uid {wanted} by clusters.{name}.uid, but the one that answers has {uid}: "
+                f"nothing of it is touched; mend its kubeconfig or context, or the setting"
+            )
+        if wanted is None and known.get(name, uid) != uid:
+            raise OtherCluster(
+                f"cluster {name} has always had uid {known[name]}, but the one that answers now has {uid}: nothing "
+                f"of it is touched; mend its kubeconfig or context, or, if it is meant to be another cluster now, run "
+                f"`knell clusters forget {name}` or set clusters.{name}.uid to {uid}"
+            )
+        self._check_alone(name, uid, known)
+
+    def _check_alone(self, name: str, uid: str, known: Mapping[str, str]) -> None:
+        """Of two names the later one of the settings gives way: so all replicas refuse the same one."""
+        for earlier in self._clusters:
+            if earlier == name:
+                return
+            if known.get(earlier) == uid:
+                raise OtherCluster(
+                    f"clusters {earlier} and {name} are the same cluster (uid {uid}); remove one of the two from the "
+                    f"settings, or, if {earlier} no longer leads there, run `knell clusters forget {earlier}`"
+                )
+
+
+@asynccontextmanager
+async def reached(settings: Settings, name: str) -> AsyncIterator[Cluster]:
+    """A connection to one cluster of the settings, through another one where its kubeconfig is kept in a Secret there:
+    that one stays open too, for a rotated Secret is read again. Raises ClusterError."""
+    wanted = settings.clusters[name]
+    async with AsyncExitStack() as stack:
+        holder = None
+        if wanted.via is not None:
+            holder = await stack.enter_async_context(await connect(wanted.via, settings.clusters[wanted.via]))
+        yield await stack.enter_async_context(await connect(name, wanted, via=holder))
+
+
+def cluster_of(settings: Settings, source: str) -> str:
+    """The name of the cluster that a source is in."""
+    return settings.sources[source].cluster or next(iter(settings.clusters))

@@ -1,0 +1,89 @@
+"""What is done with the objects of a source that has our finalizer put on: mark, publish, let go.
+Nothing is kept of an object here: the finalizer on it is the memory, and every list asks anew what must be open."""
+
+from collections.abc import Sequence
+
+from service.cluster import Change, Seen, Served
+from service.watching.assignment import Assignment
+from service.watching.marking import Marker
+from service.watching.publishing import Publisher
+from service.watching.scope import Scope, has_ours
+from service.watching.strand import Strand
+
+
+class Finalizing:
+    """One strand of a finalizer source. `owned` are objects in scope that live or are going, `strays` those with our
+    finalizer that are out of scope, as the latest list showed them."""
+
+    def __init__(self, strand: Strand, scope: Scope, publisher: Publisher, marker: Marker) -> None:
+        self._strand, self._scope = strand, scope
+        self._publisher, self._marker = publisher, marker
+        self._going: set[str] = set()
+        self.owned = self.strays = 0
+
+    @property
+    def assignment(self) -> Assignment:
+        return self._strand.assignment
+
+    @property
+    def selector(self) -> str:
+        """Lists take in everything: one that left the selector while nobody watched still has our finalizer."""
+        return ""
+
+    async def begin(self, served: Served, number: int, facts: dict[str, str]) -> None:
+        # Everything is asked of the objects themselves.
+        del served, number, facts
+        await self._publisher.begin()
+        self._going.clear()
+        self.owned = self.strays = 0
+
+    async def page(self, served: Served, items: Sequence[Seen]) -> None:
+        going: list[Seen] = []
+        without: list[Seen] = []
+        for seen in items:
+            self.owned += self._is_owned(seen)
+            self.strays += self._scope.is_stray(seen)
+            self._sort(served, seen, going, without)
+        self._going.update(seen.uid for seen in going)
+        await self._publisher.going(served, going)
+        await self._publisher.without_ours(served, without, deleted=False)
+
+    async def end(self, served: Served, hold: str) -> None:
+        # Nothing is told from absence here: `hold` concerns observed objects only.
+        del served, hold
+        await self._publisher.end(self._going)
+        self._going.clear()
+
+    async def changes(self, served: Served, latest: Sequence[Change]) -> None:
+        """One change for each object, the latest."""
+        going: list[Seen] = []
+        without: list[Seen] = []
+        deleted: list[Seen] = []
+        for change in latest:
+            seen = change.seen
+            if seen is None:
+                continue
+            if change.kind == "DELETED":
+                self._marker.drop(seen.uid)
+                deleted.append(seen)
+                self.owned -= self._is_owned(seen)
+                continue
+            self.owned += change.kind == "ADDED" and self._is_owned(seen)
+            self._sort(served, seen, going, without)
+        await self._publisher.going(served, going)
+        await self._publisher.without_ours(served, without, deleted=False)
+        for live in await self._publisher.without_ours(served, deleted, deleted=True):
+            # It left the selector by a change of its labels. While it lives that is an opt-out.
+            self._marker.consider(served, live)
+        self._publisher.over(seen.uid for seen in deleted)
+
+    def _sort(self, served: Served, seen: Seen, going: list[Seen], without: list[Seen]) -> None:
+        if not seen.going:
+            self._marker.consider(served, seen)
+        elif not has_ours(seen):
+            without.append(seen)
+        elif self._scope.is_ours_to_publish(seen):
+            going.append(seen)
+
+    def _is_owned(self, seen: Seen) -> bool:
+        return self._scope.includes(seen) if has_ours(seen) else self._scope.misses(seen)

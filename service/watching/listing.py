@@ -1,0 +1,112 @@
+"""One complete list of a strand, page by page, so that memory stays flat however many objects there are.
+Nothing is concluded before the last page: a list that expires in the middle starts over."""
+
+import time
+from collections.abc import Sequence
+from typing import Final, Protocol
+
+from service.cluster import Change, Expired, Seen, Served
+from service.stream.inventory import Inventory
+from service.watching.assignment import Assignment
+from service.watching.reporting import Report
+from service.watching.strand import Strand
+
+_TRIES: Final = 10
+VERSION_FIELD: Final = "resource_version"
+
+
+class Duties(Protocol):
+    """What a source's mode does with the objects of one strand."""
+
+    owned: int
+
+    @property
+    def selector(self) -> str: ...
+    async def begin(self, served: Served, number: int, facts: dict[str, str]) -> None: ...
+    async def page(self, served: Served, items: Sequence[Seen]) -> None: ...
+    async def end(self, served: Served, hold: str) -> None: ...
+    async def changes(self, served: Served, latest: Sequence[Change]) -> None: ...
+
+
+class Listing:
+    def __init__(self, strand: Strand, duties: Duties, store: Inventory, report: Report, scope: str) -> None:
+        self._strand, self._duties = strand, duties
+        self._store, self._report, self._scope = store, report, scope
+
+    @property
+    def _assignment(self) -> Assignment:
+        return self._strand.assignment
+
+    async def run(self, served: Served) -> str:
+        """The resource version to watch from."""
+        for tried in range(_TRIES):
+            try:
+                return await self._once(served)
+            except Expired as error:
+                self._report.said("list expired in the middle, starting over", tried=tried + 1, reason=str(error))
+        raise Expired(f"the list of {served.resource} expired {_TRIES} times before it was complete")
+
+    async def _once(self, served: Served) -> str:
+        facts = await self._store.facts()
+        if facts.get("scope", self._scope) != self._scope:
+            self._report.warned("scope of the source changed, its inventory begins anew", before=facts["scope"])
+        await self._duties.begin(served, await self._store.next_number(), facts)
+        version = ""
+        limit, listed = self._assignment.watch.page, 0
+        namespace = self._strand.namespace
+        async for page in self._assignment.cluster.pages(served, namespace, self._duties.selector, limit):
+            version = page.resource_version
+            for what in page.unreadable:
+                self._report.unreadable(what)
+            items = [seen for seen in page.items if self._strand.includes(seen.namespace)]
+            listed += len(items)
+            await self._duties.page(served, items)
+            del page, items
+        await self._duties.end(served, self._doubt(facts, version))
+        self._assignment.tally.listed += listed
+        self._assignment.tally.relists += 1
+        self._assignment.count(self._strand.label, owned=self._duties.owned)
+        await self._note(facts, version)
+        return version
+
+    def _doubt(self, facts: dict[str, str], version: str) -> str:
+        """Why nothing may be told from what is missing in this list, or nothing."""
+        before = _latest(facts)
+        if before is None:
+            return ""
+        if not version.isdecimal():
+            return f"the list's resource version {version[:40]!r} can't be compared with the last one seen, {before}"
+        if int(version) < before:
+            return (
+                f"the list is of resource version {version}, older than the last one seen, {before}: "
+                "the cluster was restored from a backup"
+            )
+        return ""
+
+    async def _note(self, facts: dict[str, str], version: str) -> None:
+        """Where the watch begins. Versions of other strands that lie ahead of it belong to a time that was undone."""
+        doubt = self._doubt(facts, version)
+        if doubt:
+            self._report.warned("deletions found by this list are held", reason=doubt)
+            await self._store.clear(*(field for field in facts if _is_version(field)))
+        await self._store.note(
+            {
+                self._strand.field(VERSION_FIELD): version,
+                self._strand.field("listed_at"): int(time.time() * 1000),
+                self._strand.owned_field: self._duties.owned,
+                "scope": self._scope,
+                "cluster": self._assignment.cluster_uid,
+                "resource": self._assignment.settings.resource,
+                "mode": self._assignment.settings.mode,
+            }
+        )
+
+
+def _is_version(field: str) -> bool:
+    return field == VERSION_FIELD or field.startswith(f"{VERSION_FIELD}@")
+
+
+def _latest(facts: dict[str, str]) -> int | None:
+    """The highest resource version that any strand of this source has seen."""
+    seen = [int(value) for field, value in facts.items() if _is_version(field) and value.isdecimal()]
+    return max(seen, default=None)

@@ -1,0 +1,108 @@
+"""Whether an object that is not seen any more is really gone: asked of the API server, object by object.
+Only a 404 of the object itself, or another uid under its name, is an answer, and only while its kind is established."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Final, Literal, NamedTuple, TypeVar
+
+from service.cluster import Cluster, ClusterError, Forbidden, NotFound, NotServed, Seen, Served, Unreadable
+from service.cluster.objects import CRDS
+
+AT_ONCE: Final = 16
+"""Calls to the API server that one source makes at the same time."""
+
+T = TypeVar("T")
+
+
+class Missing(NamedTuple):
+    uid: str
+    namespace: str
+    name: str
+
+
+class Proof(NamedTuple):
+    """`gone`; `lives`, then `live` is what was found; `held` and `unknown`, then `why` says why nobody can tell."""
+
+    kind: Literal["gone", "lives", "held", "unknown"]
+    live: Seen | None = None
+    why: str = ""
+
+
+class Definition(NamedTuple):
+    """The CRD of a source's resource. `token` names this very state of it, for a person's word on it."""
+
+    fine: bool
+    why: str = ""
+    token: str = ""
+
+
+async def each(items: Iterable[T], work: Callable[[T], Awaitable[None]], at_once: int = AT_ONCE) -> None:
+    """A few at a time. After the first trouble no more are begun, and it is raised as it is."""
+    failed: list[ClusterError] = []
+
+    async def take() -> None:
+        for item in rest:
+            try:
+                await work(item)
+            except ClusterError as error:
+                failed.append(error)
+            if failed:
+                return
+
+    waiting = list(items)
+    rest = iter(waiting)
+    async with asyncio.TaskGroup() as group:
+        for _ in range(min(at_once, len(waiting))):
+            group.create_task(take())
+    if failed:
+        raise failed[0]
+
+
+async def definition_of(cluster: Cluster, resource: str) -> Definition:
+    """How the CRD stands at this moment; a resource without one is always fine."""
+    state = await cluster.crd_state(resource)
+    if state in ("built-in", "established"):
+        return Definition(True)
+    uid = await crd_uid(cluster, resource) if state == "going" else ""
+    what = "is being deleted" if state == "going" else "is not installed"
+    return Definition(False, f"the CRD of {resource} {what}", f"crd {uid}" if uid else "")
+
+
+async def crd_uid(cluster: Cluster, resource: str) -> str:
+    """Which CRD it is: one that was deleted and installed again is another. Empty where there is none."""
+    if "." not in resource or await cluster.crd_state(resource) == "built-in":
+        return ""
+    try:
+        found = await cluster.get(CRDS, "", resource)
+    except (NotFound, NotServed):
+        return ""
+    return found.uid if found is not None else ""
+
+
+async def prove(cluster: Cluster, served: Served, missing: Sequence[Missing]) -> dict[str, Proof]:
+    """Raises what may pass by itself, such as Unavailable: then nothing is known of any of them."""
+    proofs: dict[str, Proof] = {}
+
+    async def look(one: Missing) -> None:
+        proofs[one.uid] = await _look(cluster, served, one)
+
+    await each(missing, look)
+    if any(proof.kind == "gone" for proof in proofs.values()):
+        # After the reads: a CRD that went meanwhile took the objects with it.
+        definition = await definition_of(cluster, served.resource)
+        if not definition.fine:
+            held = Proof("held", None, definition.why)
+            proofs = {uid: held if proof.kind == "gone" else proof for uid, proof in proofs.items()}
+    return proofs
+
+
+async def _look(cluster: Cluster, served: Served, one: Missing) -> Proof:
+    try:
+        live = await cluster.get(served, one.namespace, one.name)
+    except NotServed as error:
+        return Proof("held", None, str(error))
+    except (Forbidden, NotFound, Unreadable) as error:
+        return Proof("unknown", None, str(error))
+    if live is None or live.uid != one.uid:
+        return Proof("gone")
+    return Proof("lives", live.without_raw())

@@ -1,0 +1,147 @@
+"""One source's life: list, diff, follow, and again. It ends only when it is cancelled: trouble is reported and waited
+out, slowly where only a person can help, and no other source notices."""
+
+import asyncio
+import random
+from typing import Final
+
+import structlog
+
+from service.cluster import ClusterError, Expired, Forbidden, Invalid, NotServed, TooMany, Unauthorized
+from service.stream.inventory import Inventory
+from service.watching.assignment import Assignment, NotHolding, Tally
+from service.watching.finalizing import Finalizing
+from service.watching.following import Following
+from service.watching.former import Former
+from service.watching.listing import Duties, Listing
+from service.watching.marking import Marker
+from service.watching.observing import Observing
+from service.watching.publishing import Publisher
+from service.watching.reporting import Report
+from service.watching.scope import Scope
+from service.watching.strand import Strand, strands_of
+
+log = structlog.get_logger(__name__)
+
+_FIRST_WAIT: Final = 0.2
+_LONGEST_WAIT: Final = 5.0
+_LEASE_LOOK: Final = 0.2
+
+
+class SourceRun:
+    """`problem` is empty while all goes well; `ready` says that everything was listed at least once."""
+
+    def __init__(self, assignment: Assignment) -> None:
+        self._assignment = assignment
+        self.store = Inventory(assignment.installation, assignment.name)
+        self._scope = Scope(assignment)
+        self._report = Report(assignment, self.store)
+        self._marker = Marker(assignment, self._scope, self._report)
+        self._strands = strands_of(assignment)
+        self._listed: set[str] = set()
+        # Strands whose latest list was complete: trouble after it begins with a short wait again.
+        self._fresh: set[str] = set()
+
+    @property
+    def name(self) -> str:
+        return self._assignment.name
+
+    @property
+    def tally(self) -> Tally:
+        return self._assignment.tally
+
+    @property
+    def problem(self) -> str:
+        return self._report.problem
+
+    @property
+    def ready(self) -> bool:
+        return all(strand.label in self._listed for strand in self._strands)
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        await self._report.forget()
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._marker.run())
+            for strand in self._strands:
+                group.create_task(self._live(strand))
+            if not self._assignment.observes:
+                former = Former(self._assignment, self.store, self._report, self._finalizing, self._scope.hash)
+                group.create_task(former.run())
+
+    async def _drop_old_counts(self) -> None:
+        """Numbers of strands that there are no more would be added up by the guard."""
+        if self._assignment.part:
+            return
+        wanted = {strand.owned_field for strand in self._strands}
+        facts = await self.store.facts()
+        old = [field for field in facts if (field == "owned" or field.startswith("owned.")) and field not in wanted]
+        await self.store.clear(*old)
+
+    # ---- one strand
+
+    async def _live(self, strand: Strand) -> None:
+        duties = self._duties(strand)
+        listing = Listing(strand, duties, self.store, self._report, self._scope.hash)
+        following = Following(strand, duties, self.store, self._marker, self._report)
+        wait = _FIRST_WAIT
+        while True:
+            try:
+                await self._once(strand, listing, following)
+                wait = _FIRST_WAIT
+            except NotHolding:
+                await self._until_held()
+            except Expired as error:
+                self._report.said("watch expired, listing again", reason=str(error))
+                await asyncio.sleep(random.uniform(0, _FIRST_WAIT))
+            except ClusterError as error:
+                if strand.label in self._fresh:
+                    wait = _FIRST_WAIT
+                await self._report.trouble(strand.label, str(error))
+                await asyncio.sleep(self._wait(error, wait))
+                wait = min(wait * 2, _LONGEST_WAIT)
+            except Exception as error:
+                # Whatever it is, it is this source's: it is shown, and the others go on.
+                log.exception("source failed", source=self.name)
+                await self._report.trouble(strand.label, f"{type(error).__name__}: {error}")
+                await asyncio.sleep(self._assignment.watch.retry.total_seconds())
+
+    async def _once(self, strand: Strand, listing: Listing, following: Following) -> None:
+        """From one list to the next."""
+        self._assignment.act()
+        self._fresh.discard(strand.label)
+        await self._drop_old_counts()
+        await following.remember_wishes()
+        served = await self._assignment.cluster.discover(self._assignment.settings.resource)
+        if strand.namespace is not None and not served.namespaced:
+            raise Invalid(f"{served.resource} have no namespaces; take `namespaces` out of source {self.name}")
+        version = await listing.run(served)
+        self._listed.add(strand.label)
+        self._fresh.add(strand.label)
+        await self._report.fine(strand.label)
+        relist = self._assignment.watch.relist
+        await following.run(served, version, relist * random.uniform(0.9, 1.1))
+
+    async def _until_held(self) -> None:
+        while not self._assignment.may_act():  # noqa: ASYNC110  # the Lease's holder is a plain question to us
+            await asyncio.sleep(_LEASE_LOOK)
+
+    def _wait(self, error: ClusterError, wait: float) -> float:
+        retry = self._assignment.watch.retry.total_seconds()
+        match error:
+            case NotServed() | Forbidden() | Unauthorized() | Invalid():
+                return retry * random.uniform(0.9, 1.1)
+            case TooMany():
+                return max(wait, error.retry_after.total_seconds())
+            case _:
+                return min(wait, retry) * random.uniform(0.5, 1.0)
+
+    def _duties(self, strand: Strand) -> Duties:
+        if not self._assignment.observes:
+            return self._finalizing(strand)
+        publisher = Publisher(strand, self._scope, self.store, self._report)
+        return Observing(strand, self._scope, self.store, publisher, self._marker, self._report)
+
+    def _finalizing(self, strand: Strand) -> Finalizing:
+        publisher = Publisher(strand, self._scope, self.store, self._report)
+        return Finalizing(strand, self._scope, publisher, self._marker)

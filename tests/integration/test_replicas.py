@@ -1,0 +1,154 @@
+"""Replicas that share sources by Leases: a dead one is replaced in time, one that stops hands over, and who lost its
+Lease changes nothing any more."""
+
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from service.stream.installation import Installation
+from service.watching.shares import part_of
+from tests.clusters import TestApi
+from tests.integration.declared import Declared, declare
+from tests.integration.test_work_command import AT_ONCE, Process, until, with_installation
+from tests.servers import TestServer
+
+Start = Callable[..., Process]
+
+REPLACED = 15.0
+"""Seconds within which a dead replica must be replaced."""
+
+
+@pytest.fixture
+def world(api: TestApi, embedded_server: TestServer, tmp_path: Path) -> Declared:
+    return declare(api, embedded_server, tmp_path)
+
+
+@pytest.fixture
+def start(world: Declared) -> Iterator[Start]:
+    started: list[Process] = []
+
+    def begin(config: Path) -> Process:
+        started.append(world.start(config, "watch"))
+        return started[-1]
+
+    yield begin
+    for one in started:
+        if one.process.poll() is None:
+            one.process.kill()
+        one.process.wait()
+
+
+def holding(process: Process) -> bool:
+    return process.number("knell_source_lease_held") >= 1
+
+
+def test_a_killed_replica_is_replaced_in_time(world: Declared, start: Start) -> None:
+    first = start(world.config())
+    until("it holds the lease", lambda: holding(first))
+    second = start(world.config())
+    second.until_ready()
+    assert not holding(second)
+    first.process.kill()
+    first.process.wait()
+    died = time.monotonic()
+    world.create("meanwhile")
+    until("the other holds it", lambda: holding(second))
+    assert time.monotonic() - died < REPLACED
+    until("it is marked", lambda: world.marked("meanwhile"))
+    assert world.holder() == f"worker-{second.port}"
+    assert world.lease()["spec"]["leaseTransitions"] == 1
+
+
+def test_a_replica_that_stops_hands_over_at_once(world: Declared, start: Start) -> None:
+    first = start(world.config())
+    until("it holds the lease", lambda: holding(first))
+    second = start(world.config())
+    second.until_ready()
+    first.process.send_signal(signal.SIGTERM)
+    assert first.end(AT_ONCE) == 0
+    ended = time.monotonic()
+    until("the other holds it", lambda: holding(second))
+    assert time.monotonic() - ended < REPLACED / 3
+
+
+def test_who_loses_its_lease_stops_and_takes_it_back_when_it_is_free(world: Declared, start: Start) -> None:
+    process = start(world.config())
+    until("it holds the lease", lambda: holding(process))
+    path = f"/apis/coordination.k8s.io/v1/namespaces/{world.home}/leases/knell-widgets-0"
+    # Longer than anybody here would wait; it runs out by being cleared.
+    world.api.kube.patch(path, {"spec": {"holderIdentity": "a-stranger", "leaseDurationSeconds": 600}})
+    until("it notices", lambda: not holding(process))
+    world.create("ignored")
+    assert process.said("lease lost")
+    assert process.get("/readyz")[0] == 200
+    assert not world.marked("ignored")
+    world.api.kube.patch(path, {"spec": {"holderIdentity": ""}})
+    until("it has it again", lambda: holding(process))
+    until("it catches up", lambda: world.marked("ignored"))
+
+
+def test_a_replica_that_slept_wakes_up_without_its_lease(world: Declared, start: Start) -> None:
+    first = start(world.config())
+    until("it has listed", lambda: first.number("knell_source_relists_total") >= 1)
+    second = start(world.config())
+    second.until_ready()
+    first.process.send_signal(signal.SIGSTOP)
+    until("the other holds it", lambda: holding(second))
+    world.create("one")
+    until("it is marked", lambda: world.marked("one"))
+    world.delete("one")
+    until("it is published", lambda: second.number("knell_source_published_total") == 1)
+    first.process.send_signal(signal.SIGCONT)
+    until("it notices", lambda: first.said("lease lost"))
+    world.create("two")
+    until("it is marked", lambda: world.marked("two"))
+    assert not holding(first)
+    assert (first.number("knell_source_marked_total"), first.number("knell_source_published_total")) == (0, 0)
+    assert world.holder() == f"worker-{second.port}"
+
+    async def events(installation: Installation) -> int:
+        return int(await installation.caller.command("XLEN", installation.shards[0].stem + "events"))
+
+    assert with_installation(world.redis, events) == 1
+
+
+def test_a_replica_that_comes_later_gets_its_part(world: Declared, start: Start) -> None:
+    sources = {f"s{number}": {"resource": world.crd.resource, "collector": "none"} for number in range(4)}
+    config = world.config(sources=sources)
+
+    def held(process: Process) -> float:
+        return process.number("knell_source_lease_held")
+
+    first = start(config)
+    until("the first has all", lambda: held(first) == 4)
+    second = start(config)
+    until("they have the same", lambda: held(first) == held(second) == 2)
+    world.create("one")
+    until("it is marked", lambda: world.marked("one"))
+    first.process.kill()
+    until("the second has all", lambda: held(second) == 4)
+
+
+def test_shares_divide_a_source_by_namespace(world: Declared, start: Start) -> None:
+    namespaces: dict[int, str] = {}
+    while len(namespaces) < 2:
+        name = world.api.namespace()
+        namespaces.setdefault(part_of(name, 2), name)
+    config = world.config(shares=2)
+    both = [start(config), start(config)]
+    until("both parts are held", lambda: sum(process.number("knell_source_lease_held") for process in both) == 2)
+    assert world.lease("knell-widgets-0") is not None
+    assert world.lease("knell-widgets-1") is not None
+    for namespace in namespaces.values():
+        world.api.kube.create(world.crd.path(namespace), world.crd.body("one"))
+
+    def finalizers(namespace: str) -> list[str]:
+        found: Any = world.api.kube.get(world.crd.path(namespace, "one"))
+        return list(found["metadata"].get("finalizers", []))
+
+    until("both are marked", lambda: all(map(finalizers, namespaces.values())))
+    assert sum(process.number("knell_source_marked_total") for process in both) == 2

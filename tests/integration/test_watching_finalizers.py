@@ -1,0 +1,360 @@
+"""Objects of a finalizer source: marked while they live, published when they go, and never guessed at."""
+
+from datetime import datetime, timedelta
+
+import pytest
+
+from service.contract.names import DRY_RUN, FINALIZER, GC
+from service.settings import PolicySettings, SourceSettings
+from service.watching import marking
+from service.watching.reporting import MISSED
+from tests.clusters import TestApi
+from tests.integration.watched import OTHER, Watched
+
+
+async def test_a_live_object_gets_our_finalizer_and_keeps_the_others(watched: Watched) -> None:
+    watched.create("before", finalizers=[OTHER])
+    running = await watched.start()
+    watched.create("after")
+    await watched.until("both are marked", lambda: watched.marked("before") and watched.marked("after"))
+    assert watched.finalizers("before") == [OTHER, FINALIZER]
+    await watched.until("both are counted", lambda: running.source.tally.marked == 2)
+    assert running.source.problem == ""
+
+
+async def test_a_going_object_with_our_finalizer_is_published_with_what_recognises_it(watched: Watched) -> None:
+    await watched.start()
+    uid = watched.create("one", {"owner": "x"})
+    await watched.until("it is marked", lambda: watched.marked("one"))
+    watched.delete("one")
+    (found,) = (await watched.until_published("one")).values()
+    assert (found.uid, found.namespace, found.resource) == (uid, watched.namespace, watched.crd.resource)
+    assert (found.source, found.data, found.reason) == ("widgets", '{"owner":"x"}', "deleted")
+    assert found.cluster == await watched.cluster.identity()
+    stamp = watched.get("one")["metadata"]["deletionTimestamp"]
+    assert found.object_at is not None
+    assert found.object_at.strftime("%Y-%m-%dT%H:%M:%SZ") == stamp
+
+
+async def test_an_object_that_went_while_nobody_watched_is_found_by_the_list(watched: Watched) -> None:
+    first = await watched.start()
+    watched.create("one")
+    await watched.until("it is marked", lambda: watched.marked("one"))
+    await first.stop()
+    watched.delete("one")
+    await watched.start()
+    assert set(await watched.until_published("one")) == {"one"}
+
+
+async def test_two_runs_at_once_record_one_deletion(watched: Watched) -> None:
+    await watched.start()
+    await watched.start()
+    watched.create("one")
+    await watched.until("it is marked", lambda: watched.marked("one"))
+    watched.delete("one")
+    await watched.until_published("one")
+    assert watched.finalizers("one") == [FINALIZER]
+    assert [view.round for view in (await watched.deletions()).values()] == [1]
+
+
+async def test_an_object_that_is_going_never_gets_our_finalizer_and_is_reported(watched: Watched) -> None:
+    watched.create("late", finalizers=[OTHER])
+    watched.delete("late")
+    running = await watched.start()
+    await watched.until("it is reported", lambda: running.source.tally.missed == 1)
+    (event,) = await watched.until("there is an Event", lambda: watched.events(MISSED))
+    assert event["regarding"]["name"] == "late"
+    assert event["type"] == "Warning"
+    assert watched.finalizers("late") == [OTHER]
+    assert await watched.deletions() == {}
+
+
+async def test_an_object_that_went_before_it_was_marked_is_reported_once(watched: Watched) -> None:
+    watched.create("late", finalizers=[OTHER])
+    watched.delete("late")
+    running = await watched.start()
+    await watched.until("it is reported", lambda: running.source.tally.missed == 1)
+    watched.patch("late", {"labels": {"touched": "yes"}})
+    watched.patch("late", {"finalizers": []})
+    await watched.until("both changes were seen", lambda: running.source.tally.events >= 2)
+    assert running.source.tally.missed == 1
+    assert await watched.deletions() == {}
+
+
+async def test_conflicting_writers_never_lose_a_finalizer(watched: Watched) -> None:
+    names = [f"w{number}" for number in range(20)]
+    running = await watched.start()
+    for name in names:
+        watched.create(name)
+        for step in range(5):
+            watched.patch(name, {"labels": {"step": str(step)}})
+            if step == 2:
+                watched.kube.patch(
+                    watched.crd.path(watched.namespace, name),
+                    [{"op": "add", "path": "/metadata/annotations", "value": {"someone": "else"}}],
+                    "json",
+                )
+    await watched.until("all are marked", lambda: all(watched.marked(name) for name in names))
+    for name in names:
+        found = watched.get(name)["metadata"]
+        assert found["labels"] == {"step": "4"}
+        assert found["annotations"] == {"someone": "else"}
+        assert found["finalizers"].count(FINALIZER) == 1
+    assert running.source.problem == ""
+
+
+async def test_more_than_can_wait_to_be_marked_is_marked_all_the_same(
+    watched: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(marking, "_MOST_WAITING", 4)
+    names = [f"w{number}" for number in range(20)]
+    for name in names:
+        watched.create(name)
+    running = await watched.start()
+    await watched.until("all are marked", lambda: running.source.tally.marked == 20)
+    assert all(watched.marked(name) for name in names)
+    assert running.source.tally.relists > 1
+
+
+async def test_opting_out_takes_our_finalizer_off_a_live_object(watched: Watched) -> None:
+    await watched.start()
+    watched.create("one", finalizers=[OTHER])
+    await watched.until("it is marked", lambda: watched.marked("one"))
+    watched.patch("one", {"annotations": {GC: "disabled"}})
+    await watched.until("it is not marked", lambda: not watched.marked("one"))
+    assert watched.finalizers("one") == [OTHER]
+    assert await watched.deletions() == {}
+
+
+async def test_a_mark_that_nobody_understands_changes_nothing(watched: Watched) -> None:
+    await watched.start()
+    watched.create("one")
+    await watched.until("it is marked", lambda: watched.marked("one"))
+    watched.patch("one", {"annotations": {GC: "perhaps"}})
+    watched.create("two", annotations={GC: "perhaps"})
+    watched.create("three")
+    await watched.until("the next one is marked", lambda: watched.marked("three"))
+    assert watched.marked("one")
+    assert not watched.marked("two")
+
+
+async def test_labels_opt_in_and_out(watched: Watched) -> None:
+    await watched.start(opt_in="team", opt_out="team=b")
+    watched.create("a", labels={"team": "a"})
+    watched.create("b", labels={"team": "b"})
+    watched.create("none")
+    await watched.until("it is marked", lambda: watched.marked("a"))
+    watched.patch("a", {"labels": {"team": "b"}})
+    watched.patch("b", {"labels": {"team": "a"}})
+    await watched.until("they changed places", lambda: watched.marked("b") and not watched.marked("a"))
+    assert not watched.marked("none")
+
+
+async def test_nothing_is_marked_in_a_dry_run_of_any_level(watched: Watched) -> None:
+    watched.create("one")
+    source = await watched.start(name="s", dry_run=True)
+    everything = await watched.start(name="c", policy=PolicySettings(dry_run=True))
+    await source.stop()
+    await everything.stop()
+    watched.create("own", annotations={DRY_RUN: "true"})
+    running = await watched.start(adopt_existing=True)
+    await watched.until("the other is marked", lambda: watched.marked("one"))
+    assert not watched.marked("own")
+    await running.stop()
+    watched.kube.patch(f"/api/v1/namespaces/{watched.namespace}", {"metadata": {"annotations": {DRY_RUN: "true"}}})
+    watched.create("two")
+    await watched.start(adopt_existing=True)
+    await watched.stays("it is not marked", lambda: not watched.marked("two"))
+
+
+async def test_nothing_is_marked_or_unmarked_while_paused(watched: Watched) -> None:
+    first = await watched.start()
+    watched.create("old")
+    await watched.until("it is marked", lambda: watched.marked("old"))
+    await first.stop()
+    watched.patch("old", {"annotations": {GC: "disabled"}})
+    watched.create("new")
+    paused = await watched.start(paused=True)
+    await watched.stays("nothing changed", lambda: watched.marked("old") and not watched.marked("new"))
+    await paused.stop()
+    await watched.start()
+    await watched.until("it goes on", lambda: watched.marked("new") and not watched.marked("old"))
+
+
+async def test_objects_older_than_the_source_are_left_alone_unless_asked_for(watched: Watched) -> None:
+    watched.create("old")
+    watched.create("chosen", annotations={GC: "enabled"})
+    created = watched.get("old")["metadata"]["creationTimestamp"]
+    assert created
+    later = _ms(created) + 60_000
+    running = await watched.start(enabled_at=later)
+    await watched.until("the chosen one is marked", lambda: watched.marked("chosen"))
+    assert not watched.marked("old")
+    watched.patch("old", {"annotations": {GC: "enabled"}})
+    await watched.until("so is the old one now", lambda: watched.marked("old"))
+    await running.stop()
+    watched.create("third")
+    adopting = await watched.start(enabled_at=later, adopt_existing=True)
+    await watched.until("everything is adopted", lambda: watched.marked("third"))
+    await adopting.stop()
+
+
+async def test_an_object_of_the_same_second_as_the_enabling_counts_as_new(watched: Watched) -> None:
+    watched.create("one")
+    created = _ms(watched.get("one")["metadata"]["creationTimestamp"])
+    await watched.start(enabled_at=created + 900)
+    await watched.until("it is marked", lambda: watched.marked("one"))
+
+
+async def test_our_finalizer_taken_off_by_another_hand_withdraws_consent(watched: Watched) -> None:
+    running = await watched.start()
+    watched.create("stays", finalizers=[OTHER])
+    watched.create("goes")
+    await watched.until("both are marked", lambda: watched.marked("stays") and watched.marked("goes"))
+    watched.delete("stays")
+    watched.delete("goes")
+    await watched.until_published("stays", "goes")
+    watched.patch("stays", {"finalizers": [OTHER]})
+    watched.patch("goes", {"finalizers": []})
+    await watched.until("both are withdrawn", lambda: running.source.tally.withdrawn == 2)
+    found = await watched.deletions()
+    assert {name: view.state for name, view in found.items()} == {"stays": "dropped", "goes": "dropped"}
+    assert running.source.tally.missed == 0
+
+
+async def test_a_release_of_our_own_withdraws_and_reports_nothing(watched: Watched) -> None:
+    running = await watched.start()
+    watched.create("one", finalizers=[OTHER])
+    watched.create("two")
+    await watched.until("both are marked", lambda: watched.marked("one") and watched.marked("two"))
+    watched.delete("one")
+    watched.delete("two")
+    found = await watched.until_published("one", "two")
+    await watched.end(found["one"].id, "releasing")
+    await watched.end(found["two"].id, "done")
+    watched.patch("one", {"finalizers": [OTHER]})
+    watched.patch("two", {"finalizers": []})
+    await watched.until("the last change was seen", lambda: running.source.tally.owned == 1)
+    assert (running.source.tally.withdrawn, running.source.tally.missed) == (0, 0)
+    assert (await watched.deletions()).keys() == {"one", "two"}
+
+
+async def test_an_object_still_going_whose_record_is_final_gets_the_next_round(watched: Watched) -> None:
+    running = await watched.start()
+    watched.create("one")
+    await watched.until("it is marked", lambda: watched.marked("one"))
+    watched.delete("one")
+    found = await watched.until_published("one")
+    await watched.end(found["one"].id)
+    await watched.until_listed_again(running)
+    found = await watched.until_published("one", "one 2")
+    await watched.until_listed_again(running)
+    await watched.end(found["one 2"].id, "dropped")
+    await watched.until_listed_again(running)
+    found = await watched.until_published("one 3")
+    # The first record is forgotten one day: that must not begin the count anew.
+    await watched.installation.caller.command(
+        "UNLINK", f"{watched.installation.shards[0].stem}deletion:{found['one'].id}"
+    )
+    await watched.until_listed_again(running)
+    open_ones = {name for name, view in (await watched.deletions()).items() if view.state == "published"}
+    assert open_ones == {"one 3"}
+
+
+async def test_an_emptied_redis_heals_itself(watched: Watched) -> None:
+    running = await watched.start()
+    names = [f"w{number}" for number in range(10)]
+    for name in names:
+        watched.create(name)
+    await watched.until("all are marked", lambda: all(watched.marked(name) for name in names))
+    for name in names:
+        watched.delete(name)
+    await watched.until_published(*names)
+    await watched.empty_redis()
+    assert await watched.deletions() == {}
+    await watched.until_published(*names)
+    assert running.source.problem == ""
+
+
+async def test_labels_that_leave_the_selector_opt_a_live_object_out(watched: Watched) -> None:
+    running = await watched.start(selector="team=a")
+    watched.create("seen", labels={"team": "a"})
+    watched.create("unseen", labels={"team": "a"})
+    await watched.until("both are marked", lambda: watched.marked("seen") and watched.marked("unseen"))
+    watched.patch("seen", {"labels": {"team": "b"}})
+    await watched.until("it is let go", lambda: not watched.marked("seen"))
+    await running.stop()
+    watched.patch("unseen", {"labels": {"team": "b"}})
+    await watched.start(selector="team=a")
+    await watched.until("so is the other", lambda: not watched.marked("unseen"))
+    assert await watched.deletions() == {}
+
+
+async def test_leaving_the_scope_by_settings_never_releases_an_object_that_is_going(watched: Watched) -> None:
+    first = await watched.start(selector="team=a")
+    watched.create("going", labels={"team": "a"})
+    watched.create("living", labels={"team": "a"})
+    await watched.until("both are marked", lambda: watched.marked("going") and watched.marked("living"))
+    await first.stop()
+    watched.delete("going")
+    await watched.start(selector="team=b")
+    await watched.until_published("going")
+    await watched.until("the living one is let go", lambda: not watched.marked("living"))
+    assert watched.marked("going")
+
+
+async def test_a_namespace_that_the_settings_name_no_more_is_cleared_out(watched: Watched, api: TestApi) -> None:
+    other = api.namespace()
+    path = watched.crd.path(other)
+    for name in ("living", "going"):
+        api.kube.create(path, watched.crd.body(name))
+    first = await watched.start(namespaces=(watched.namespace, other))
+    await watched.until("both are marked", lambda: first.source.tally.marked == 2)
+    await first.stop()
+    api.kube.delete(f"{path}/going")
+    running = await watched.start()
+    assert set(await watched.until_published("going")) == {"going"}
+    await watched.until("the living one is let go", lambda: not watched.finalizers("living", f"{path}/living"))
+    assert watched.finalizers("going", f"{path}/going") == [FINALIZER]
+    assert other in (await watched.facts())["namespaces"]
+    api.kube.patch(f"{path}/going", {"metadata": {"finalizers": []}})
+
+    async def forgotten() -> bool:
+        return other not in (await watched.facts())["namespaces"]
+
+    await watched.until("the namespace is forgotten", forgotten)
+    assert running.source.problem == ""
+
+
+async def test_a_source_that_only_observes_now_lets_live_objects_go(watched: Watched) -> None:
+    first = await watched.start()
+    watched.create("living")
+    watched.create("going")
+    await watched.until("both are marked", lambda: watched.marked("living") and watched.marked("going"))
+    await first.stop()
+    watched.delete("going")
+    await watched.start(mode="observe")
+    await watched.until("the living one is let go", lambda: not watched.marked("living"))
+    assert watched.marked("going")
+    assert await watched.deletions() == {}
+
+
+async def test_a_source_leaves_alone_what_another_one_claims(watched: Watched) -> None:
+    shared = {"resource": watched.crd.resource, "collector": "none", "namespaces": (watched.namespace,)}
+    other = SourceSettings(**shared, opt_in="team=b")  # type: ignore[arg-type]
+    mine = await watched.start(name="mine", opt_in="team=a", others={"other": other})
+    await watched.start(
+        name="other", opt_in="team=b", others={"mine": SourceSettings(**shared, opt_in="team=a")}  # type: ignore[arg-type]
+    )  # fmt: skip
+    watched.create("a", labels={"team": "a"})
+    watched.create("b", labels={"team": "b"})
+    await watched.until("both are marked", lambda: watched.marked("a") and watched.marked("b"))
+    watched.delete("b")
+    found = await watched.until_published("b")
+    assert found["b"].source == "other"
+    assert mine.source.tally.unmarked == 0
+    await watched.stays("it is left alone", lambda: watched.marked("a"), timedelta(milliseconds=300))
+
+
+def _ms(stamp: str) -> int:
+    return int(datetime.fromisoformat(stamp).timestamp() * 1000)

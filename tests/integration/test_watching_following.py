@@ -1,0 +1,220 @@
+"""Following a source through everything that ends a watch: breaks, silence, 410s, restarts, a Lease that is lost.
+What happened meanwhile is published once, and nothing before it is ever skipped."""
+
+from collections.abc import AsyncIterator
+from contextlib import ExitStack
+from datetime import timedelta
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from service.cluster import connect
+from service.local.api import EmbeddedApi
+from service.local.controlplane import ControlPlane
+from tests.clusters import kinds
+from tests.integration.gate import Gate
+from tests.integration.watched import QUICK, Watched, watching
+from tests.kube import Crd, Kube
+from tests.servers import TestServer
+
+Server = ControlPlane | EmbeddedApi
+
+
+class Own(Watched):
+    """On an API server of the test's own, which it may restart."""
+
+    server: Server
+
+
+@pytest.fixture(params=[pytest.param(kind, marks=pytest.mark.xdist_group(f"api-{kind}")) for kind in kinds()])
+async def own(request: pytest.FixtureRequest, embedded_server: TestServer, tmp_path: Path) -> AsyncIterator[Own]:
+    with ExitStack() as stack:
+        server: Server = ControlPlane(controllers=False) if request.param == "real" else EmbeddedApi()
+        stack.enter_context(server)
+        kube, crd = Kube(server.url, server.token, server.ca), Crd(group="knell.test", plural="widgets")
+        kube.install(crd)
+        kube.create("/api/v1/namespaces", {"metadata": {"name": "here"}})
+        redis = embedded_server.settings()
+        async with watching(server, kube, redis, tmp_path, crd, "here", Own) as made:
+            assert isinstance(made, Own)
+            made.server = server
+            yield made
+
+
+@pytest.mark.parametrize("mode", ["finalizer", "observe"])
+async def test_a_restart_of_the_server_during_a_burst_loses_and_doubles_nothing(own: Own, mode: str) -> None:
+    names = [f"w{number}" for number in range(60)]
+    running = await own.start(mode=mode)
+    for name in names:
+        own.create(name)
+    await own.until("all are known", lambda: running.source.tally.owned == 60)
+    if mode == "finalizer":
+        await own.until("all are marked", lambda: running.source.tally.marked >= 60)
+    for name in names[:30]:
+        own.delete(name)
+    await own.server.revive_apiserver()
+    for name in names[30:]:
+        own.delete(name)
+    assert set(await own.until_published(*names)) == set(names)
+    await own.until("it has recovered", lambda: running.source.problem == "")
+    assert {view.round for view in (await own.deletions()).values()} == {1}
+    assert running.source.tally.published == 60
+
+
+@pytest.mark.parametrize("mode", ["finalizer", "observe"])
+async def test_a_410_leads_to_a_list_that_finds_what_vanished(own: Own, tmp_path: Path, mode: str) -> None:
+    names = [f"w{number}" for number in range(10)]
+    for name in names:
+        own.create(name)
+    async with Gate(own.server.url) as gate, await connect("gated", gate.settings(own.server, tmp_path)) as gated:
+        running = await own.start(mode=mode, cluster=gated)
+        if mode == "finalizer":
+            await own.until("all are marked", lambda: all(own.marked(name) for name in names))
+        await gate.shut()
+        # Nobody sees this, and it is forgotten by the server before anyone asks.
+        for name in names[:4]:
+            own.delete(name)
+        own.server.compact()
+        if isinstance(own.server, ControlPlane):
+            await own.server.revive_apiserver()
+        gate.open()
+        assert set(await own.until_published(*names[:4])) == set(names[:4])
+        await own.until("it has recovered", lambda: running.source.problem == "")
+        assert running.source.tally.relists == 2
+        await running.stop()
+
+
+async def test_a_watch_that_expires_while_it_runs_is_begun_anew(own: Own) -> None:
+    running = await own.start()
+    own.create("one")
+    await own.until("it is marked", lambda: own.marked("one"))
+    relists = running.source.tally.relists
+    if isinstance(own.server, EmbeddedApi):
+        own.server.compact(end_watches=True)
+        await own.until("it lists again", lambda: running.source.tally.relists > relists)
+    else:
+        own.server.compact()
+        await own.server.revive_apiserver()
+    own.delete("one")
+    assert set(await own.until_published("one")) == {"one"}
+    own.create("two")
+    await own.until("it goes on", lambda: own.marked("two"))
+
+
+async def test_a_list_that_expires_in_the_middle_starts_over(embedded_server: TestServer, tmp_path: Path) -> None:
+    with EmbeddedApi() as server:
+        kube, crd = Kube(server.url, server.token, server.ca), Crd(group="knell.test", plural="widgets")
+        kube.install(crd)
+        kube.create("/api/v1/namespaces", {"metadata": {"name": "here"}})
+        async with watching(server, kube, embedded_server.settings(), tmp_path, crd, "here") as made:
+            for number in range(8):
+                made.create(f"w{number}", {"number": number})
+            first = await made.start(mode="observe")
+            await first.stop()
+            made.delete("w7")
+            seen: list[bytes] = []
+
+            def recognise(raw: bytes) -> str:
+                if not seen:
+                    # In the middle of the first page: the next one is asked for in vain.
+                    made.create("w8")
+                    server.compact()
+                seen.append(raw)
+                return ""
+
+            running = await made.start(mode="observe", recognise=recognise)
+            assert set(await made.until_published("w7")) == {"w7"}
+            assert len(seen) > 8
+            assert running.source.tally.relists == 1
+            lives = {name for name, what in (await made.remembered()).items() if what == "lives"}
+            assert lives == {f"w{number}" for number in (0, 1, 2, 3, 4, 5, 6, 8)}
+
+
+async def test_an_object_that_can_t_be_read_is_counted_and_never_taken_for_gone(
+    embedded_server: TestServer, tmp_path: Path
+) -> None:
+    with EmbeddedApi() as server:
+        kube, crd = Kube(server.url, server.token, server.ca), Crd(group="knell.test", plural="widgets")
+        kube.install(crd)
+        kube.create("/api/v1/namespaces", {"metadata": {"name": "here"}})
+        async with watching(server, kube, embedded_server.settings(), tmp_path, crd, "here") as made:
+            made.create("spoiled", labels={"spoil": "yes"})
+            made.create("sound")
+            first = await made.start(mode="observe")
+            await first.stop()
+            async with (
+                Gate(server.url, spoil=(b'"spoil":"yes"', b'"spoil": 12345'[:13])) as gate,
+                await connect("spoiling", gate.settings(server, tmp_path)) as spoiling,
+            ):
+                running = await made.start(mode="observe", cluster=spoiling)
+                # In the list, and when it is asked for because it is missing there.
+                assert running.source.tally.unreadable == 2
+                made.create("late", labels={"spoil": "yes"})
+                await made.until("it is counted", lambda: running.source.tally.unreadable == 3)
+                made.delete("late")
+                await made.until("it is counted again", lambda: running.source.tally.unreadable == 4)
+                made.delete("sound")
+                assert set(await made.until_published("sound")) == {"sound"}
+                assert await made.remembered() == {"spoiled": "lives", "sound": "gone"}
+                assert running.source.problem == ""
+                await running.stop()
+
+
+async def test_a_silent_watch_is_replaced_and_misses_nothing(watched: Watched) -> None:
+    quiet = msgspec.structs.replace(QUICK, silence=timedelta(milliseconds=150))
+    running = await watched.start(watch=quiet)
+    await watched.until("it was replaced often", lambda: running.source.tally.resumed >= 8)
+    assert running.source.tally.relists == 1
+    assert running.source.problem == ""
+    watched.create("one")
+    await watched.until("it is marked", lambda: watched.marked("one"))
+    watched.delete("one")
+    assert set(await watched.until_published("one")) == {"one"}
+
+
+async def test_everything_is_listed_again_from_time_to_time(watched: Watched) -> None:
+    often = msgspec.structs.replace(QUICK, relist=timedelta(milliseconds=100))
+    running = await watched.start(watch=often)
+    await watched.until("it was listed again", lambda: running.source.tally.relists >= 3)
+    watched.create("one")
+    await watched.until("it is marked", lambda: watched.marked("one"))
+
+
+async def test_the_resume_point_moves_only_when_everything_before_it_is_published(watched: Watched) -> None:
+    running = await watched.start()
+    watched.create("one")
+    await watched.until("it is marked", lambda: watched.marked("one"))
+    field = f"resource_version@{watched.namespace}"
+
+    async def up_to_date() -> bool:
+        return int((await watched.facts())[field]) >= int(watched.get("one")["metadata"]["resourceVersion"])
+
+    await watched.until("the point has come up", up_to_date)
+    before = (await watched.facts())[field]
+    running.holding = False
+    watched.delete("one")
+
+    async def unchanged() -> bool:
+        return (await watched.facts())[field] == before and await watched.deletions() == {}
+
+    await watched.stays("nothing is published and the point stands", unchanged)
+    assert running.source.problem == ""
+    running.holding = True
+    await watched.until_published("one")
+    await watched.until("the point moves on", up_to_date)
+
+
+async def test_who_holds_no_lease_marks_nothing(watched: Watched) -> None:
+    running = await watched.start()
+    running.holding = False
+    watched.create("one")
+    await watched.stays("it is not marked", lambda: not watched.marked("one"))
+    running.holding = True
+    await watched.until("it is marked", lambda: watched.marked("one"))
+
+
+async def test_a_list_may_be_asked_for(watched: Watched) -> None:
+    running = await watched.start()
+    await watched.until_listed_again(running)
+    assert running.source.tally.relists == 2
