@@ -23,7 +23,7 @@ def serve(config: Path | None, work: Callable[[Settings], Coroutine[Any, Any, No
     settings = settings_of(config)
     logs.configure(settings.log)
     try:
-        _run_loop(work(settings))
+        run_loop(work(settings))
     except Trouble:
         raise
     except Exception as error:
@@ -48,7 +48,7 @@ def _said(error: BaseException, settings: Settings) -> Trouble | None:
     return None if words is None else Trouble(words)
 
 
-def _run_loop(work: Coroutine[Any, Any, None]) -> None:
+def run_loop(work: Coroutine[Any, Any, None]) -> None:
     """On uvloop where it is installed."""
     factory: Callable[[], asyncio.AbstractEventLoop] | None = None
     with contextlib.suppress(ImportError):

@@ -5,7 +5,7 @@ import os
 import sys
 
 from service import logs
-from service.cli.work import run_loop
+from service.cli.serving import run_loop
 from service.settings import load
 from service.stream.installation import Installation
 from workers.handlers.registry import Registry
