@@ -28,7 +28,7 @@ def harmless(stem: str) -> Iterator[Command]:
         ("ZADD", scored, 1, "a"), ("ZSCORE", scored, "a"), ("ZMSCORE", scored, "a"), ("ZCARD", scored),
         ("ZCOUNT", scored, 0, 1), ("ZRANGE", scored, 0, 0), ("ZREVRANGE", scored, 0, 0),
         ("ZRANGEBYSCORE", scored, 0, 1), ("ZSCAN", scored, 0), ("ZREM", scored, "b"),
-        ("ZREMRANGEBYSCORE", scored, 5, 6),
+        ("ZREMRANGEBYSCORE", scored, 5, 6), ("ZREMRANGEBYRANK", scored, 5, 6),
         ("XADD", stream, "*", "a", "1"), ("XGROUP", "CREATE", *group, "0"), ("XLEN", stream),
         ("XINFO", "GROUPS", stream), ("XINFO", "CONSUMERS", *group), ("XRANGE", stream, "-", "+", "COUNT", 1),
         ("XREVRANGE", stream, "+", "-", "COUNT", 1), ("XREAD", "COUNT", 1, "STREAMS", stream, "0"),

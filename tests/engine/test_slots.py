@@ -11,8 +11,10 @@ import redis.asyncio as redis
 
 from service.contract import Draw, Gone, Limit
 from service.local.servers import Cluster, Sentinels, Server
+from service.settings import GuardSettings
 from service.stream.budgets import Ask, Said
 from service.stream.engine import Kept, flat
+from service.stream.guard import Going, Guard
 from tests.engine.outside import LANE, event, thing
 from tests.engine.world import LEASE, World, _tap
 
@@ -74,10 +76,16 @@ async def every_move(world: World) -> None:
     await world.settle(taken, "other", Gone())
     entry = await world.deliver(other)
     await shard.hold([Kept(entry, "held", "why", other.deletion, list(flat(other)))])
+    await shard.reconsider([(one.deletion, 0)], "why")
     await shard.unhold(f"deletion:{other.deletion}", replay=True, who="ann", event=list(flat(other)))
     await shard.pause(LANE, stop=True, who="ann")
     await shard.pause(LANE, stop=False, who="ann")
     await shard.wake("sim/acct")
+    await shard.recall([one.deletion], ["state"])
+    await shard.withdraw(one.deletion, "why")
+    guard = Guard(world.installation)
+    await guard.admit("things", [Going("u1", 0), Going("u2", 0)], GuardSettings(most=1))
+    await guard.release("things", "ann")
     await world.arrive()
     await world.tidy()
 

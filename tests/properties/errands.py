@@ -219,6 +219,9 @@ ERRANDS: dict[str, Errand] = {
         lambda site: site.caller.move("guard_release", site.shard.stem + "meta", site.shard.stem, ["s", "hand"]),
         _ask_guard,
     ),
+    "recall": Errand(lambda site: site.shard.recall([EVENT.deletion, "unknown"], ["state", "name"]), Site.lay),
+    "reconsider": Errand(lambda site: site.shard.reconsider([(EVENT.deletion, 0), ("unknown", 0)], "why"), _held),
+    "withdraw": Errand(lambda site: site.shard.withdraw(EVENT.deletion, "why", 2), _taken),
     "reserve": Errand(lambda site: site.budgets.reserve(PLACE, 0.1, [ASK])),
     "give_back": Errand(
         lambda site: site.budgets.give_back(PLACE, site.kept["reserved"].corrections, [(LIMIT, 2.0)]), _reserved
