@@ -53,7 +53,7 @@ venv: ## Create .venv from the locked requirements, if it is not there yet
 	@set -e; $(call install,$(VENV),requirements/dev.txt,.)
 
 .PHONY: demo
-demo: venv ## Run the main job on an embedded server and show it
+demo: venv ## Run the whole service on a local API server and show it
 	@$(BIN)/knell demo $(ARGS)
 
 .PHONY: test

@@ -26,6 +26,7 @@ _COMMANDS: Final[tuple[tuple[str, str, str, str], ...]] = (
     ("demo", "demo", "demo", "Show it at work on a local API server."),
     ("plan", "plan", "plan", "What would be deleted with an object, in which stages, and why."),
     ("gc", "gc", "gc", "Collect what one object owns, whatever its age, or leave it alone."),
+    ("sources", "sources", "sources", "What is watched and how it stands: list, relist, release, drop."),
     ("clusters", "clusters", "clusters", "Which cluster each name stands for: list, forget."),
     ("role", "role", "role", "Print the roles that the service needs in a cluster."),
     ("uninstall", "uninstall", "uninstall", "Take our finalizers off everything."),
@@ -37,7 +38,7 @@ _COMMANDS: Final[tuple[tuple[str, str, str, str], ...]] = (
     ("resume", "pausing", "resume", "Let all lanes, or one, go on."),
     ("guard", "guard", "guard", "What holds a source when too much of it goes at once: status, release."),
     ("reshard", "reshard", "reshard", "Move the data to another number of shards, with workers stopped."),
-    ("doctor", "doctor", "doctor", "Check the server and say what is missing and how to mend it."),
+    ("doctor", "doctor", "doctor", "Check the server and the clusters, and say what is missing and how to mend it."),
 )
 
 

@@ -1,22 +1,29 @@
 """`knell demo` as a newcomer runs it: it shows something at once, ends well, and leaves nothing behind. Its judge is
-put to the test as well: a log that shows harm is not called a success."""
+put to the test as well: a world that shows harm is not called a success."""
 
 import os
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 
-from service.local.demo import Ledger, invent
+from service.local.controlplane import NoControlPlane
+from service.local.demo import Held, Ledger, Summary, choose, invent, judge
 from service.local.provider import Line
+from tests.clusters import kinds, need_real
 
 COMMAND = [sys.executable, "-c", "from service.cli.main import main; main()", "demo"]
 SMALL = ["--objects", "8", "--seconds", "10"]
+INVENTED = invent(8, timedelta(seconds=10))
+VAULT = "clusters.demo.knell.dev shop/cluster-vault"
 
 
 @pytest.fixture
@@ -44,55 +51,163 @@ def left_behind(directory: Path) -> list[str]:
     return [path.name for path in directory.glob("knell-*")] + processes_in(directory)
 
 
-def test_the_demo_ends_well_by_the_provider_s_own_log(environment: dict[str, str], tmp_path: Path) -> None:
+@pytest.mark.parametrize("api", kinds())
+def test_the_demo_ends_well_by_the_api_server_and_the_provider_s_own_log(
+    environment: dict[str, str], tmp_path: Path, api: str
+) -> None:
     done = subprocess.run(
-        [*COMMAND, *SMALL, "--output", "json"], env=environment, capture_output=True, text=True, timeout=100
+        [*COMMAND, *SMALL, "--api", api, "--output", "json"],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=110,
     )
     assert done.returncode == 0, done.stderr
     told = msgspec.json.decode(done.stdout)
     summary = told["summary"]
     assert told["problems"] == []
-    assert summary["deletions"] == summary["released"] == 8
-    assert summary["removed"] == summary["resources"] == len(invent(8, timedelta(seconds=10)).ours)
-    assert summary["reservations"] == 4
+    assert summary["api"] == api
+    # Eight that go, three retained, one protected, one opted out, and two that nobody deletes.
+    assert (summary["objects"], summary["deleted"], summary["living"]) == (15, 13, 2)
+    assert (summary["released"], summary["retained"], summary["opted_out"]) == (11, 3, 1)
+    assert summary["objects_left"] == summary["objects_missing"] == []
+    (held,) = summary["held"]
+    assert held["object"] == VAULT
+    assert held["why"] == "protected: annotation knell.dev/prevent-delete of the object says 'true'"
+    assert held["condition"] == "ExternalResourcesRemoved is False: CleanupHeld"
+    assert summary["events"]["CleanupHeld"] >= 1
+    assert summary["removed"] == summary["resources"] == len(INVENTED.ours)
+    assert summary["kept"] == summary["to_keep"] == len(INVENTED.kept)
+    assert summary["left"] == summary["touched"] == []
+    assert summary["reservations"] == INVENTED.reserved
     assert summary["early"] == 0
-    assert summary["foreign_touched"] == []
     assert summary["refused_foreign"] >= 1
-    assert "kill -9 of worker-1" in done.stderr
+    assert "kill -9 of replica-" in done.stderr
+    assert summary["taken_over"] < 15
     assert not left_behind(tmp_path)
+
+
+@contextmanager
+def running(environment: dict[str, str], *words: str) -> Iterator["subprocess.Popen[str]"]:
+    process = subprocess.Popen(
+        [*COMMAND, *SMALL, *words], env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+    assert process.stdout is not None
+    with process.stdout:
+        try:
+            yield process
+        finally:
+            if process.poll() is None:
+                process.kill()
+            process.wait()
+
+
+def interrupted(process: "subprocess.Popen[str]") -> str:
+    """What it says after Ctrl-C."""
+    assert process.stdout is not None
+    process.send_signal(signal.SIGINT)
+    rest = process.stdout.read()
+    assert process.wait(30) == 1, rest
+    assert "interrupted; everything that was started has been stopped" in rest
+    assert "Traceback" not in rest
+    return rest
 
 
 def test_without_a_terminal_plain_lines_come_at_once_and_an_interrupt_cleans_up(
     environment: dict[str, str], tmp_path: Path
 ) -> None:
     started = time.monotonic()
-    process = subprocess.Popen(
-        [*COMMAND, *SMALL], env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    )
-    try:
+    with running(environment, "--api", "embedded") as process:
         assert process.stdout is not None
         first = process.stdout.readline()
         assert time.monotonic() - started < 5
-        assert "8 objects are going" in first
+        assert "8 objects are to go" in first
         for line in process.stdout:
             if "gone " in line:
                 break
         else:
             pytest.fail("no progress was shown")
         assert "\x1b[" not in first + line
-        assert processes_in(tmp_path)
-        process.send_signal(signal.SIGINT)
-        rest = process.stdout.read()
-        assert process.wait(30) == 1
-        assert "interrupted; everything that was started has been stopped" in rest
-        assert "Traceback" not in rest
+        assert len(processes_in(tmp_path)) >= 4
+        interrupted(process)
         assert not left_behind(tmp_path)
-    finally:
-        if process.poll() is None:
-            process.kill()
-        process.wait()
-        if process.stdout is not None:
-            process.stdout.close()
+
+
+def test_an_interrupt_while_the_control_plane_starts_leaves_nothing_of_it(
+    environment: dict[str, str], tmp_path: Path
+) -> None:
+    need_real()
+    with running(environment, "--api", "real") as process:
+        deadline = time.monotonic() + 30
+        while not any("kube-apiserver" in line for line in processes_in(tmp_path)):
+            assert time.monotonic() < deadline, "no API server is started"
+            assert process.poll() is None
+            time.sleep(0.02)
+        assert "started Valkey" not in interrupted(process)
+    assert not left_behind(tmp_path)
+
+
+def test_without_the_real_control_plane_the_embedded_one_says_how_to_get_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.delenv("KUBEBUILDER_ASSETS", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    chosen = choose("auto")
+    assert chosen.kind == "embedded"
+    assert "make controlplane" in chosen.words
+    with pytest.raises(NoControlPlane, match="make controlplane"):
+        choose("real")
+
+
+def test_a_control_plane_that_is_demanded_and_not_there_is_named(environment: dict[str, str], tmp_path: Path) -> None:
+    done = subprocess.run(
+        [*COMMAND, "--api", "real"],
+        env={**environment, "KUBEBUILDER_ASSETS": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 1
+    assert "there is no kube-apiserver" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not left_behind(tmp_path)
+
+
+# ---- the judge
+
+GOOD = Summary(
+    api="embedded", objects=15, deleted=13, released=11, retained=3, held=[Held(VAULT, "protected", "")], opted_out=1,
+    living=2, resources=len(INVENTED.ours), removed=len(INVENTED.ours), kept=len(INVENTED.kept),
+    to_keep=len(INVENTED.kept), calls=100, throttled=0, repeated=0, blocked=0, failed=0, reservations=0, early=0,
+    late_median=None, late_most=None, longest_wait=None, refused_foreign=0, touched=[], left=[], objects_left=[],
+    objects_missing=[], events={}, given_back=0, taken_over=None, took=timedelta(seconds=1),
+)  # fmt: skip
+
+
+def test_a_world_as_it_should_be_is_not_faulted() -> None:
+    assert judge(INVENTED, GOOD) == []
+
+
+@pytest.mark.parametrize(
+    ("harm", "words"),
+    [
+        ({"objects_left": ["clusters shop/cluster-1"]}, "should be gone from the API server: clusters shop/cluster-1"),
+        ({"objects_missing": [VAULT]}, "should be left at the API server"),
+        ({"left": ["nic-1"]}, "not gone by the provider's log: nic-1"),
+        ({"touched": ["nic-vault"]}, "touched at the provider, and not to be: nic-vault"),
+        ({"kept": 3}, "3 resources are at the provider"),
+        ({"early": 2}, "2 calls came before a reservation was over"),
+        ({"released": 10}, "10 objects were released, where 11"),
+        ({"retained": 2}, "2 objects were released by retain, where 3"),
+        ({"held": []}, "held are none, where shop/cluster-vault should be"),
+    ],
+)
+def test_whatever_is_wrong_in_the_end_is_named(harm: dict[str, Any], words: str) -> None:
+    (problem,) = judge(INVENTED, msgspec.structs.replace(GOOD, **harm))
+    assert words in problem
+
+
+# ---- the provider's log
 
 
 class Log:
@@ -102,9 +217,9 @@ class Log:
         self.path = path
         self.clock = 1000.0
 
-    def delete(self, name: str, status: int, reserved_until: float | None = None) -> None:
+    def delete(self, name: str, status: int, reserved_until: float | None = None, caller: str = "") -> None:
         call = Line(what="request", at=self.clock, arrived=self.clock, method="DELETE", account="a", id=name)
-        self._write(msgspec.structs.replace(call, status=status, reserved_until=reserved_until))
+        self._write(msgspec.structs.replace(call, status=status, reserved_until=reserved_until, caller=caller))
 
     def gone(self, name: str) -> None:
         self._write(Line(what="gone", at=self.clock, account="a", id=name))
@@ -119,12 +234,21 @@ def log(tmp_path: Path) -> Log:
     return Log(tmp_path / "log.jsonl")
 
 
-def test_what_is_not_gone_is_left_also_when_it_was_accepted(log: Log) -> None:
+@pytest.fixture
+def read(log: Log) -> Callable[..., Ledger]:
+    def ledger(*ours: str, **killed: float) -> Ledger:
+        made = Ledger(log.path, frozenset(ours), killed=killed)
+        made.catch_up()
+        return made
+
+    return ledger
+
+
+def test_what_is_not_gone_is_left_also_when_it_was_accepted(log: Log, read: Callable[..., Ledger]) -> None:
     log.delete("x", 204)
     log.gone("x")
     log.delete("y", 202)
-    ledger = Ledger(log.path, frozenset({"x", "y", "z"}))
-    ledger.catch_up()
+    ledger = read("x", "y", "z")
     assert ledger.left() == ["y", "z"]
     log.gone("y")
     ledger.catch_up()
@@ -132,14 +256,12 @@ def test_what_is_not_gone_is_left_also_when_it_was_accepted(log: Log) -> None:
     assert ledger.removed == 2
 
 
-def test_a_call_for_what_is_not_ours_is_seen(log: Log) -> None:
+def test_a_call_for_what_is_not_ours_is_seen(log: Log, read: Callable[..., Ledger]) -> None:
     log.delete("somebody-s", 409)
-    ledger = Ledger(log.path, frozenset({"x"}))
-    ledger.catch_up()
-    assert ledger.strangers == {"somebody-s"}
+    assert read("x").strangers == {"somebody-s"}
 
 
-def test_a_reservation_is_kept_or_broken_by_the_next_call(log: Log) -> None:
+def test_a_reservation_is_kept_or_broken_by_the_next_call(log: Log, read: Callable[..., Ledger]) -> None:
     log.delete("x", 400, reserved_until=1006.0)
     log.delete("y", 400, reserved_until=1006.0)
     log.clock = 1005.0
@@ -148,17 +270,28 @@ def test_a_reservation_is_kept_or_broken_by_the_next_call(log: Log) -> None:
     log.delete("x", 429)
     log.clock = 1006.5
     log.delete("x", 204)
-    ledger = Ledger(log.path, frozenset({"x", "y"}))
-    ledger.catch_up()
+    ledger = read("x", "y")
+    assert ledger.reservations == 2
     assert ledger.early == 1
     assert ledger.late == [0.5]
     assert ledger.statuses[429] == 1
 
 
-def test_only_calls_after_an_accepted_one_are_repeated(log: Log) -> None:
+@pytest.mark.parametrize(
+    ("killed", "early"), [({"one": 1001.0}, 0), ({"one": 1004.0}, 1), ({"two": 1001.0}, 1), ({}, 1)]
+)
+def test_only_what_died_with_its_reader_may_be_asked_again(
+    log: Log, read: Callable[..., Ledger], killed: dict[str, float], early: int
+) -> None:
+    log.delete("x", 400, reserved_until=1006.0, caller="one")
+    log.clock = 1005.0
+    log.delete("x", 400, reserved_until=1006.0, caller="two")
+    assert read("x", **killed).early == early
+
+
+def test_only_calls_after_an_accepted_one_are_repeated(log: Log, read: Callable[..., Ledger]) -> None:
     for status in (500, 409, 202, 202, 404):
         log.delete("x", status)
-    ledger = Ledger(log.path, frozenset({"x"}))
-    ledger.catch_up()
+    ledger = read("x")
     assert ledger.repeated == 2
     assert ledger.calls == 5

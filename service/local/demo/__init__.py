@@ -1,10 +1,30 @@
 """The parts of `knell demo`: a made-up world, the processes that act in it, and the judgement at the end.
 
-What is shown is not told by Knell: it is read from the log of the provider that it worked against.
+What is shown is not told by Knell: it is read from the API server, and from the log of the provider.
 """
 
+from service.local.demo.apis import Chosen, choose
 from service.local.demo.invention import Invented, invent
-from service.local.demo.ledger import Ledger, Summary
-from service.local.demo.troupe import Troupe
+from service.local.demo.ledger import Ledger
+from service.local.demo.picture import Picture
+from service.local.demo.play import DemoFailed, play
+from service.local.demo.summary import Evidence, Held, Summary, judge, sum_up
+from service.local.demo.troupe import State, Troupe
 
-__all__ = ["Invented", "Ledger", "Summary", "Troupe", "invent"]
+__all__ = [
+    "Chosen",
+    "DemoFailed",
+    "Evidence",
+    "Held",
+    "Invented",
+    "Ledger",
+    "Picture",
+    "State",
+    "Summary",
+    "Troupe",
+    "choose",
+    "invent",
+    "judge",
+    "play",
+    "sum_up",
+]

@@ -3,7 +3,6 @@ The same account serves the moving picture and the judgement at the end."""
 
 from collections import Counter
 from dataclasses import dataclass, field
-from datetime import timedelta
 from pathlib import Path
 from typing import Final
 
@@ -14,6 +13,8 @@ from service.local.provider import Line
 _ACCEPTED: Final = (202, 204)
 # Both clocks are the same machine's; what is left is the rounding of the announced time.
 _ROUNDING: Final = 0.002
+_UNWRITTEN: Final = 3.0
+"""Seconds for which an answer may have been in a replica's hand and nowhere else: the timeout of its attempts."""
 
 
 @dataclass(slots=True)
@@ -22,31 +23,8 @@ class _Resource:
     accepted: bool = False
     gone_at: float | None = None
     reserved_until: float | None = None
-
-
-class Summary(msgspec.Struct, frozen=True, kw_only=True):
-    """What the log shows. `repeated` are deletes of what had been accepted already; `late` is how long after
-    the end of a reservation the next call came, `early` how many came before it."""
-
-    deletions: int
-    released: int
-    resources: int
-    removed: int
-    calls: int
-    throttled: int
-    repeated: int
-    blocked: int
-    failed: int
-    reservations: int
-    early: int
-    late_median: timedelta | None
-    late_most: timedelta | None
-    longest_wait: timedelta | None
-    refused_foreign: int
-    foreign_touched: list[str]
-    left: list[str]
-    given_back: int
-    took: timedelta
+    told: str = ""
+    told_at: float = 0.0
 
 
 @dataclass(slots=True)
@@ -56,10 +34,12 @@ class Ledger:
     statuses: Counter[int] = field(default_factory=Counter)
     removed: int = 0
     repeated: int = 0
-    reservations: int = 0
     early: int = 0
     late: list[float] = field(default_factory=list)
+    reserved: set[str] = field(default_factory=set)
     strangers: set[str] = field(default_factory=set)
+    killed: dict[str, float] = field(default_factory=dict)
+    """Callers that were killed, and when: what they had just been told, they told nobody."""
     known: dict[str, _Resource] = field(default_factory=dict)
     _offset: int = 0
     _decoder: msgspec.json.Decoder[Line] = field(default_factory=lambda: msgspec.json.Decoder(Line))
@@ -79,6 +59,11 @@ class Ledger:
     @property
     def calls(self) -> int:
         return self.statuses.total()
+
+    @property
+    def reservations(self) -> int:
+        """Resources that were reserved when they were first to be deleted."""
+        return len(self.reserved)
 
     def left(self) -> list[str]:
         return sorted(name for name in self.ours if (one := self.known.get(name)) is None or one.gone_at is None)
@@ -106,17 +91,18 @@ class Ledger:
         if line.status != 429 and one.reserved_until is not None:
             over = line.arrived - one.reserved_until
             one.reserved_until = None
-            if over < -_ROUNDING:
-                self.early += 1
-            else:
+            if over >= -_ROUNDING:
                 self.late.append(max(0.0, over))
+            elif not self._died_with(one):
+                self.early += 1
         if line.status == 400 and line.reserved_until is not None:
-            self.reservations += 1
-            one.reserved_until = line.reserved_until
+            self.reserved.add(line.id)
+            one.reserved_until, one.told, one.told_at = line.reserved_until, line.caller, line.at
         if one.accepted and line.status != 429:
             self.repeated += 1
         one.accepted = one.accepted or line.status in _ACCEPTED
 
-
-def seconds(value: float | None) -> timedelta | None:
-    return None if value is None else timedelta(seconds=round(value, 3))
+    def _died_with(self, one: _Resource) -> bool:
+        """Whether who was told of a reservation may have been killed before it was written down."""
+        died = self.killed.get(one.told)
+        return died is not None and died - one.told_at < _UNWRITTEN

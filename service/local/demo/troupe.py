@@ -1,5 +1,5 @@
-"""The processes of the demo: an embedded server, the simulated provider, workers to be killed, and somebody
-else who draws on the same quota. All of them end with the demo, however it ends."""
+"""The processes of the demo: Valkey, an API server, the simulated provider, replicas of Knell to be killed, and
+somebody else who draws on the same quota. All of them end with the demo, however it ends."""
 
 import asyncio
 import os
@@ -7,59 +7,106 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Final
+from types import TracebackType
+from typing import Any, Final, Self
 
 import aiohttp
+import msgspec
 
+from service.local.demo.apis import Chosen
+from service.local.demo.hand import HOME
 from service.local.demo.invention import Invented
+from service.local.demo.kinds import KINDS
+from service.local.process import launch
 from service.local.provider import ProviderProcess
 from service.local.servers import Server
-from service.local.servers.process import launch
 from service.settings import Settings, load
 
+CLUSTER: Final = "demo"
 # What a real installation sets in minutes is set in seconds here, so that a demo of half a minute shows it.
-_PACE: Final = {
-    "KNELL_REDIS_CALL_TIMEOUT": "2s",
-    "KNELL_WORKER_LEASE": "4s",
-    "KNELL_WORKER_ATTEMPT_TIMEOUT": "3s",
-    "KNELL_WORKER_PLAN_CLAIM": "4s",
-    "KNELL_WORKER_GRACE": "3s",
-    "KNELL_WORKER_CONCURRENCY": "48",
-    "KNELL_RETRY_BASE": "200ms",
-    "KNELL_RETRY_CAP": "2s",
-    "KNELL_RETRY_BLOCKED_BASE": "400ms",
-    "KNELL_RETRY_BLOCKED_CAP": "1500ms",
-    "KNELL_RETRY_BEST_EFFORT_DEADLINE": "8s",
+_PACE: Final[Mapping[str, Any]] = {
+    "redis": {"call_timeout": "2s"},
+    "worker": {
+        "lease": "4s",
+        "attempt_timeout": "3s",
+        "plan_claim": "4s",
+        "grace": "3s",
+        "concurrency": 48,
+    },
+    "retry": {
+        "base": "200ms",
+        "cap": "2s",
+        "blocked_base": "400ms",
+        "blocked_cap": "1500ms",
+        "best_effort_deadline": "8s",
+    },
+    "watch": {"namespace": HOME, "lease": "5s", "retry": "300ms"},
 }
 _GREED: Final = 3
 """Tokens that the other user takes at a time."""
 
 
+class State(msgspec.Struct, frozen=True):
+    """What the provider says of itself."""
+
+    there: int
+    deleting: int
+    gone: int
+
+
 class Troupe:
-    def __init__(self, invented: Invented) -> None:
-        self._directory = tempfile.TemporaryDirectory(prefix="knell-demo-")
-        self.directory = Path(self._directory.name)
-        self._server = Server(directory=self.directory / "server")
+    """A context; nothing runs before `start`, nothing after it."""
+
+    def __init__(self, invented: Invented, api: Chosen) -> None:
+        self._stack = ExitStack()
+        self.directory = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="knell-demo-")))
+        self._server = Server(directory=self.directory / "valkey")
         self.provider = ProviderProcess(invented.behaviour, invented.seed, self.directory / "provider")
-        self._workers: list[tuple[str, subprocess.Popen[bytes]]] = []
-        self._number = 0
+        self.api = api
+        # It may have a folder already.
+        self._stack.callback(api.server.stop)
+        self._config = self.directory / "knell.yaml"
+        self._replicas: list[tuple[str, subprocess.Popen[bytes]]] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stack.close()
 
     def start(self) -> None:
-        """The provider's process is started first and waited for last: it takes longest."""
+        """Everything but Knell. The provider's process is started first and waited for last: the others take as long.
+        Children end with the thread that started them, so this is for the main one."""
         self.provider.launch()
+        self._stack.callback(self.provider.stop)
+        self._stack.callback(self._server.stop)
         self._server.start()
+        self.api.server.start()
         self.provider.wait_until_ready()
+        self._stack.callback(self._stop_replicas)
+        kubeconfig = self.api.server.kubeconfig(self.directory / "kubeconfig")
+        sections = {
+            **_PACE,
+            "clusters": {CLUSTER: {"kubeconfig": str(kubeconfig), "context": "local"}},
+            "sources": {kind.plural: kind.source() for kind in KINDS},
+        }
+        self._config.write_bytes(msgspec.yaml.encode(sections))
 
     def settings(self) -> Settings:
-        return load(None, self._variables("demo"))
+        return load(self._config, self._variables("demo"))
 
-    def add_worker(self) -> str:
-        self._number += 1
-        name = f"worker-{self._number}"
-        command = [sys.executable, "-c", "from service.cli.main import main; main()", "work",
-                   "--simulate", self.provider.address]  # fmt: skip
-        # Nothing of the caller's own configuration may reach a worker: it could name a real server.
+    # ---- Knell
+
+    def add_replica(self) -> str:
+        """Both sides in one process: `knell run`."""
+        name = f"replica-{len(self._replicas) + 1}"
+        command = [sys.executable, "-c", "from service.cli.main import main; main()", "run",
+                   "--config", str(self._config), "--simulate", self.provider.address]  # fmt: skip
+        # Nothing of the caller's own configuration may reach it: it could name a real server.
         clean = {key: value for key, value in os.environ.items() if not key.startswith("KNELL_")}
         process = launch(
             command,
@@ -67,28 +114,49 @@ class Troupe:
             output=self.directory / f"{name}.log",
             environment={**clean, **self._variables(name)},
         )
-        self._workers.append((name, process))
+        self._replicas.append((name, process))
         return name
 
-    def kill_worker(self) -> str:
-        """kill -9 of the first worker that is alive."""
-        for name, process in self._workers:
-            if process.poll() is None:
-                process.kill()
-                process.wait()
-                return name
-        raise RuntimeError("no worker is alive")
+    def kill_replica(self, wanted: str = "") -> str:
+        """kill -9 of that one, or else of the first that is alive."""
+        alive = {name: process for name, process in self._replicas if process.poll() is None}
+        name = wanted if wanted in alive else next(iter(alive))
+        alive[name].kill()
+        alive[name].wait()
+        return name
 
     def fallen(self) -> list[str]:
-        """Workers that ended by themselves, which none should."""
-        return [name for name, process in self._workers if process.poll() not in (None, -9)]
+        """Replicas that ended by themselves, which none should."""
+        return [name for name, process in self._replicas if process.poll() not in (None, -9)]
 
     def last_words(self, name: str) -> str:
-        """The end of a worker's log."""
+        """The end of a replica's log."""
         try:
             return "\n".join((self.directory / f"{name}.log").read_text(errors="replace").splitlines()[-5:])
         except OSError:
             return ""
+
+    def _stop_replicas(self) -> None:
+        for _, process in self._replicas:
+            if process.poll() is None:
+                process.terminate()
+        for _, process in self._replicas:
+            try:
+                process.wait(8)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+    def _variables(self, name: str) -> Mapping[str, str]:
+        return {
+            "KNELL_REDIS_URL": f"redis://{self._server.host}:{self._server.port}/0",
+            "KNELL_WORKER_NAME": name,
+            "KNELL_SURFACE_HOST": "127.0.0.1",
+            "KNELL_SURFACE_PORT": "0",
+            "KNELL_LOG_FORMAT": "json",
+        }
+
+    # ---- the provider
 
     async def compete(self, account: str) -> None:
         """Somebody else uses the same quota and tells nobody."""
@@ -99,34 +167,10 @@ class Troupe:
                 async with session.post(url, json={"tokens": _GREED}) as answer:
                     await answer.read()
 
-    async def settle(self) -> None:
-        """Have the provider write down what has ended meanwhile."""
+    async def settle(self) -> State:
+        """Have the provider write down what has ended meanwhile, and say what there is."""
         async with (
             aiohttp.ClientSession() as session,
             session.get(f"{self.provider.address}/state") as answer,
         ):
-            await answer.read()
-
-    def stop(self) -> None:
-        for _, process in self._workers:
-            if process.poll() is None:
-                process.terminate()
-        for _, process in self._workers:
-            try:
-                process.wait(8)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
-        self.provider.stop()
-        self._server.stop()
-        self._directory.cleanup()
-
-    def _variables(self, name: str) -> Mapping[str, str]:
-        return {
-            **_PACE,
-            "KNELL_REDIS_URL": f"redis://{self._server.host}:{self._server.port}/0",
-            "KNELL_WORKER_NAME": name,
-            "KNELL_SURFACE_HOST": "127.0.0.1",
-            "KNELL_SURFACE_PORT": "0",
-            "KNELL_LOG_FORMAT": "json",
-        }
+            return msgspec.json.decode(await answer.read(), type=State)

@@ -1,0 +1,145 @@
+"""What is to be seen of the demo while it runs: a moving picture on a terminal, plain lines elsewhere.
+It only shows what it is given; nothing is read or decided here."""
+
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Final
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from service.cluster import Seen
+from service.local.demo.invention import NAMESPACES, Invented
+from service.local.demo.ledger import Ledger
+from service.surface.numbers import ShardNumbers
+
+_LINE_EVERY: Final = 2.0
+_SHOWN: Final = 8
+
+
+@dataclass(slots=True)
+class Picture:
+    """With `quiet`, standard output is left to the program that reads it, and lines go to standard error."""
+
+    invented: Invented
+    quiet: bool
+    said: list[str] = field(default_factory=list)
+    started: float = field(default_factory=time.monotonic)
+    released: int = 0
+    there: Mapping[str, Seen] = field(default_factory=dict)
+    numbers: list[ShardNumbers] = field(default_factory=list)
+    ledger: Ledger | None = None
+    console: Console = field(init=False)
+    _spoken: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.console = Console(stderr=self.quiet, highlight=False, markup=False, emoji=False, soft_wrap=True)
+
+    @property
+    def moving(self) -> bool:
+        return self.console.is_terminal and not self.quiet
+
+    def say(self, words: str) -> None:
+        """Something happened that the picture does not show by itself."""
+        stamped = f"{time.monotonic() - self.started:5.1f} s  {words}"
+        self.said.append(stamped)
+        if not self.moving:
+            self.console.print(stamped)
+            sys.stdout.flush()
+
+    @contextmanager
+    def waiting(self, words: str) -> Iterator[None]:
+        """What takes a moment is named while it lasts."""
+        if self.moving:
+            with self.console.status(words):
+                yield
+        else:
+            self.say(words)
+            yield
+
+    @contextmanager
+    def live(self) -> Iterator[None]:
+        if self.moving:
+            try:
+                with Live(get_renderable=self._picture, console=self.console, refresh_per_second=4, transient=True):
+                    yield
+            finally:
+                # The picture goes, what happened stays to be read.
+                self.console.print("\n".join(self.said), style="dim")
+        else:
+            yield
+
+    def progress(self) -> None:
+        """Where nothing moves, a line now and then."""
+        book = self.ledger
+        if self.moving or book is None or time.monotonic() - self._spoken < _LINE_EVERY:
+            return
+        self._spoken = time.monotonic()
+        self.say(
+            f"gone {book.removed}/{len(self.invented.ours)}, released {self.released}/{self._to_release}, "
+            f"calls {book.calls}, blocked {book.statuses[409]}, reserved {book.reservations}, "
+            f"throttled {book.statuses[429]}"
+        )
+
+    @property
+    def _to_release(self) -> int:
+        return sum(thing.released for thing in self.invented.things)
+
+    def _picture(self) -> RenderableType:
+        parts: list[RenderableType] = [Text("\n".join(self.said[-_SHOWN:]), style="dim")]
+        if self.ledger is not None and self.there:
+            parts += [self._bars(self.ledger), self._objects(), self._lanes()]
+        return Group(*parts)
+
+    def _bars(self, book: Ledger) -> Group:
+        grid = Table.grid(padding=(0, 2))
+        for what, done, of in (
+            ("objects released", self.released, self._to_release),
+            ("resources gone", book.removed, len(self.invented.ours)),
+        ):
+            bar = ProgressBar(of, done, 40, complete_style="green", finished_style="green")
+            grid.add_row(what, bar, f"{done}/{of}")
+        counts = (
+            f"provider's answers: {book.calls} calls   {book.statuses[409]} blocked   "
+            f"{book.reservations} reserved   {book.statuses[429]} throttled   {book.statuses[500]} failed"
+        )
+        return Group(grid, Text(counts))
+
+    def _objects(self) -> Table:
+        """As the API server has them."""
+        living, going = Counter[str](), Counter[str]()
+        for seen in self.there.values():
+            (going if seen.going else living)[seen.namespace] += 1
+        table = _columns("namespace", "live", "going", "gone")
+        for name in NAMESPACES:
+            made = sum(thing.namespace == name for thing in self.invented.things)
+            gone = made - living[name] - going[name]
+            table.add_row(name, *(str(number) for number in (living[name], going[name], gone)))
+        return table
+
+    def _lanes(self) -> Table:
+        table = _columns("lane", "queued", "due", "in hand")
+        lanes: dict[str, dict[str, float]] = {}
+        for shard in self.numbers:
+            for lane, found in shard.lanes.items():
+                sums = lanes.setdefault(lane, {})
+                for name, value in found.items():
+                    sums[name] = sums.get(name, 0.0) + value
+        for lane, found in sorted(lanes.items()):
+            table.add_row(lane, *(f"{found.get(name, 0):.0f}" for name in ("queued", "due", "leased")))
+        return table
+
+
+def _columns(first: str, *numbers: str) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 2), header_style="dim")
+    table.add_column(first, min_width=12)
+    for name in numbers:
+        table.add_column(name, justify="right")
+    return table
