@@ -1,7 +1,8 @@
-"""`knell doctor`: is the server reachable, new enough, persistent, safe from eviction, and ours to use?
+"""`knell doctor`: is the server reachable, new enough, persistent, safe from eviction, ours to use; and the clusters?
 Whatever it finds comes with how to mend it; what a managed server keeps to itself is unknown, not wrong."""
 
 import asyncio
+import contextlib
 import time
 from collections.abc import AsyncIterator
 from datetime import timedelta
@@ -9,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import click
-from redis.exceptions import NoPermissionError, ResponseError
+from redis.exceptions import NoPermissionError, RedisError, ResponseError
 from rich.text import Text
 
 from service.cli import output, session
@@ -27,6 +28,7 @@ from service.cli.checks import (
 )
 from service.cli.permissions import lacking
 from service.settings import RedisSettings, Settings
+from service.stream.calls import ServerAway
 from service.stream.connection import is_away
 from service.stream.engine import Shard
 from service.stream.installation import Installation
@@ -40,7 +42,7 @@ _WORDS: Final = {"unknown": "can't tell"}
 @session.output_option
 @session.config_option
 def doctor(form: str, config: Path | None) -> None:
-    """Check the server and say what is missing and how to mend it.
+    """Check the server and the clusters, and say what is missing and how to mend it.
 
     The exit code is 1 if anything is wrong; warnings and what can't be told leave it at 0.
     """
@@ -69,9 +71,27 @@ def _show(redis: RedisSettings, findings: list[Finding], wrong: int) -> None:
 async def _gather(settings: Settings) -> list[Finding]:
     installation = Installation(settings, name="knell-doctor", patience=session.PATIENCE)
     try:
-        return [finding async for finding in examine(installation)]
+        findings = [finding async for finding in examine(installation)]
+        if settings.clusters:
+            findings += [finding async for finding in _clusters(installation)]
+        return findings
     finally:
         await installation.aclose()
+
+
+async def _clusters(installation: Installation) -> AsyncIterator[Finding]:
+    """Whatever is wrong with Redis: what can be told of the clusters is told."""
+    # Only here: who has no clusters does not wait for the client to be loaded.
+    from service.cli.cluster_checks import examine_clusters
+    from service.watching.clusters import Identities
+
+    identities = Identities(installation.settings, installation)
+    known: dict[str, str] | None = None
+    with contextlib.suppress(RedisError, OSError, ServerAway):
+        await installation.connections.client.execute_command("PING")
+        known = await identities.remembered()
+    async for finding in examine_clusters(installation.settings, identities, known):
+        yield finding
 
 
 async def examine(installation: Installation) -> AsyncIterator[Finding]:

@@ -65,6 +65,9 @@ async def _enable(settings: Settings, what: str, namespace: str, cluster: str | 
                 f"{one} is already going, and an object that is going can't get a finalizer; what it owns must be "
                 f"removed by hand"
             )
+        if unwatched := objects.why_unwatched(one.source, one.settings, one.live):
+            # A finalizer that nobody watches would hold it for ever.
+            raise session.Trouble(f"{one} is not watched, so nothing was changed: {unwatched}")
         why_not = await _why_no_finalizer(settings, one)
         live = await _mark(one, "enabled", finalizer=None if why_not else True)
         tail = "and has the finalizer" if FINALIZER in live.finalizers else f"without a finalizer: {why_not}"

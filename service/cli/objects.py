@@ -151,6 +151,14 @@ def _source(settings: Settings, place: _Place, live: Live) -> str:
     return next((name for name in names if _watches(settings.sources[name], live)), names[0])
 
 
+def why_unwatched(source: str, settings: SourceSettings, live: Live) -> str:
+    """Why nobody would see the object go, or nothing."""
+    if settings.namespaces and live.namespace not in settings.namespaces:
+        return f"source {source} is not about namespace {live.namespace} (namespaces: {', '.join(settings.namespaces)})"
+    if not parse(settings.selector).matches(live.labels):
+        return f"its labels don't fit the selector of source {source}, {settings.selector!r}"
+    return ""
+
+
 def _watches(source: SourceSettings, live: Live) -> bool:
-    inside = not source.namespaces or live.namespace in source.namespaces
-    return inside and parse(source.selector).matches(live.labels)
+    return not why_unwatched("", source, live)

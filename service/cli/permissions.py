@@ -18,13 +18,14 @@ _LIFE_MS: Final = 60_000
 
 def harmless(stem: str) -> Iterator[Command]:
     """One of every command that workers, scripts and this command line use, on keys that begin so."""
-    text, table, scored, stream = (f"{stem}:{name}" for name in ("text", "hash", "sorted", "stream"))
+    text, table, names, scored, stream = (f"{stem}:{name}" for name in ("text", "hash", "set", "sorted", "stream"))
     group = (stream, "planners")
     yield from [
         ("SET", text, "1"), ("GET", text), ("EXISTS", text),
         ("HSET", table, "a", "1"), ("HSETNX", table, "a", "1"), ("HINCRBY", table, "a", 1),
         ("HGET", table, "a"), ("HMGET", table, "a"), ("HGETALL", table), ("HKEYS", table), ("HLEN", table),
         ("HSCAN", table, 0), ("HDEL", table, "b"),
+        ("SADD", names, "a"), ("SMEMBERS", names), ("SREM", names, "b"),
         ("ZADD", scored, 1, "a"), ("ZSCORE", scored, "a"), ("ZMSCORE", scored, "a"), ("ZCARD", scored),
         ("ZCOUNT", scored, 0, 1), ("ZRANGE", scored, 0, 0), ("ZREVRANGE", scored, 0, 0),
         ("ZRANGEBYSCORE", scored, 0, 1), ("ZSCAN", scored, 0), ("ZREM", scored, "b"),
@@ -40,10 +41,10 @@ def harmless(stem: str) -> Iterator[Command]:
         ("EVAL", "return 1", 1, text), ("EVALSHA", "0" * 40, 1, text), ("TIME",), ("INFO", "replication"),
         ("SCAN", 0, "COUNT", 1),
     ]  # fmt: skip
-    for key in (text, table, scored, stream):
+    for key in (text, table, names, scored, stream):
         # Should the last two be what is not allowed, nothing stays behind for long all the same.
         yield ("PEXPIRE", key, _LIFE_MS)
-    for key in (text, table, scored, stream):
+    for key in (text, table, names, scored, stream):
         yield ("UNLINK", key)
         yield ("DEL", key)
 

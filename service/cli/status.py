@@ -3,7 +3,7 @@ All numbers are read from the live data, so it tells the truth also while no wor
 
 import asyncio
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -12,10 +12,12 @@ from rich.console import Group, RenderableType
 from rich.live import Live
 
 from service.cli import output, session
+from service.cli.notices import told
 from service.stream.calls import ServerAway
 from service.stream.connection import is_away
 from service.stream.installation import Installation
 from service.stream.views.overview import Overview, PauseView, overview
+from service.stream.views.sources import SourceView, declared_sources
 
 _EVERY: Final = 1.0
 # What a screen shows besides lanes and budgets, and the lanes that it shows at least.
@@ -46,11 +48,12 @@ async def _run(installation: Installation, *, watch: bool, lanes: int, as_json: 
         await _live(installation, lanes)
         return
     while True:
-        picture = await overview(installation)
+        picture, sources = await overview(installation), await declared_sources(installation)
         if as_json:
-            output.show_json(picture, on_one_line=watch)
+            shown = {name: getattr(picture, name) for name in picture.__struct_fields__}
+            output.show_json({**shown, "sources": sources}, on_one_line=watch)
         else:
-            output.show(render(picture, installation, lanes))
+            output.show(render(picture, installation, lanes, sources))
         if not watch:
             return
         sys.stdout.flush()
@@ -59,15 +62,17 @@ async def _run(installation: Installation, *, watch: bool, lanes: int, as_json: 
 
 async def _live(installation: Installation, lanes: int) -> None:
     """A server that goes away ends nothing: the last picture stays, and says how old it is."""
-    picture, away = await overview(installation), list[RenderableType]()
+    picture, sources = await overview(installation), await declared_sources(installation)
+    away = list[RenderableType]()
     with Live(console=output.console(), auto_refresh=False, screen=True) as live:
         while True:
-            room = max(_FEWEST_LANES, live.console.height - _OTHER_LINES - len(picture.budgets))
-            shown = render(picture, installation, min(lanes or room, room))
+            others = _OTHER_LINES + len(picture.budgets) + sum(one.troubled for one in sources)
+            room = max(_FEWEST_LANES, live.console.height - others)
+            shown = render(picture, installation, min(lanes or room, room), sources)
             live.update(Group(*away, *shown), refresh=True)
             await asyncio.sleep(_EVERY)
             try:
-                picture, away = await overview(installation), []
+                picture, sources, away = await overview(installation), await declared_sources(installation), []
             except Exception as error:
                 if not isinstance(error, ServerAway) and not is_away(error):
                     raise
@@ -75,11 +80,14 @@ async def _live(installation: Installation, lanes: int) -> None:
                 away = [output.note(f"This is from {output.moment(picture.at)}: {why}", "bold red")]
 
 
-def render(picture: Overview, installation: Installation, lanes: int) -> Iterator[RenderableType]:
-    """The whole screen."""
+def render(
+    picture: Overview, installation: Installation, lanes: int, sources: Sequence[SourceView] = ()
+) -> Iterator[RenderableType]:
+    """The whole screen; of the sources only those that a person has to look after."""
     where = installation.settings.redis.described()
     yield output.facts(f"{where}, prefix {installation.keys.prefix}, {output.moment(picture.at)}", _totals(picture))
     yield from _warnings(picture)
+    yield from (output.note(line, "yellow") for one in sources for line in told(one))
     yield from _lanes(picture, lanes)
     yield from _budgets(picture)
 

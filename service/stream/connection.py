@@ -6,7 +6,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
-from redis.asyncio import BlockingConnectionPool, Redis, RedisCluster
+from redis.asyncio import Redis, RedisCluster
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.credentials import CredentialProvider, UsernamePasswordCredentialProvider
@@ -15,6 +15,7 @@ from redis.exceptions import AuthenticationError
 from service.settings import RedisSettings
 from service.stream.away import AWAY, is_away
 from service.stream.cluster import ClusterClient
+from service.stream.direct import DirectPool, DirectRedis
 from service.stream.prompt import (
     PromptConnection,
     PromptMasterConnection,
@@ -81,7 +82,7 @@ class Connections:
                 **certificates,
             )
             return master
-        return Redis.from_pool(BlockingConnectionPool(**options, **_address(settings)))
+        return DirectRedis.from_pool(DirectPool(**options, **_address(settings)))
 
 
 class PasswordFile(CredentialProvider):

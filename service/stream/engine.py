@@ -140,6 +140,14 @@ class Reclaimed(NamedTuple):
     next_end: int
 
 
+class Reconsidered(NamedTuple):
+    """The state in which a deletion was met, how much of it was brought forward, and the next job to look at, or -1."""
+
+    state: str
+    forward: int
+    next: int
+
+
 class Attended(NamedTuple):
     shards: int
     epoch: str
@@ -155,6 +163,7 @@ _late: Callable[[bytes], tuple[list[list[str]], int]] = _decoder(tuple[list[list
 _published, _planned = _decoder(list[Published]), _decoder(list[Planned])
 _reclaimed, _attended = _decoder(Reclaimed), _decoder(Attended)
 _numbers, _words = _decoder(list[int]), _decoder(list[str])
+_reconsidered: Callable[[bytes], list[Reconsidered]] = _decoder(list[Reconsidered])
 _recalled: Callable[[bytes], list[list[str]]] = _decoder(list[list[str]])
 _renewed: Callable[[bytes], tuple[int, list[int]]] = _decoder(tuple[int, list[int]])
 _woken: Callable[[bytes], tuple[str, int]] = _decoder(tuple[str, int])
@@ -358,6 +367,12 @@ class Shard:
     async def unhold(self, member: str, *, replay: bool, who: str, event: list[Any] | None = None) -> str:
         word: str = _words(await self._move("unhold", [member, int(replay), who, event or []]))[0]
         return word
+
+    async def reconsider(self, deletions: Sequence[tuple[str, int]], why: str, most: int = CHUNK) -> list[Reconsidered]:
+        """One step: deletions, each with the number of its job to begin with, and at most so many jobs in all."""
+        args = [why, _EVENT_FIELDS, most, deletions]
+        answer: list[Reconsidered] = _reconsidered(await self._move("reconsider", args))
+        return answer
 
     async def recall(self, deletions: Sequence[str], fields: Sequence[str]) -> list[list[str]]:
         """Fields of deletions' records, in their order; an absent one is empty."""

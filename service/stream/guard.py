@@ -13,7 +13,7 @@ from typing import NamedTuple
 import msgspec
 import structlog
 
-from service.policy.guard import PREFIX, held_reason, limit_of
+from service.policy.guard import PREFIX, Peak, held_reason, limit_of, peak_of
 from service.settings import GuardSettings
 from service.stream.engine import Shard, ms
 from service.stream.installation import Installation
@@ -24,6 +24,7 @@ from service.stream.views.reading import batch, chunks, moment, number, server_m
 log = structlog.get_logger(__name__)
 
 _STEP = 500
+_PEAK = "guard_owned"
 _AT_ONCE = 50
 _answered = msgspec.msgpack.Decoder(type=tuple[list[int], str, int, int], strict=False).decode
 _released = msgspec.msgpack.Decoder(type=tuple[int], strict=False).decode
@@ -104,7 +105,7 @@ class Guard:
             finally:
                 # Whoever asks from now on may not rely on an answer that is already on its way.
                 del self._asked[source, settings]
-            owned = await self._owned(source)
+            owned = await self._owned(source, settings)
             for part in chunks(items, _STEP):
                 answers += await self._send(source, settings, part, owned)
         return answers
@@ -119,8 +120,17 @@ class Guard:
             log.warning("guard tripped", source=source, reason=reason, counted=counted, limit=limit, owned=owned)
         return [Admission(True) if one else Admission(False, reason) for one in passed]
 
-    async def _owned(self, source: str) -> int | None:
-        return _owned_by(texts(await self._shard.caller.command("HGETALL", self._record(source))))
+    async def _owned(self, source: str, settings: GuardSettings) -> int | None:
+        """At its most lately. Of two processes that note it at once one may be lost: the next one notes it again."""
+        record = texts(await self._shard.caller.command("HGETALL", self._record(source)))
+        owned = _owned_by(record)
+        if owned is None:
+            return None
+        known = _peak_in(record)
+        peak = peak_of(known, owned, await server_ms(self._shard), ms(settings.window))
+        if peak != known:
+            await self._shard.caller.command("HSET", self._record(source), _PEAK, " ".join(map(str, peak)))
+        return peak.owned
 
     # ---- releasing
 
@@ -187,6 +197,8 @@ class Guard:
              ("ZCOUNT", f"{stem}guarded:{source}", f"({since:.0f}", "+inf")],
         )  # fmt: skip
         owned = _owned_by(record)
+        if owned is not None and guard is not None:
+            owned = peak_of(_peak_in(record), owned, now, ms(guard.window)).owned
         return GuardView(
             source=source,
             tripped=moment(record.get("guard_tripped")),
@@ -210,3 +222,8 @@ def _owned_by(record: dict[str, str]) -> int | None:
     """A source that is watched in shares has a number for each, `owned.N`."""
     counts = [number(value) for name, value in record.items() if name == "owned" or name.startswith("owned.")]
     return int(sum(counts)) if counts else None
+
+
+def _peak_in(record: dict[str, str]) -> Peak | None:
+    words = record.get(_PEAK, "").split()
+    return Peak(*map(int, words)) if len(words) == 3 and all(word.isdecimal() for word in words) else None

@@ -20,6 +20,7 @@ from service.stream.views.reading import Command, batch, server_ms, text, texts
 
 STEP: Final = 500
 """Records in one round trip."""
+_ERA: Final = "era:"
 _FEWEST: Final = 1_000_000_000_000
 """Numbers of lists begin with the time at which a source's state began, in milliseconds."""
 
@@ -98,11 +99,23 @@ async def deletion_states(installation: Installation, deletions: Sequence[str]) 
         by_shard.setdefault(installation.keys.shard_of(deletion), []).append(place)
     states = [""] * len(deletions)
     for shard, places in by_shard.items():
-        stem = installation.keys.stem(shard)
-        answers = await ask(installation, [("HGET", f"{stem}deletion:{deletions[place]}", "state") for place in places])
-        for place, answer in zip(places, answers, strict=True):
-            states[place] = text(answer) if answer is not None else ""
+        answers = await installation.shards[shard].recall([deletions[place] for place in places], ["state"])
+        for place, (state,) in zip(places, answers, strict=True):
+            states[place] = state
     return states
+
+
+async def end_removed(installation: Installation, declared: Iterable[str]) -> list[str]:
+    """Sources that were watched once and are declared no more; their inventories will never be diffed again."""
+    known = await installation.caller.command("SMEMBERS", _declared_key(installation))
+    removed = sorted({text(name) for name in known} - set(declared))
+    for name in removed:
+        await Inventory(installation, name).end_scope()
+    return removed
+
+
+def _declared_key(installation: Installation) -> str:
+    return installation.keys.of(0, "sources")
 
 
 class Inventory:
@@ -141,6 +154,26 @@ class Inventory:
     async def begin_epoch(self) -> None:
         """A name that is lost with everything else: whoever does not find it again knows that Redis was emptied."""
         await self._caller.command("HSETNX", self.state_key, "epoch", secrets.token_hex(8))
+
+    async def begin_scope(self, scope: str, facts: Mapping[str, str]) -> str:
+        """A name for what is watched from now on, the same for all who watch it, and another one each time that a scope
+        comes back: what was remembered under it before may have gone meanwhile, unseen."""
+        mine = f"{_ERA}{scope}"
+        await self._end_scopes(facts, mine)
+        await self._caller.command("SADD", _declared_key(self.installation), self.source)
+        await self._caller.command("HSETNX", self.state_key, mine, secrets.token_hex(4))
+        return f"{scope}.{text(await self._caller.command('HGET', self.state_key, mine))}"
+
+    async def end_scope(self) -> None:
+        """It is watched no more: should it be declared again one day, nothing is told from what was remembered."""
+        await self._end_scopes(await self.facts())
+        await self._caller.command("SREM", _declared_key(self.installation), self.source)
+
+    async def _end_scopes(self, facts: Mapping[str, str], but: str = "") -> None:
+        await self.clear(*(field for field in facts if field.startswith(_ERA) and field != but))
+
+    async def server_ms(self) -> int:
+        return await server_ms(self.installation.shards[0])
 
     async def wishes(self) -> list[str]:
         """The epoch, and when a list was last asked for: whatever changes in it is a reason to list anew."""

@@ -5,7 +5,7 @@ worker, and none is missed while a connection is away.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import structlog
@@ -26,6 +26,8 @@ class WakeUps:
         self._condition = asyncio.Event()
         self.count = 0
         self.on_loss: Callable[[], None] = lambda: None
+        # Between two reads: one who is busy anyway need not hear of every single one.
+        self.breathe: Callable[[], Awaitable[None]] = _at_once
 
     def poke(self) -> None:
         self.count += 1
@@ -61,6 +63,7 @@ class WakeUps:
             if answer:
                 last = _entries(answer)[-1][0]
                 self.poke()
+                await self.breathe()
 
     async def _last_id(self) -> bytes:
         while True:
@@ -72,6 +75,10 @@ class WakeUps:
                 await asyncio.sleep(0.2)
             else:
                 return bytes(entries[0][0]) if entries else b"0-0"
+
+
+async def _at_once() -> None:
+    pass
 
 
 def _entries(answer: Any) -> Any:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from service.cluster import Cluster
 from service.settings import PolicySettings, SourceSettings, WatchSettings
 from service.stream.installation import Installation
-from service.watching.collectors import Recognise
+from service.watching.collectors import COLLECTORS, Recognise
 
 
 class NotHolding(Exception):
@@ -70,6 +70,11 @@ class Assignment:
     @property
     def watch(self) -> WatchSettings:
         return self.installation.settings.watch
+
+    @property
+    def metadata_only(self) -> bool:
+        """Whether nothing but an object's metadata is ever looked at."""
+        return self.recognise is COLLECTORS["none"]
 
     @property
     def observes(self) -> bool:

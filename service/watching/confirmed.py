@@ -74,8 +74,16 @@ class ConfirmedCluster(Cluster):
                     confirmed = True
                 yield change
 
-    async def get(self, served: Served, namespace: str, name: str, *, timeout: timedelta = CALL_TIMEOUT) -> Live | None:
-        found = await super().get(served, namespace, name, timeout=timeout)
+    async def get(
+        self,
+        served: Served,
+        namespace: str,
+        name: str,
+        *,
+        timeout: timedelta = CALL_TIMEOUT,
+        metadata_only: bool = False,
+    ) -> Live | None:
+        found = await super().get(served, namespace, name, timeout=timeout, metadata_only=metadata_only)
         if found is None and served is not NAMESPACES:
             await self.confirm()
         return found

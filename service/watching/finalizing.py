@@ -5,8 +5,10 @@ from collections.abc import Sequence
 
 from service.cluster import Change, Seen, Served
 from service.watching.assignment import Assignment
+from service.watching.listing import Begun
 from service.watching.marking import Marker
 from service.watching.publishing import Publisher
+from service.watching.reconsidering import Reconsidering
 from service.watching.scope import Scope, has_ours
 from service.watching.strand import Strand
 
@@ -15,9 +17,11 @@ class Finalizing:
     """One strand of a finalizer source. `owned` are objects in scope that live or are going, `strays` those with our
     finalizer that are out of scope, as the latest list showed them."""
 
-    def __init__(self, strand: Strand, scope: Scope, publisher: Publisher, marker: Marker) -> None:
+    def __init__(
+        self, strand: Strand, scope: Scope, publisher: Publisher, marker: Marker, reconsidering: Reconsidering
+    ) -> None:
         self._strand, self._scope = strand, scope
-        self._publisher, self._marker = publisher, marker
+        self._publisher, self._marker, self._reconsidering = publisher, marker, reconsidering
         self._going: set[str] = set()
         self.owned = self.strays = 0
 
@@ -30,9 +34,9 @@ class Finalizing:
         """Lists take in everything: one that left the selector while nobody watched still has our finalizer."""
         return ""
 
-    async def begin(self, served: Served, number: int, facts: dict[str, str]) -> None:
+    async def begin(self, served: Served, begun: Begun) -> None:
         # Everything is asked of the objects themselves.
-        del served, number, facts
+        del served, begun
         await self._publisher.begin()
         self._going.clear()
         self.owned = self.strays = 0
@@ -46,6 +50,7 @@ class Finalizing:
             self._sort(served, seen, going, without)
         self._going.update(seen.uid for seen in going)
         await self._publisher.going(served, going)
+        self._reconsider(going)
         await self._publisher.without_ours(served, without, deleted=False)
 
     async def end(self, served: Served, hold: str) -> None:
@@ -55,7 +60,7 @@ class Finalizing:
         self._going.clear()
 
     async def changes(self, served: Served, latest: Sequence[Change]) -> None:
-        """One change for each object, the latest."""
+        """The latest change of each object; of one that came and went, both."""
         going: list[Seen] = []
         without: list[Seen] = []
         deleted: list[Seen] = []
@@ -71,11 +76,21 @@ class Finalizing:
             self.owned += change.kind == "ADDED" and self._is_owned(seen)
             self._sort(served, seen, going, without)
         await self._publisher.going(served, going)
+        self._reconsider(going)
         await self._publisher.without_ours(served, without, deleted=False)
-        for live in await self._publisher.without_ours(served, deleted, deleted=True):
+        living = await self._publisher.without_ours(served, deleted, deleted=True)
+        for live in living:
             # It left the selector by a change of its labels. While it lives that is an opt-out.
             self._marker.consider(served, live)
         self._publisher.over(seen.uid for seen in deleted)
+        for seen in deleted:
+            self._reconsidering.drop(seen.uid)
+        # One that is already going may come back into the selector, and is then known to have been out of it.
+        self._reconsider([live for live in living if live.going and has_ours(live)])
+
+    def _reconsider(self, going: Sequence[Seen]) -> None:
+        for seen in going:
+            self._reconsidering.consider(self._publisher.deletion_of(seen.uid), seen)
 
     def _sort(self, served: Served, seen: Seen, going: list[Seen], without: list[Seen]) -> None:
         if not seen.going:

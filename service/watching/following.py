@@ -7,6 +7,8 @@ from contextlib import aclosing
 from datetime import timedelta
 from typing import Final
 
+import msgspec
+
 from service.cluster import Change, ClusterError, Served, Silent, TooMany, Unavailable
 from service.stream.inventory import Inventory
 from service.watching.assignment import Assignment, NotHolding
@@ -17,6 +19,7 @@ from service.watching.strand import Strand
 
 _MOST_GATHERED: Final = 2000
 _LOOK: Final = timedelta(seconds=2)
+_GATHERED: Final = 0.03
 _RESUMES: Final = 5
 _FIRST_WAIT: Final = 0.1
 
@@ -96,7 +99,12 @@ class Following:
             began = time.monotonic()
             try:
                 watch = cluster.watch(
-                    served, self._strand.namespace, settings.selector, version, silence=self._assignment.watch.silence
+                    served,
+                    self._strand.namespace,
+                    settings.selector,
+                    version,
+                    silence=self._assignment.watch.silence,
+                    metadata_only=self._assignment.metadata_only,
                 )
                 async with aclosing(watch) as changes:
                     async for change in changes:
@@ -131,6 +139,9 @@ class Following:
             batch = await inbox.take(max(0.0, min(end - now, looked + look - now)))
             if batch:
                 await self._deal(served, batch)
+                if len(batch) > 1:
+                    # A burst: what comes in the next moment is dealt with together.
+                    await asyncio.sleep(_GATHERED)
             elif inbox.failure is not None:
                 return inbox.failure
             now = time.monotonic()
@@ -143,6 +154,7 @@ class Following:
 
     async def _deal(self, served: Served, batch: list[Change]) -> None:
         latest: dict[str, Change] = {}
+        came: list[Change] = []
         version = ""
         for change in batch:
             version = change.resource_version or version
@@ -150,12 +162,19 @@ class Following:
                 self._report.unreadable(change.unreadable)
             elif change.seen is not None and self._strand.includes(change.seen.namespace):
                 # Taken out first: the order is that of the latest changes.
-                latest.pop(change.seen.uid, None)
-                latest[change.seen.uid] = change
+                uid = change.seen.uid
+                before = latest.pop(uid, None)
+                if before is not None and before.kind == "ADDED":
+                    # Whoever came within this batch is counted as that, whatever happened to it since.
+                    if change.kind == "DELETED":
+                        came.append(before)
+                    else:
+                        change = msgspec.structs.replace(change, kind="ADDED")
+                latest[uid] = change
         self._assignment.tally.events += sum(change.kind != "BOOKMARK" for change in batch)
         if latest:
             self._assignment.act()
-            await self._duties.changes(served, list(latest.values()))
+            await self._duties.changes(served, [*came, *latest.values()])
         self._assignment.count(self._strand.label, owned=self._duties.owned)
         if version:
             self._assignment.act()
@@ -167,8 +186,7 @@ class Following:
 
     async def _is_wanted(self) -> bool:
         """A person asked, Redis lost something, or more was to be marked than could wait."""
-        if self._marker.overflowed and self._marker.idle:
-            self._marker.overflowed = False
+        if self._marker.wants_a_list():
             return True
         asked = await self._store.wishes()
         if asked == self._asked:

@@ -74,7 +74,7 @@ class Former:
         strand = Strand(self._assignment, namespace)
         duties = self._duties(strand)
         served = await self._assignment.cluster.discover(self._assignment.settings.resource)
-        await Listing(strand, duties, self._store, self._report, self._scope).run(served)
+        await Listing(strand, duties, self._store, self._report, self._scope, passing=True).run(served)
         return duties.strays
 
     async def _note(self, names: list[str]) -> None:

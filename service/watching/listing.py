@@ -1,9 +1,8 @@
 """One complete list of a strand, page by page, so that memory stays flat however many objects there are.
 Nothing is concluded before the last page: a list that expires in the middle starts over."""
 
-import time
 from collections.abc import Sequence
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from service.cluster import Change, Expired, Seen, Served
 from service.stream.inventory import Inventory
@@ -15,6 +14,14 @@ _TRIES: Final = 10
 VERSION_FIELD: Final = "resource_version"
 
 
+class Begun(NamedTuple):
+    """A list that begins: its number, the name of what is watched, and what is known of the source so far."""
+
+    number: int
+    scope: str
+    facts: dict[str, str]
+
+
 class Duties(Protocol):
     """What a source's mode does with the objects of one strand."""
 
@@ -22,16 +29,21 @@ class Duties(Protocol):
 
     @property
     def selector(self) -> str: ...
-    async def begin(self, served: Served, number: int, facts: dict[str, str]) -> None: ...
+    async def begin(self, served: Served, begun: Begun) -> None: ...
     async def page(self, served: Served, items: Sequence[Seen]) -> None: ...
     async def end(self, served: Served, hold: str) -> None: ...
     async def changes(self, served: Served, latest: Sequence[Change]) -> None: ...
 
 
 class Listing:
-    def __init__(self, strand: Strand, duties: Duties, store: Inventory, report: Report, scope: str) -> None:
+    """`passing` is a list after which nobody watches: nothing of where it stood is kept."""
+
+    def __init__(
+        self, strand: Strand, duties: Duties, store: Inventory, report: Report, scope: str, *, passing: bool = False
+    ) -> None:
         self._strand, self._duties = strand, duties
         self._store, self._report, self._scope = store, report, scope
+        self._passing = passing
 
     @property
     def _assignment(self) -> Assignment:
@@ -50,11 +62,14 @@ class Listing:
         facts = await self._store.facts()
         if facts.get("scope", self._scope) != self._scope:
             self._report.warned("scope of the source changed, its inventory begins anew", before=facts["scope"])
-        await self._duties.begin(served, await self._store.next_number(), facts)
+        began = await self._store.server_ms()
+        scope = await self._store.begin_scope(self._scope, facts)
+        await self._duties.begin(served, Begun(await self._store.next_number(), scope, facts))
         version = ""
         limit, listed = self._assignment.watch.page, 0
         namespace = self._strand.namespace
-        async for page in self._assignment.cluster.pages(served, namespace, self._duties.selector, limit):
+        cluster, small = self._assignment.cluster, self._assignment.metadata_only
+        async for page in cluster.pages(served, namespace, self._duties.selector, limit, metadata_only=small):
             version = page.resource_version
             for what in page.unreadable:
                 self._report.unreadable(what)
@@ -63,10 +78,12 @@ class Listing:
             await self._duties.page(served, items)
             del page, items
         await self._duties.end(served, self._doubt(facts, version))
+        if self._passing:
+            return version
         self._assignment.tally.listed += listed
         self._assignment.tally.relists += 1
         self._assignment.count(self._strand.label, owned=self._duties.owned)
-        await self._note(facts, version)
+        await self._note(facts, version, began)
         return version
 
     def _doubt(self, facts: dict[str, str], version: str) -> str:
@@ -83,7 +100,7 @@ class Listing:
             )
         return ""
 
-    async def _note(self, facts: dict[str, str], version: str) -> None:
+    async def _note(self, facts: dict[str, str], version: str, began: int) -> None:
         """Where the watch begins. Versions of other strands that lie ahead of it belong to a time that was undone."""
         doubt = self._doubt(facts, version)
         if doubt:
@@ -92,7 +109,7 @@ class Listing:
         await self._store.note(
             {
                 self._strand.field(VERSION_FIELD): version,
-                self._strand.field("listed_at"): int(time.time() * 1000),
+                self._strand.field("listed_at"): began,
                 self._strand.owned_field: self._duties.owned,
                 "scope": self._scope,
                 "cluster": self._assignment.cluster_uid,

@@ -3,75 +3,52 @@ Every patch carries the resource version that it was decided on; after a conflic
 
 import asyncio
 import time
-from typing import Final, NamedTuple
+from typing import Final
 
 import structlog
 
-from service.cluster import ClusterError, Conflict, Invalid, NotFound, Seen, Served
+from service.cluster import ClusterError, Conflict, Invalid, NotFound, Seen, Served, TooMany, Unavailable
 from service.cluster.finalizers import marking, unmarking
 from service.policy.scope import dry_run
 from service.watching.assignment import Assignment, NotHolding
 from service.watching.reporting import Report
 from service.watching.scope import Scope
+from service.watching.wishes import Wish, Wishes, wish_of
 
 log = structlog.get_logger(__name__)
 
 _AT_ONCE: Final = 8
 _TRIES: Final = 5
-_MOST_WAITING: Final = 10_000
+_WAITS: Final = (0.2, 1.0, 3.0)
 # The marks of a Namespace are asked for once for all objects that come together.
 _FRESH: Final = 2.0
 _MOST_NAMESPACES: Final = 1000
 _WHERE: Final = "marking"
 
 
-class Wish(NamedTuple):
-    """As little as the patch needs: many may wait."""
-
-    served: Served
-    uid: str
-    namespace: str
-    name: str
-    resource_version: str
-    finalizers: tuple[str, ...]
-    add: bool
-
-    def as_seen(self) -> Seen:
-        return Seen(
-            uid=self.uid, name=self.name, namespace=self.namespace, resource_version=self.resource_version,
-            finalizers=self.finalizers,
-        )  # fmt: skip
-
-
 class Marker:
-    """`overflowed` says that more was wanted than can wait: what was left out is found by the next list."""
-
     def __init__(self, assignment: Assignment, scope: Scope, report: Report) -> None:
         self._assignment, self._scope, self._report = assignment, scope, report
-        self._waiting: dict[str, Wish] = {}
-        self._later: dict[str, Wish] = {}
-        self._busy: set[str] = set()
-        self._changed = asyncio.Event()
+        self._wishes = Wishes()
         self._namespaces: dict[str, tuple[float, bool]] = {}
-        self.overflowed = False
 
-    @property
-    def idle(self) -> bool:
-        return not (self._waiting or self._busy)
+    def wants_a_list(self) -> bool:
+        """Whether there was more to do than could wait, and that is done now; asked once."""
+        wants = self._wishes.overflowed and self._wishes.empty
+        if wants:
+            self._wishes.overflowed = False
+        return wants
 
-    def consider(self, served: Served, seen: Seen) -> bool:
-        """Whether something is to be done; of one object only the latest state counts."""
+    def consider(self, served: Served, seen: Seen) -> None:
+        """Of one object only the latest state counts."""
         standing = self._scope.standing(seen)
-        self._later.pop(seen.uid, None)
         if standing == "leave":
-            self._waiting.pop(seen.uid, None)
-            return False
-        self._want(_wish(served, seen, add=standing == "mark"))
-        return True
+            self._wishes.drop(seen.uid)
+        else:
+            self._wishes.want(wish_of(served, seen, add=standing == "mark"))
 
     def drop(self, uid: str) -> None:
-        self._waiting.pop(uid, None)
-        self._later.pop(uid, None)
+        self._wishes.drop(uid)
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as group:
@@ -79,49 +56,37 @@ class Marker:
                 group.create_task(self._work())
             group.create_task(self._bring_back())
 
-    def _want(self, wish: Wish) -> None:
-        if len(self._waiting) >= _MOST_WAITING and wish.uid not in self._waiting:
-            self.overflowed = True
-            return
-        self._waiting[wish.uid] = wish
-        self._changed.set()
-
     async def _work(self) -> None:
         while True:
-            uid = next((known for known in self._waiting if known not in self._busy), None)
-            if uid is None:
-                self._changed.clear()
-                await self._changed.wait()
-                continue
-            wish = self._waiting.pop(uid)
-            self._busy.add(uid)
+            wish = await self._wishes.take()
             try:
                 await self._fulfil(wish)
             finally:
-                self._busy.discard(uid)
-                if uid in self._waiting:
-                    self._changed.set()
+                self._wishes.done(wish)
 
     async def _fulfil(self, wish: Wish) -> None:
         try:
-            await self._try(wish)
+            await self._patiently(wish)
         except NotHolding:
-            # Whoever holds the Lease now lists everything; so do we, should we get it back.
-            return
+            self._wishes.put_off(wish)
         except ClusterError as error:
             # It may be this object alone, as with an admission rule: others go on, this one comes again.
-            await self._report.trouble(_WHERE, f"{wish.namespace}/{wish.name}: {error}")
-            self._put_off(wish)
+            if not self._wishes.failing:
+                await self._report.trouble(_WHERE, f"{wish.namespace}/{wish.name}: {error}")
+            self._wishes.put_off(wish)
         except Exception:
             # One object's trouble is not that of the others.
             log.exception("marking failed", source=self._assignment.name, uid=wish.uid)
-            self._put_off(wish)
+            self._wishes.put_off(wish)
 
-    def _put_off(self, wish: Wish) -> None:
-        if len(self._later) < _MOST_WAITING:
-            self._later[wish.uid] = wish
-        else:
-            self.overflowed = True
+    async def _patiently(self, wish: Wish) -> None:
+        """A server that is away for a moment is waited for."""
+        for wait in _WAITS:
+            try:
+                return await self._try(wish)
+            except (Unavailable, TooMany):
+                await asyncio.sleep(wait)
+        return await self._try(wish)
 
     async def _try(self, wish: Wish) -> None:
         seen: Seen | None = wish.as_seen()
@@ -187,16 +152,6 @@ class Marker:
     async def _bring_back(self) -> None:
         while True:
             await asyncio.sleep(self._assignment.watch.retry.total_seconds())
-            if not self._later:
+            if not self._wishes.failing:
                 await self._report.fine(_WHERE)
-                continue
-            for wish in self._later.values():
-                self._waiting.setdefault(wish.uid, wish)
-            self._later.clear()
-            self._changed.set()
-
-
-def _wish(served: Served, seen: Seen, *, add: bool) -> Wish:
-    return Wish(
-        served, seen.uid, seen.namespace, seen.name, seen.resource_version, seen.finalizers, add
-    )  # fmt: skip
+            self._wishes.bring_back()

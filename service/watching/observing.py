@@ -12,6 +12,7 @@ from service.stream.inventory import Inventory, Remembered
 from service.watching.assignment import Assignment
 from service.watching.collectors import Unrecognisable
 from service.watching.diffing import Absent, Diff
+from service.watching.listing import Begun
 from service.watching.marking import Marker
 from service.watching.namespaces import Namespaces
 from service.watching.proving import Missing, crd_uid, prove
@@ -30,6 +31,7 @@ class Observing:
         self._strand, self._scope, self._store = strand, scope, store
         self._publisher, self._marker, self._report = publisher, marker, report
         self._number = 0
+        self._watched = ""
         self._crd = self._crd_before = ""
         self._namespaces = Namespaces(strand.assignment.cluster, store, report)
         self._stuck = Known()
@@ -46,10 +48,10 @@ class Observing:
 
     # ---- a list
 
-    async def begin(self, served: Served, number: int, facts: dict[str, str]) -> None:
-        self._number = number
+    async def begin(self, served: Served, begun: Begun) -> None:
+        self._number, self._watched = begun.number, begun.scope
         self._crd = await crd_uid(self.assignment.cluster, served.resource)
-        self._crd_before = facts.get(self._strand.field("crd"), "")
+        self._crd_before = begun.facts.get(self._strand.field("crd"), "")
         self._namespaces.begin()
         self.owned = 0
 
@@ -65,7 +67,7 @@ class Observing:
     async def end(self, served: Served, hold: str) -> None:
         if not hold and self._crd_before and self._crd != self._crd_before:
             hold = f"the CRD of {served.resource} was deleted and installed again; its objects went with it"
-        diff = Diff(self._strand, self._scope.hash, self._store, self._publisher, self._report)
+        diff = Diff(self._strand, self._watched, self._store, self._publisher, self._report)
         self._held = await diff.run(served, self._number, hold, self.bury)
         # Only now: whoever dies before holds the same objects again.
         await self._store.note({self._strand.field("crd"): self._crd})
@@ -73,7 +75,7 @@ class Observing:
     # ---- a watch
 
     async def changes(self, served: Served, latest: Sequence[Change]) -> None:
-        """One change for each object, the latest."""
+        """The latest change of each object; of one that came and went, both."""
         seen = [change.seen for change in latest if change.seen is not None and change.kind != "DELETED"]
         gone = [change.seen for change in latest if change.seen is not None and change.kind == "DELETED"]
         records, doomed = self._sorted(seen)
@@ -137,7 +139,7 @@ class Observing:
         for uid, record in deaths:
             found = marks.get(record.namespace)
             records[uid] = msgspec.structs.replace(
-                record, gone=now, at=record.at or now, held="", scope=self._scope.hash,
+                record, gone=now, at=record.at or now, held="", scope=self._watched,
                 namespace_annotations=None if found is None else found.annotations,
                 namespace_at=0 if found is None else found.at,
             )  # fmt: skip
@@ -189,7 +191,7 @@ class Observing:
             self._report.unreadable(f"{seen.namespace}/{seen.name} (uid {seen.uid}): {error}")
         return Remembered(
             v=VERSION, name=seen.name, namespace=seen.namespace, labels=seen.labels, annotations=seen.annotations,
-            data=data, fault=fault, scope=self._scope.hash, seen=self._number,
+            data=data, fault=fault, scope=self._watched, seen=self._number,
         )  # fmt: skip
 
 

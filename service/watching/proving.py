@@ -80,27 +80,34 @@ async def crd_uid(cluster: Cluster, resource: str) -> str:
 
 
 async def prove(cluster: Cluster, served: Served, missing: Sequence[Missing]) -> dict[str, Proof]:
-    """Raises what may pass by itself, such as Unavailable: then nothing is known of any of them."""
+    """Raises what says nothing about the objects, such as Unavailable: then nothing is known of any of them."""
     proofs: dict[str, Proof] = {}
 
     async def look(one: Missing) -> None:
         proofs[one.uid] = await _look(cluster, served, one)
 
-    await each(missing, look)
-    if any(proof.kind == "gone" for proof in proofs.values()):
-        # After the reads: a CRD that went meanwhile took the objects with it.
-        definition = await definition_of(cluster, served.resource)
-        if not definition.fine:
-            held = Proof("held", None, definition.why)
-            proofs = {uid: held if proof.kind == "gone" else proof for uid, proof in proofs.items()}
-    return proofs
+    unserved: NotServed | None = None
+    try:
+        await each(missing, look)
+    except NotServed as error:
+        unserved = error
+    if unserved is None and not any(proof.kind == "gone" for proof in proofs.values()):
+        return proofs
+    # After the reads: a CRD that went meanwhile took the objects with it.
+    definition = await definition_of(cluster, served.resource)
+    if definition.fine and unserved is not None:
+        # It is served in another version by now, in which everything is asked again.
+        raise unserved
+    if definition.fine:
+        return proofs
+    held = Proof("held", None, definition.why)
+    known = {uid: proof for uid, proof in proofs.items() if proof.kind != "gone"}
+    return {one.uid: known.get(one.uid, held) for one in missing}
 
 
 async def _look(cluster: Cluster, served: Served, one: Missing) -> Proof:
     try:
         live = await cluster.get(served, one.namespace, one.name)
-    except NotServed as error:
-        return Proof("held", None, str(error))
     except (Forbidden, NotFound, Unreadable) as error:
         return Proof("unknown", None, str(error))
     if live is None or live.uid != one.uid:

@@ -6,7 +6,7 @@ from typing import Final
 
 import msgspec
 
-from service.cluster import Seen, Served
+from service.cluster import NotServed, Seen, Served
 from service.contract import Event
 from service.stream.inventory import Inventory, Remembered, Round, deletion_states
 from service.stream.withdrawal import withdraw
@@ -56,6 +56,9 @@ class Publisher:
         if not fresh:
             return
         definition = await definition_of(self._assignment.cluster, served.resource)
+        if not definition.fine and not definition.token:
+            # Nobody deletes it: it may be established again in a moment, and then everything is listed.
+            raise NotServed(definition.why)
         if not definition.fine and not await self._confirmed(definition):
             await self._hold(fresh, definition)
             return
@@ -89,7 +92,8 @@ class Publisher:
             rows = [(seen, event, state) for (seen, _), event, state in zip(again, nexts, answers, strict=True)]
 
     async def _confirmed(self, definition: Definition) -> bool:
-        return bool(definition.token) and (await self._store.facts()).get("confirmed") == definition.token
+        """Whether a person said that this very CRD is meant to go with all its objects."""
+        return (await self._store.facts()).get("confirmed") == definition.token
 
     async def _hold(self, seens: Sequence[Seen], definition: Definition) -> None:
         self.held.update(seen.uid for seen in seens)

@@ -17,9 +17,10 @@ from service.watching.listing import Duties, Listing
 from service.watching.marking import Marker
 from service.watching.observing import Observing
 from service.watching.publishing import Publisher
+from service.watching.reconsidering import Reconsidering
 from service.watching.reporting import Report
 from service.watching.scope import Scope
-from service.watching.strand import Strand, strands_of
+from service.watching.strand import Strand, is_former, strands_of
 
 log = structlog.get_logger(__name__)
 
@@ -37,6 +38,7 @@ class SourceRun:
         self._scope = Scope(assignment)
         self._report = Report(assignment, self.store)
         self._marker = Marker(assignment, self._scope, self._report)
+        self._reconsidering = Reconsidering(assignment, self._report)
         self._strands = strands_of(assignment)
         self._listed: set[str] = set()
         # Strands whose latest list was complete: trouble after it begins with a short wait again.
@@ -63,6 +65,7 @@ class SourceRun:
         await self._report.forget()
         async with asyncio.TaskGroup() as group:
             group.create_task(self._marker.run())
+            group.create_task(self._reconsidering.run())
             for strand in self._strands:
                 group.create_task(self._live(strand))
             if not self._assignment.observes:
@@ -70,13 +73,9 @@ class SourceRun:
                 group.create_task(former.run())
 
     async def _drop_old_counts(self) -> None:
-        """Numbers of strands that there are no more would be added up by the guard."""
-        if self._assignment.part:
-            return
-        wanted = {strand.owned_field for strand in self._strands}
+        """Numbers of strands that there are no more would be added up by the guard, and shown."""
         facts = await self.store.facts()
-        old = [field for field in facts if (field == "owned" or field.startswith("owned.")) and field not in wanted]
-        await self.store.clear(*old)
+        await self.store.clear(*(field for field in facts if is_former(field, self._assignment)))
 
     # ---- one strand
 
@@ -144,4 +143,4 @@ class SourceRun:
 
     def _finalizing(self, strand: Strand) -> Finalizing:
         publisher = Publisher(strand, self._scope, self.store, self._report)
-        return Finalizing(strand, self._scope, publisher, self._marker)
+        return Finalizing(strand, self._scope, publisher, self._marker, self._reconsidering)

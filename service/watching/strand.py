@@ -29,6 +29,16 @@ class Strand:
         return self.assignment.share(namespace) and self.namespace in (None, namespace)
 
 
+def is_former(field: str, assignment: Assignment) -> bool:
+    """Whether a field of the source's hash tells of a strand that there is no more: other namespaces, other shares."""
+    base, _, label = field.partition(".") if field.startswith("owned.") else field.partition("@")
+    if base not in ("owned", "held", "held_why"):
+        return False
+    part, _, namespace = label.rpartition(":") if ":" in label or "/" not in label else (label, "", "")
+    _, _, parts = assignment.part.partition("/")
+    return part.partition("/")[2] != parts or (namespace or None) not in (assignment.settings.namespaces or (None,))
+
+
 def strands_of(assignment: Assignment) -> list[Strand]:
     """Only those of its share; a source that names its namespaces has a list and a watch for each."""
     named = assignment.settings.namespaces

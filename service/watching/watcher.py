@@ -16,7 +16,7 @@ from service.policy.selectors import WrongSelector, parse
 from service.settings import Problem, Settings, SettingsError
 from service.stream.attendance import Attendance
 from service.stream.installation import Installation
-from service.stream.inventory import Inventory
+from service.stream.inventory import Inventory, end_removed
 from service.watching.balance import Load, Presence
 from service.watching.clusters import Identities
 from service.watching.collectors import check_collectors, recogniser
@@ -99,7 +99,7 @@ class Watcher:
 
     async def _arrive(self) -> bool:
         """False where a stop came first: a server that stays away must not keep a process from going."""
-        arriving = asyncio.ensure_future(self._attendance.attend())
+        arriving = asyncio.ensure_future(self._settle_in())
         stopping = asyncio.ensure_future(self._stop.wait())
         try:
             await asyncio.wait((arriving, stopping), return_when=asyncio.FIRST_COMPLETED)
@@ -110,6 +110,11 @@ class Watcher:
             for task in (arriving, stopping):
                 task.cancel()
             await asyncio.gather(arriving, stopping, return_exceptions=True)
+
+    async def _settle_in(self) -> None:
+        await self._attendance.attend()
+        for name in await end_removed(self.installation, self.settings.sources):
+            log.warning("source is declared no more, what was remembered of it is not used again", source=name)
 
     async def _watch_server(self) -> None:
         """Where Redis may have lost writes, everything is listed anew: what is missing is then published again."""

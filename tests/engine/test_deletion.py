@@ -4,6 +4,8 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from datetime import timedelta
 
+import pytest
+
 from service.contract import Draw, Gone, Hold, Job, Plan, Refused, Verdict
 from service.stream.engine import flat
 from tests.engine.outside import Outside, event, thing
@@ -195,3 +197,27 @@ async def test_a_held_deletion_that_is_dropped_ends_without_a_call(world: World)
     assert not await world.members("open")
     assert not outside.called
     assert await world.decisions("dropped") == [f"deletion:{going.deletion}"]
+
+
+@pytest.mark.parametrize("lie", [{"name": "ghost"}, {"namespace": "nowhere"}, {"source": "another"}])
+async def test_what_is_held_under_a_wrong_name_is_not_in_the_way_of_the_truth(
+    world: World, lie: dict[str, str]
+) -> None:
+    """A uid has one name for ever: an event that told another one was forged."""
+    held, true = event("a", **lie), event("a")
+    outside = Outside()
+    outside.plans["a"] = Hold("there is no ghost")
+    await world.publish(held)
+    await world.start(outside)
+
+    async def is_held() -> bool:
+        return await world.state(held) == "held"
+
+    await world.until("it is held", is_held)
+    outside.plans["a"] = Plan([thing("x")])
+    assert [answer.state for answer in await world.installation.publish([held])] == ["held"]
+    assert [answer.state for answer in await world.installation.publish([true])] == ["added"]
+    await world.until_done(true)
+    assert (await world.deletion(true))["name"] == true.name
+    assert not await world.members("held")
+    assert (await world.stats())["published"] == 1

@@ -220,6 +220,18 @@ async def test_the_percentage_is_of_what_the_source_owns_now(world: World) -> No
     assert await guarded.ask(*some("new", 21)) == [True] * 20 + [False]
 
 
+async def test_what_has_gone_does_not_make_the_limit_smaller(world: World) -> None:
+    guarded = Guarded(world, GuardSettings(most=1000, percent=100, window=HOUR))
+    key = f"{world.installation.shards[0].stem}source:{SOURCE}"
+    for left in range(60, 0, -1):
+        await world.client.hset(key, "owned", left)
+        assert await guarded.ask(f"u{left}") == [True]
+    assert await guarded.ask("another") == [False]
+    # A release begins anew, with what is there.
+    await guarded.release()
+    assert await guarded.ask(*some("new", 6)) == [True] * 5 + [False]
+
+
 async def test_a_guard_that_is_off_lets_everything_through(world: World) -> None:
     guarded = Guarded(world, GuardSettings(most=1, enabled=False))
     assert await guarded.ask(*some("u", 50)) == [True] * 50

@@ -102,3 +102,16 @@ def test_an_ambiguous_kind_asks_which(world: Declared) -> None:
         config, "gc", "enable", f"{world.crd.resource}/x", "-n", world.namespace, "--cluster", "here"
     )  # fmt: skip
     assert chosen.code == 0, chosen.err
+
+
+@pytest.mark.parametrize(("changes", "words"), [
+    ({"namespaces": ["elsewhere"]}, "is not about namespace"), ({"selector": "team=a"}, "don't fit the selector"),
+])  # fmt: skip
+def test_enable_refuses_what_no_source_watches(world: Declared, changes: dict[str, Any], words: str) -> None:
+    """A finalizer that nobody watches would hold the object for ever."""
+    world.create("apart")
+    answer = world.knell(world.config(**changes), "gc", "enable", f"{world.crd.plural}/apart", "-n", world.namespace)
+    assert answer.code == 1
+    assert words in answer.err
+    assert not world.marked("apart")
+    assert GC not in world.get("apart")["metadata"].get("annotations", {})

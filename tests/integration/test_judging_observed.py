@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from service.settings import GuardSettings
 from tests.clusters import TestApi
 from tests.integration.staged import ON_ONE_API, Stage, staged
 from tests.kube import wait_until
@@ -140,3 +141,43 @@ async def test_a_record_lost_after_the_plan_stops_every_call(stage: Stage) -> No
     await stage.free_lanes()
     await stage.until_refused(one, "holds no object with uid")
     assert stage.deletes == 0
+
+
+async def test_absence_counts_only_in_a_cluster_that_was_asked_who_it_is_after_it(stage: Stage) -> None:
+    first, second = await gone(stage, "first"), await gone(stage, "second")
+    await stage.publish(one := stage.event(first))
+    await stage.work()
+    await stage.until_done(one)
+    # From here on the name leads elsewhere; that it was the right cluster a moment ago proves nothing.
+    await stage.client.hset(stage.installation.keys.of(0, "clusters"), "local", "the-one-before")
+    await stage.publish(other := stage.event(second))
+    await stage.until_held(other, "has always had uid the-one-before")
+    assert stage.there("second")
+
+
+async def test_the_guard_goes_by_when_the_inventory_saw_it_gone_and_not_by_the_event(stage: Stage) -> None:
+    stage.source(guard=GuardSettings(most=1, percent=100))
+    found = [await gone(stage, name) for name in ("a", "b")]
+    events = [stage.event(one, at=1) for one in found]
+    await stage.work()
+    await stage.publish(events[0])
+    await stage.until_done(events[0])
+    await stage.publish(events[1])
+    await stage.until_held(events[1], "guard:")
+    assert stage.there("b")
+
+
+async def test_a_name_that_comes_back_after_the_plan_keeps_what_is_recognised_by_name(stage: Stage) -> None:
+    await stage.stop_lanes()
+    by_name, by_tag = await gone(stage, "n", owner="n"), await gone(stage, "t", owner="tag")
+    await stage.publish(first := stage.event(by_name), second := stage.event(by_tag))
+    await stage.work()
+    for one in (first, second):
+        await stage.until_state(one, "running")
+    for name in ("n", "t"):
+        stage.make(name, 0, marked=False)
+    await stage.free_lanes()
+    await stage.until_done(first, second)
+    assert stage.there("n")
+    assert not stage.there("t")
+    assert "lives by now" in (await stage.deletion(first))["withdrawn"]

@@ -173,3 +173,21 @@ async def test_the_release_of_an_undeclared_source_is_held(stage: Stage) -> None
     await stage.work()
     await stage.until_refused(one, "is not declared any more")
     assert stage.read("w")["metadata"]["finalizers"] == [FINALIZER]
+
+
+async def test_nothing_is_done_while_our_finalizer_is_on_whatever_the_mode_is_by_now(stage: Stage) -> None:
+    await stage.stop_lanes()
+    one = await stage.going("w", targets=0)
+    first = await stage.work()
+    await stage.until_state(one, "releasing")
+    await first.stop()
+    stage.source(mode="observe")
+    await stage.free_lanes()
+    second = await stage.work()
+    await stage.until_refused(one, "is held back by our finalizer, but source widgets only observes")
+    assert await stage.state(one) == "releasing"
+    await second.stop()
+    stage.source(mode="finalizer")
+    await stage.work()
+    await stage.until_done(one)
+    assert stage.read("w") is None

@@ -1,11 +1,13 @@
 """What the owners of objects are told in their own cluster: Events and a condition, seldom enough, and never at the
 engine's expense."""
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
+from unittest.mock import AsyncMock
 
 import msgspec
 import pytest
@@ -17,7 +19,7 @@ from service.stream.keys import deletion_of
 from tests.clusters import TestApi
 from tests.integration.staged import ACCOUNT, ON_ONE_API, Stage, staged
 from tests.servers import TestServer
-from workers.handlers.notes import Note
+from workers.handlers.notes import Note, Reason
 from workers.handlers.objects import about_event
 from workers.handlers.places import Places
 from workers.judging.records import Records
@@ -213,6 +215,29 @@ async def test_what_can_not_wait_is_dropped_and_counted(stage: Stage) -> None:
         teller.heard(f"c/things/u{number}/1#1.0", "blocked", json.dumps({"target": "t"})[:-1], 1000)
     assert teller.dropped == 6
     assert deletion_of("c/things/u0/1#1.0") == "c/things/u0/1"
+
+
+async def test_of_one_object_things_are_told_in_their_order(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    places = Places(stage.settings, {"local": stage.cluster}, AsyncMock(return_value=None))
+    teller = Teller(stage.installation, FeedbackSettings(), places, Records(stage.installation))
+    told: list[tuple[str, str]] = []
+
+    async def tell(note: Note) -> None:
+        # What comes first takes longest, as when it has to read the object and another wrote it meanwhile.
+        await asyncio.sleep(0.2 if note.reason == "CleanupStarted" else 0)
+        told.append((note.about.uid, note.reason))
+
+    monkeypatch.setattr(teller, "_tell", tell)
+    for uid in ("a", "b"):
+        about = about_event(stage.event({"metadata": {"uid": uid, "name": "n"}}))
+        reasons: tuple[Reason, ...] = ("CleanupStarted", "CleanupDone")
+        for reason in reasons:
+            teller.tell(Note(about, reason, ""))
+    running = asyncio.create_task(teller.run())
+    await teller.drained()
+    running.cancel()
+    for uid in ("a", "b"):
+        assert [reason for one, reason in told if one == uid] == ["CleanupStarted", "CleanupDone"]
 
 
 def test_a_sentence_names_the_first_few_and_counts_the_rest() -> None:

@@ -2,14 +2,15 @@
 
 from datetime import datetime, timedelta
 
+import msgspec
 import pytest
 
 from service.contract.names import DRY_RUN, FINALIZER, GC
 from service.settings import PolicySettings, SourceSettings
-from service.watching import marking
+from service.watching import wishes
 from service.watching.reporting import MISSED
 from tests.clusters import TestApi
-from tests.integration.watched import OTHER, Watched
+from tests.integration.watched import OTHER, QUICK, Watched
 
 
 async def test_a_live_object_gets_our_finalizer_and_keeps_the_others(watched: Watched) -> None:
@@ -106,11 +107,11 @@ async def test_conflicting_writers_never_lose_a_finalizer(watched: Watched) -> N
 async def test_more_than_can_wait_to_be_marked_is_marked_all_the_same(
     watched: Watched, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(marking, "_MOST_WAITING", 4)
+    monkeypatch.setattr(wishes, "_MOST_WAITING", 4)
     names = [f"w{number}" for number in range(20)]
     for name in names:
         watched.create(name)
-    running = await watched.start()
+    running = await watched.start(watch=msgspec.structs.replace(QUICK, page=100))
     await watched.until("all are marked", lambda: running.source.tally.marked == 20)
     assert all(watched.marked(name) for name in names)
     assert running.source.tally.relists > 1

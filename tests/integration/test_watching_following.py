@@ -144,7 +144,7 @@ async def test_an_object_that_can_t_be_read_is_counted_and_never_taken_for_gone(
             first = await made.start(mode="observe")
             await first.stop()
             async with (
-                Gate(server.url, spoil=(b'"spoil":"yes"', b'"spoil": 12345'[:13])) as gate,
+                Gate(server.url, spoil=(b'"spoil":"yes"', b'"spoil": 1234')) as gate,
                 await connect("spoiling", gate.settings(server, tmp_path)) as spoiling,
             ):
                 running = await made.start(mode="observe", cluster=spoiling)

@@ -6,7 +6,9 @@ import msgspec
 import pytest
 
 from service.contract.names import GC
+from service.stream.inventory import end_removed
 from service.watching.collectors import Unrecognisable
+from tests.clusters import TestApi
 from tests.integration.watched import OTHER, Watched, spec_of
 from tests.kube import wait_until
 
@@ -119,6 +121,21 @@ async def test_a_changed_list_of_namespaces_publishes_nothing(watched: Watched) 
     assert await watched.deletions() == {}
 
 
+async def test_a_scope_that_comes_back_publishes_nothing_of_the_time_between(watched: Watched, api: TestApi) -> None:
+    other = api.namespace()
+    elsewhere = watched.crd.path(other)
+    api.kube.create(elsewhere, watched.crd.body("elsewhere"))
+    watched.create("here")
+    both = (watched.namespace, other)
+    for namespaces in (both, (watched.namespace,)):
+        running = await watched.start(mode="observe", namespaces=namespaces)
+        await running.stop()
+    api.kube.delete(f"{elsewhere}/elsewhere")
+    await watched.start(mode="observe", namespaces=both)
+    assert await watched.remembered() == {"here": "lives"}
+    assert await watched.deletions() == {}
+
+
 async def test_a_renamed_source_publishes_nothing_of_its_old_self(watched: Watched) -> None:
     watched.create("one")
     first = await watched.start(mode="observe")
@@ -127,6 +144,28 @@ async def test_a_renamed_source_publishes_nothing_of_its_old_self(watched: Watch
     await watched.start(mode="observe", name="renamed")
     assert await watched.deletions() == {}
     assert await watched.remembered() == {"one": "lives"}
+
+
+async def test_a_source_that_was_removed_for_a_while_publishes_nothing_of_that_time(watched: Watched) -> None:
+    watched.create("one")
+    first = await watched.start(mode="observe")
+    await first.stop()
+    assert await end_removed(watched.installation, ["widgets"]) == []
+    assert await end_removed(watched.installation, ["others"]) == ["widgets"]
+    watched.delete("one")
+    await watched.start(mode="observe")
+    assert await watched.remembered() == {}
+    assert await watched.deletions() == {}
+
+
+async def test_a_source_that_was_of_another_mode_for_a_while_publishes_nothing_of_that_time(watched: Watched) -> None:
+    watched.create("one")
+    for mode in ("observe", "finalizer"):
+        running = await watched.start(mode=mode, paused=True)
+        await running.stop()
+    watched.delete("one")
+    await watched.start(mode="observe")
+    assert await watched.deletions() == {}
 
 
 async def test_a_record_of_another_cluster_publishes_nothing(watched: Watched) -> None:

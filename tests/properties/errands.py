@@ -121,6 +121,11 @@ async def _held(site: Site) -> None:
     await site.shard.hold([Kept(entry, "held", "why", EVENT.deletion, flat(EVENT))])
 
 
+async def _held_for_now(site: Site) -> None:
+    (entry,) = await site.deliver(EVENT)
+    await site.shard.hold([Kept(entry, "held", "why", EVENT.deletion, flat(EVENT), 60_000)])
+
+
 async def _done(site: Site) -> None:
     (entry,) = await site.deliver(EVENT)
     await site.shard.plan_whole(EVENT, entry, arranged(0))
@@ -220,7 +225,9 @@ ERRANDS: dict[str, Errand] = {
         _ask_guard,
     ),
     "recall": Errand(lambda site: site.shard.recall([EVENT.deletion, "unknown"], ["state", "name"]), Site.lay),
-    "reconsider": Errand(lambda site: site.shard.reconsider([(EVENT.deletion, 0), ("unknown", 0)], "why"), _held),
+    "reconsider": Errand(
+        lambda site: site.shard.reconsider([(EVENT.deletion, 0), ("unknown", 0)], "why"), _held_for_now
+    ),
     "withdraw": Errand(lambda site: site.shard.withdraw(EVENT.deletion, "why", 2), _taken),
     "reserve": Errand(lambda site: site.budgets.reserve(PLACE, 0.1, [ASK])),
     "give_back": Errand(

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.policy.guard import FLOOR, PREFIX, held_reason, limit_of
+from service.policy.guard import FLOOR, PREFIX, Peak, held_reason, limit_of, peak_of
 from service.settings import GuardSettings
 
 
@@ -38,6 +38,18 @@ def test_all_of_it_may_go_where_the_settings_say_so() -> None:
 def test_owning_more_never_lets_less_through(most: int, percent: float, owned: int, more: int) -> None:
     guard = GuardSettings(most=most, percent=percent)
     assert 1 <= limit_of(guard, owned) <= limit_of(guard, owned + more) <= most
+
+
+def test_what_has_gone_counts_as_owned_for_this_window_and_the_next() -> None:
+    peak = peak_of(None, 1000, 5_000, 3_600)
+    assert peak.owned == 1000
+    peak = peak_of(peak, 400, 5_000 + 3_599, 3_600)
+    assert peak.owned == 1000
+    peak = peak_of(peak, 300, 5_000 + 3_600, 3_600)
+    assert peak == Peak(300, 1000, 8_600)
+    assert peak_of(peak, 310, 8_600 + 3_599, 3_600).owned == 1000
+    assert peak_of(peak, 310, 8_600 + 3_600, 3_600).owned == 310
+    assert peak_of(peak, 310, 8_600 + 999_999, 3_600) == Peak(310, 0, 8_600 + 999_999)
 
 
 def test_the_reason_says_how_the_limit_came_about_and_what_ends_it() -> None:

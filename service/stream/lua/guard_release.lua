@@ -11,7 +11,8 @@ for _, key in ipairs({passed, waiting}) do
   if last then from = math.max(from, tonumber(last)) end
 end
 redis.call('HSET', record, 'guard_from', from, 'guard_released', now, 'guard_released_by', who)
-redis.call('HDEL', record, 'guard_tripped', 'guard_why')
+-- What the source owned before is no measure for what comes now.
+redis.call('HDEL', record, 'guard_tripped', 'guard_why', 'guard_owned')
 count('guard_tripped', -1)
 local name = 'guard/' .. source .. '/'
 redis.call('HSET', stem .. 'stats', name .. 'counted', 0, name .. 'tripped', 0, name .. 'held', 0)

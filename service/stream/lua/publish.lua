@@ -3,6 +3,28 @@
 -- it is in. Until it is planned the record keeps the event as one text: publishing is the path that bursts.
 if repeated then return repeated end
 local answers, opened = {}, {}
+
+-- A uid has one name for ever. What is held under another one, or for good in the name of another source, was never
+-- true, and must not be in the way of what is.
+local function is_misnamed(key, fields)
+  local told = {name = '', namespace = '', source = ''}
+  for i = 1, #fields, 2 do
+    if told[fields[i]] then told[fields[i]] = tostring(fields[i + 1]) end
+  end
+  local name, namespace, source, again = unpack(redis.call('HMGET', key, 'name', 'namespace', 'source', 'again_at'))
+  if (name or '') ~= told.name or (namespace or '') ~= told.namespace then return true end
+  return not again and (source or '') ~= told.source
+end
+
+local function replace(id, key, event)
+  local entry = redis.call('XADD', stem .. 'events', '*', unpack(event[2]))
+  redis.call('HSET', key, 'state', 'published', 'entry', entry, 'event', event[3])
+  redis.call('HDEL', key, 'held', 'held_at', 'again_at', 'holds', 'name', 'namespace', 'source', 'data')
+  redis.call('ZREM', stem .. 'held', 'deletion:' .. id)
+  decide('published again', id, 'what was held named another object')
+  return entry
+end
+
 for i, event in ipairs(args) do
   local key = deletion_key(event[1])
   if redis.call('HSETNX', key, 'state', 'published') == 1 then
@@ -13,7 +35,11 @@ for i, event in ipairs(args) do
     answers[i] = {'added', entry}
   else
     local known = redis.call('HMGET', key, 'state', 'entry')
-    answers[i] = {known[1] or 'lost', known[2] or ''}
+    if known[1] == 'held' and is_misnamed(key, event[2]) then
+      answers[i] = {'added', replace(event[1], key, event)}
+    else
+      answers[i] = {known[1] or 'lost', known[2] or ''}
+    end
   end
 end
 if #opened > 0 then

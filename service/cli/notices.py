@@ -1,0 +1,33 @@
+"""What a person has to know of a source at a glance: trouble, what it holds, a guard that has tripped.
+The same lines stand below `knell sources list` and in `knell status`."""
+
+from service.cli import output
+from service.stream.views.sources import SourceView
+
+
+def told(view: SourceView) -> list[str]:
+    """What a person has to know of a source, a line for each thing."""
+    lines: list[str] = []
+    if view.problem:
+        since = f" since {output.moment(view.problem_since)}" if view.problem_since else ""
+        lines.append(f"Source {view.name} is in trouble{since}: {view.problem}")
+    if view.held:
+        ways = f"`knell sources release {view.name}`"
+        ways += f" believes it, `knell sources drop {view.name}` forgets them" if view.mode == "observe" else " goes on"
+        lines.append(f"Source {view.name} holds {objects_of(view.held)}: {view.held_why}. {ways}.")
+    if view.guard_tripped is not None:
+        lines.append(f"The guard of {view.name} holds new deletions since {output.moment(view.guard_tripped)}.")
+    if not view.declared:
+        lines.append(
+            f"Source {view.name} is remembered, but the settings do not declare it; "
+            f"`knell sources drop {view.name}` forgets it."
+        )
+    return lines
+
+
+def objects_of(count: int) -> str:
+    return "1 object" if count == 1 else f"{count} objects"
+
+
+def are(count: int) -> str:
+    return "is" if count == 1 else "are"

@@ -1,0 +1,113 @@
+"""Notices that an object that is going got other marks, and has what was held because of the old ones looked at anew.
+Whoever mends an annotation would else wait for minutes, and wonder; what is not held is left as it is."""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+import structlog
+
+from service.cluster import Seen
+from service.contract.names import STATUS
+from service.stream.engine import Shard
+from service.watching.assignment import Assignment
+from service.watching.reporting import Report
+
+log = structlog.get_logger(__name__)
+
+WHY: Final = "marks of its object were changed"
+_MOST_KNOWN: Final = 50_000
+_AT_ONCE: Final = 100
+# Who was just judging it may still have seen the old marks: then it is held only a moment later.
+_AGAIN: Final = (1.0, 4.0)
+_UNDECIDED: Final = frozenset({"published", "running", "releasing"})
+_TROUBLE: Final = 5.0
+
+
+class _Wanted(NamedTuple):
+    due: float
+    looks: int
+
+
+class Reconsidering:
+    """For all strands of one source. Only objects that are going are known here."""
+
+    def __init__(self, assignment: Assignment, report: Report) -> None:
+        self._assignment, self._report = assignment, report
+        self._known: dict[str, int] = {}
+        self._wanted: dict[str, _Wanted] = {}
+        self._changed = asyncio.Event()
+
+    def consider(self, deletion: str, seen: Seen) -> None:
+        """An object that is going, as it was seen just now; asks nobody, the rest is done by `run`."""
+        marks = _marks(seen)
+        before = self._known.get(seen.uid)
+        self._known[seen.uid] = marks
+        if before is None:
+            if len(self._known) > _MOST_KNOWN:
+                # The oldest: whatever holds it is looked at in its own time.
+                del self._known[next(iter(self._known))]
+        elif before != marks:
+            self._wanted[deletion] = _Wanted(time.monotonic(), 0)
+            self._changed.set()
+
+    def drop(self, uid: str) -> None:
+        self._known.pop(uid, None)
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._rest()):
+                    await self._changed.wait()
+            self._changed.clear()
+            try:
+                await self._look()
+            except Exception:
+                # It is a courtesy: without it everything is looked at as well, only later.
+                log.exception("what was held could not be looked at anew", source=self._assignment.name)
+                await asyncio.sleep(_TROUBLE)
+
+    def _rest(self) -> float | None:
+        if not self._wanted:
+            return None
+        return max(0.0, min(one.due for one in self._wanted.values()) - time.monotonic())
+
+    async def _look(self) -> None:
+        now = time.monotonic()
+        if not self._assignment.may_act():
+            # Without the Lease nothing is done; who loses it for good is cancelled.
+            self._wanted = {one: _Wanted(now + _AGAIN[0], wanted.looks) for one, wanted in self._wanted.items()}
+            return
+        due = {one: wanted for one, wanted in self._wanted.items() if wanted.due <= now}
+        for one in due:
+            del self._wanted[one]
+        for shard in self._assignment.installation.shards:
+            mine = [one for one in due if self._assignment.installation.shard_of(one) is shard]
+            for first in range(0, len(mine), _AT_ONCE):
+                await self._ask(shard, mine[first : first + _AT_ONCE], due)
+
+    async def _ask(self, shard: Shard, deletions: Sequence[str], due: dict[str, _Wanted]) -> None:
+        rest, forward = [(one, 0) for one in deletions], 0
+        while rest:
+            answers = await shard.reconsider(rest, WHY)
+            forward += sum(answer.forward for answer in answers)
+            for (one, _), answer in zip(rest, answers, strict=True):
+                if answer.state in _UNDECIDED and answer.next < 0:
+                    self._look_later(one, due[one].looks)
+            rest = [(one, answer.next) for (one, _), answer in zip(rest, answers, strict=True) if answer.next >= 0]
+        if forward:
+            self._report.said("marks of objects changed, what was held is looked at anew", count=forward)
+
+    def _look_later(self, deletion: str, looks: int) -> None:
+        if looks < len(_AGAIN):
+            # Marks that changed meanwhile are looked at sooner.
+            self._wanted.setdefault(deletion, _Wanted(time.monotonic() + _AGAIN[looks], looks + 1))
+
+
+def _marks(seen: Seen) -> int:
+    """What policy may go by; not what we ourselves write on the object."""
+    annotations = frozenset(item for item in seen.annotations.items() if item[0] != STATUS)
+    return hash((frozenset(seen.labels.items()), annotations))

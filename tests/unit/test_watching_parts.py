@@ -1,0 +1,148 @@
+"""The pure parts of the watch side: strands and their fields, wishes that wait, names that are known."""
+
+import msgspec
+import pytest
+
+from service.cluster import Seen, Served
+from service.settings import SourceSettings
+from service.watching.assignment import Assignment
+from service.watching.reporting import Known
+from service.watching.scope import scope_hash
+from service.watching.strand import Strand, is_former, strands_of
+from service.watching.wishes import Wishes, wish_of
+
+WIDGETS = Served(
+    resource="widgets.knell.test", group="knell.test", version="v1", plural="widgets", kind="Widget", namespaced=True,
+    status=True,
+)  # fmt: skip
+
+
+def assigned(part: str, namespaces: tuple[str, ...]) -> Assignment:
+    source = SourceSettings(resource="widgets.knell.test", collector="none", namespaces=namespaces)
+    # Nothing here asks a cluster or Redis.
+    return Assignment(
+        name="widgets", settings=source, cluster=None, cluster_uid="c", installation=None,  # type: ignore[arg-type]
+        recognise=lambda raw: raw.decode(), part=part,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("field", "part", "namespaces", "former"),
+    [
+        ("owned", "", (), False),
+        ("owned", "1/3", (), True),
+        ("owned", "", ("x",), True),
+        ("owned.x", "", ("x",), False),
+        ("owned.y", "", ("x",), True),
+        ("owned.2/3", "1/3", (), False),
+        ("owned.2/4", "1/3", (), True),
+        ("owned.2/3", "", (), True),
+        ("owned.2/3:x", "1/3", ("x",), False),
+        ("owned.2/3:y", "1/3", ("x",), True),
+        ("held@x", "", ("x",), False),
+        ("held_why@y", "", ("x",), True),
+        ("problem", "", ("x",), False),
+        ("resource_version@y", "", ("x",), False),
+        ("guard_tripped", "", (), False),
+    ],
+)
+def test_fields_of_strands_that_are_no_more_are_told_from_those_that_are(
+    field: str, part: str, namespaces: tuple[str, ...], former: bool
+) -> None:
+    assert is_former(field, assigned(part, namespaces)) is former
+
+
+def test_every_strand_writes_fields_that_it_recognises_as_its_own() -> None:
+    for part in ("", "2/3"):
+        for namespaces in ((), ("a", "b")):
+            assignment = assigned(part, namespaces)
+            for strand in strands_of(assignment):
+                assert not is_former(strand.owned_field, assignment)
+                assert not is_former(strand.field("held"), assignment)
+
+
+def test_a_strand_includes_only_its_namespace() -> None:
+    strand = Strand(assigned("", ("a", "b")), "a")
+    assert strand.includes("a")
+    assert not strand.includes("b")
+
+
+def test_the_scope_is_another_one_for_every_part_of_it_that_changes() -> None:
+    source = SourceSettings(resource="widgets.knell.test", collector="none", namespaces=("a", "b"))
+    changed = [
+        scope_hash("widgets", source, "c"),
+        scope_hash("renamed", source, "c"),
+        scope_hash("widgets", source, "other"),
+        scope_hash("widgets", SourceSettings(resource="gadgets", collector="none", namespaces=("a", "b")), "c"),
+        scope_hash("widgets", SourceSettings(resource="widgets.knell.test", collector="none"), "c"),
+        scope_hash("widgets", msgspec.structs.replace(source, selector="a"), "c"),
+        scope_hash("widgets", msgspec.structs.replace(source, mode="observe"), "c"),
+    ]
+    assert len(set(changed)) == len(changed)
+
+
+def test_the_scope_is_the_same_whatever_does_not_say_what_is_watched() -> None:
+    source = SourceSettings(resource="widgets.knell.test", collector="none", namespaces=("a", "b"))
+    same = SourceSettings(
+        resource="widgets.knell.test", collector="simulated", namespaces=("b", "a"), shares=3, paused=True, opt_in="x"
+    )
+    assert scope_hash("widgets", source, "c") == scope_hash("widgets", same, "c")
+
+
+async def test_of_one_object_only_the_latest_wish_waits() -> None:
+    wishes = Wishes()
+    wishes.want(wish_of(WIDGETS, _seen(1, "10"), add=True))
+    wishes.want(wish_of(WIDGETS, _seen(1, "11"), add=False))
+    taken = await wishes.take()
+    assert (taken.resource_version, taken.add) == ("11", False)
+    wishes.done(taken)
+    assert wishes.empty
+
+
+async def test_failed_wishes_come_back_a_few_at_first_and_more_while_none_fails() -> None:
+    wishes = Wishes()
+    for number in range(1000):
+        wishes.want(wish_of(WIDGETS, _seen(number, "1"), add=True))
+    for _ in range(1000):
+        wish = await wishes.take()
+        wishes.put_off(wish)
+        wishes.done(wish)
+    sizes: list[int] = []
+    while wishes.failing:
+        wishes.bring_back()
+        size = 0
+        while not _none_waits(wishes):
+            wishes.done(await wishes.take())
+            size += 1
+        sizes.append(size)
+    assert sizes[0] == 20
+    assert sizes == sorted(sizes[:-1]) + sizes[-1:]
+    assert sum(sizes) == 1000
+    assert len(sizes) <= 4
+
+
+async def test_a_newer_wish_takes_the_place_of_one_that_failed() -> None:
+    wishes = Wishes()
+    wishes.want(wish_of(WIDGETS, _seen(1, "10"), add=True))
+    failed = await wishes.take()
+    wishes.want(wish_of(WIDGETS, _seen(1, "11"), add=True))
+    wishes.put_off(failed)
+    wishes.done(failed)
+    assert (await wishes.take()).resource_version == "11"
+    assert not wishes.failing
+
+
+def test_the_oldest_known_names_are_forgotten() -> None:
+    known = Known(most=3)
+    assert [known.add(name) for name in "abcab"] == [True, True, True, False, False]
+    assert known.add("d")
+    assert "a" not in known
+    assert "d" in known
+
+
+def _seen(number: int, version: str) -> Seen:
+    return Seen(uid=f"u{number}", name=f"w{number}", namespace="here", resource_version=version)
+
+
+def _none_waits(wishes: Wishes) -> bool:
+    return not wishes._waiting
