@@ -3,7 +3,7 @@
 Both bounds hold: a source that owns little is guarded by its percentage, one that owns much by the plain number.
 """
 
-from typing import Final
+from typing import Final, NamedTuple
 
 from service.settings.durations import write
 from service.settings.sources import GuardSettings
@@ -15,8 +15,31 @@ PREFIX: Final = "guard: "
 """With which the reason begins wherever the guard holds something, so that a release finds it again."""
 
 
+class Peak(NamedTuple):
+    """The most that a source owned since a moment in milliseconds, and in the window before that."""
+
+    most: int
+    before: int
+    since: int
+
+    @property
+    def owned(self) -> int:
+        return max(self.most, self.before)
+
+
+def peak_of(known: Peak | None, owned: int, now: int, window: int) -> Peak:
+    """What goes makes a source own less, and must not thereby make its limit smaller than what has gone already: the
+    percentage is of the most that it owned in this window and the one before. Times are in milliseconds."""
+    if known is None or now - known.since >= 2 * window:
+        return Peak(owned, 0, now)
+    if now - known.since >= window:
+        return Peak(owned, known.most, known.since + window)
+    return known._replace(most=max(known.most, owned))
+
+
 def limit_of(guard: GuardSettings, owned: int | None) -> int:
-    """`owned` counts the objects of a source that live or are going; unknown, the plain number alone bounds it."""
+    """`owned` counts the objects of a source that live or are going, at their most; unknown, the plain number alone
+    bounds it."""
     if owned is None:
         return guard.most
     return min(guard.most, max(FLOOR, int(owned * guard.percent / 100)))

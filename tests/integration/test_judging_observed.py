@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from service.settings import GuardSettings
+from service.stream.inventory import NamespaceMarks
 from tests.clusters import TestApi
 from tests.integration.staged import ON_ONE_API, Stage, staged
 from tests.kube import wait_until
@@ -181,3 +182,31 @@ async def test_a_name_that_comes_back_after_the_plan_keeps_what_is_recognised_by
     assert stage.there("n")
     assert not stage.there("t")
     assert "lives by now" in (await stage.deletion(first))["withdrawn"]
+
+
+async def test_of_a_namespace_that_is_gone_the_latest_marks_count(stage: Stage) -> None:
+    found = await gone(stage, known=False)
+    await stage.remember(found, namespace_annotations={}, namespace_at=1)
+    later = NamespaceMarks({"knell.dev/deletion-policy": "retain"}, 2)
+    await stage.inventory.note_marks({stage.namespace: later})
+    path = f"/api/v1/namespaces/{stage.namespace}"
+    stage.api.kube.delete(path)
+    wait_until("the Namespace is gone", lambda: stage.api.kube.get(path) is None)
+    await stage.publish(one := stage.event(found))
+    await stage.work()
+    await stage.until_done(one)
+    assert stage.there("w")
+
+
+async def test_a_paused_source_forgets_nothing(stage: Stage) -> None:
+    await stage.stop_lanes()
+    found = await gone(stage, targets=0)
+    await stage.publish(one := stage.event(found))
+    first = await stage.work()
+    await stage.until_state(one, "releasing")
+    await first.stop()
+    stage.source(paused=True)
+    await stage.free_lanes()
+    await stage.work()
+    await stage.until_refused(one, "paused")
+    assert await stage.inventory.recall_one(one.uid) is not None

@@ -5,12 +5,14 @@ import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from datetime import timedelta
 
+import msgspec
 import structlog
 
 from service.cluster import ClusterError
+from service.contract import Hold
 from service.settings import PolicySettings
 from workers.handlers.notes import Note, Tell, silent
-from workers.handlers.objects import About, Facts
+from workers.handlers.objects import About, Collector, Facts
 from workers.handlers.places import Shared
 from workers.handlers.protocol import NotCleared
 from workers.judging.inspection import Inspector, Objection
@@ -46,9 +48,11 @@ class LiveConsent:
         policy: PolicySettings,
         withdraw: Withdraw,
         *,
+        collectors: Mapping[str, Collector] | None = None,
         detached: Collection[str] = (),
         tell: Tell = silent,
     ) -> None:
+        self._collectors = dict(collectors or {})
         self._inspector, self._records, self._policy = inspector, records, policy
         self._withdraw, self._detached, self._tell = withdraw, frozenset(detached), tell
         self._looks = Shared[About, Exception | None](self._look)
@@ -86,7 +90,10 @@ class LiveConsent:
             except (ClusterError, TimeoutError) as error:
                 words = str(error) or f"no answer within {PATIENCE.total_seconds():g} s"
                 return CannotAsk(f"{about.object} can't be looked at: {type(error).__name__}: {words}")
-            return await self._judge(about, facts)
+            try:
+                return await self._judge(about, facts)
+            except Exception as error:  # noqa: BLE001  # one deletion's trouble is not that of the others in its batch
+                return CannotAsk(f"{about.object} can't be judged: {type(error).__name__}: {error}")
 
     async def _judge(self, about: About, facts: Facts | Objection) -> NotCleared | None:
         if isinstance(facts, Objection):
@@ -95,13 +102,36 @@ class LiveConsent:
             return NotCleared(facts.reason, refused=True, deletion=about.deletion)
         decision = weigh(facts, self._policy)
         if decision.kind == "delete":
-            return None
+            return await self._beside_namesake(about, facts)
         if decision.kind == "retain" and decision.mark:
             # Said on the object or its Namespace, not by a changed setting: what is left stays, and it is let go.
             return await self._cancel(about, f"retain: {decision.reason}")
         reason = f"{decision.kind}: {decision.reason}"
         self._tell(Note(facts.about, "CleanupHeld", reason, facts.live))
         return NotCleared(reason, refused=True, deletion=about.deletion)
+
+    async def _beside_namesake(self, about: About, facts: Facts) -> NotCleared | None:
+        """A name may have come back since the plan: then what is recognised by it is the other's. What the collector
+        would name now tells whether any of it is."""
+        if not facts.namesake or about.beside:
+            return None
+        before = await self._targets(msgspec.structs.replace(facts, namesake=False))
+        now = await self._targets(facts)
+        if now is not None and now == before:
+            return None
+        reason = f"another {about.object} lives by now, and what is recognised by that name may be its"
+        if now is not None and not now:
+            return await self._cancel(about, reason)
+        self._tell(Note(facts.about, "CleanupHeld", reason, facts.live))
+        return NotCleared(reason, refused=True, deletion=about.deletion)
+
+    async def _targets(self, facts: Facts) -> set[tuple[str, str, str]] | None:
+        """None where nobody can tell."""
+        collector = self._collectors.get(facts.settings.collector)
+        plan = await collector.collect(facts) if collector is not None else None
+        if plan is None or isinstance(plan, Hold):
+            return None
+        return {(target.kind, target.lane, target.id) for target in plan.targets}
 
     async def _cancel(self, about: About, why: str) -> NotCleared:
         if await self._withdraw(about.deletion, why):

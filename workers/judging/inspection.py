@@ -29,8 +29,9 @@ class Inspector:
     def __init__(self, settings: Settings, places: Places, memory: Callable[[str], Inventory]) -> None:
         self._settings, self._places, self._memory = settings, places, memory
 
-    async def look(self, about: About) -> Facts | Objection:
-        """Raises ClusterError where the API server can't be asked: that is no finding."""
+    async def look(self, about: About, *, whole: bool = False) -> Facts | Objection:
+        """`whole` is for who needs more of the object than its metadata. Raises ClusterError where the API server can't
+        be asked: that is no finding."""
         source = self._settings.sources.get(about.source)
         if source is None:
             known = ", ".join(sorted(self._settings.sources)) or "none"
@@ -40,9 +41,10 @@ class Inspector:
         place = self._places.of(about.source)
         if place is None:
             return Objection(f"this process has no way to the cluster of source {about.source}", again=True)
-        look = self._marked if source.mode == "finalizer" else self._observed
         try:
-            return await look(about, source, place)
+            if source.mode == "finalizer":
+                return await self._marked(about, source, place, whole=whole)
+            return await self._observed(about, source, place)
         except NotServed as error:
             return Objection(
                 f"{about.resource} is not served, so nothing is known of {about.object}: {error}", again=True
@@ -50,9 +52,9 @@ class Inspector:
 
     # ---- with our finalizer
 
-    async def _marked(self, about: About, source: SourceSettings, place: Place) -> Facts | Objection:
+    async def _marked(self, about: About, source: SourceSettings, place: Place, *, whole: bool) -> Facts | Objection:
         marks = place.marks(about.namespace) if about.namespace else None
-        live = await place.get(about.resource, about.namespace, about.name)
+        live = await place.get(about.resource, about.namespace, about.name, whole=whole)
         objection = not_marked(about, live)
         # The uid proves the cluster; what is missing may be missing because this is another one.
         fault = await place.fault(about.cluster, fresh=objection is not None)
@@ -78,7 +80,7 @@ class Inspector:
         if known.held:
             return Objection(f"its absence is not believed: {known.held}", again=True)
         # What the inventory saw counts, not what the event says.
-        about = msgspec.structs.replace(about, namespace=known.namespace, name=known.name)
+        about = msgspec.structs.replace(about, namespace=known.namespace, name=known.name, at=known.at)
         live = await place.get(about.resource, about.namespace, about.name)
         fault = await place.fault(about.cluster) or await _not_absent(about, place, live)
         if fault is not None:

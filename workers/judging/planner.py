@@ -10,7 +10,7 @@ from service.policy.decisions import Decision
 from service.settings import PolicySettings
 from service.stream.guard import Going, Guard
 from workers.handlers.notes import Note, Reason, Tell, silent
-from workers.handlers.objects import Collector, Facts, about_event
+from workers.handlers.objects import BESIDE, Collector, Facts, about_event
 from workers.judging.inspection import Inspector, Objection
 from workers.judging.weighing import meant, weigh
 
@@ -33,7 +33,7 @@ class LivePlanner:
     async def plan(self, event: Event) -> Plan | Hold:
         """What keeps us from finding out is no finding: it is held, and looked at again."""
         try:
-            facts = await self._inspector.look(about_event(event))
+            facts = await self._inspector.look(about_event(event), whole=True)
         except ClusterError as error:
             return Hold(f"its cluster can't be asked: {type(error).__name__}: {error}", again=True)
         if isinstance(facts, Objection):
@@ -65,7 +65,7 @@ class LivePlanner:
         if isinstance(targets, Hold):
             return targets
         self._say(facts, "CleanupStarted", f"removing {counted(targets)}")
-        return Plan(targets, f"delete: {decision.reason}")
+        return Plan(targets, f"delete: {decision.reason}{BESIDE if facts.namesake else ''}")
 
     async def _rehearse(self, facts: Facts, decision: Decision) -> Hold:
         """Everything is planned and recorded, nothing is destroyed; the guard is not asked, for it would count."""

@@ -11,6 +11,7 @@ from service.stream.installation import Installation
 from service.stream.inventory import Inventory
 from service.stream.views.reading import text
 from service.stream.withdrawal import withdraw
+from workers.handlers.notes import silent
 from workers.handlers.nothing import Nothing
 from workers.handlers.objects import Collector
 from workers.handlers.places import Places
@@ -45,24 +46,25 @@ def registry_for(
     places = places_in(settings, clusters, installation)
     records, guard = Records(installation), Guard(installation)
     teller = Teller(installation, settings.feedback, places, records)
+    listens = settings.feedback.events or settings.feedback.conditions
+    tell = teller.tell if listens else silent
     inspector = Inspector(settings, places, partial(Inventory, installation))
     every = {collector.name: collector for collector in (Nothing(), *collectors)}
-    planner = LivePlanner(inspector, settings.policy, guard, every, teller.tell)
+    planner = LivePlanner(inspector, settings.policy, guard, every, tell)
     consent = LiveConsent(
-        inspector, records, settings.policy, partial(withdraw, installation), detached=apart, tell=teller.tell
-    )
+        inspector, records, settings.policy, partial(withdraw, installation), collectors=every, detached=apart,
+        tell=tell,
+    )  # fmt: skip
 
     async def forget(source: str, uid: str) -> None:
         await Inventory(installation, source).forget([uid])
 
-    release = LiveRelease(
-        settings.sources, settings.policy, places, records.about, forget, detached=apart, tell=teller.tell
-    )
+    release = LiveRelease(settings.sources, settings.policy, places, records.about, forget, detached=apart, tell=tell)
     return Registry(
         [release, *handlers],
         {**apart, **dict.fromkeys(settings.sources, planner)},
         consent=consent,
-        listener=teller if settings.feedback.events or settings.feedback.conditions else None,
+        listener=teller if listens else None,
         closing=[consent.aclose, places.aclose],
     )
 

@@ -3,6 +3,7 @@ What is to be told waits in a short queue; when it is full, it is counted and dr
 
 import asyncio
 import time
+from weakref import WeakValueDictionary
 
 import structlog
 from msgspec.structs import replace
@@ -54,6 +55,8 @@ class Teller:
         self._most = most
         self._notes: asyncio.Queue[Note] = asyncio.Queue(most)
         self._heard: dict[str, dict[str, Waiting]] = {}
+        # Of one object things are told in their order: the last word must be the latest.
+        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._news = asyncio.Event()
         self.dropped = 0
 
@@ -115,8 +118,10 @@ class Teller:
     async def _work(self) -> None:
         while True:
             note = await self._notes.get()
+            turn = self._turns.setdefault(note.about.uid, asyncio.Lock())
             try:
-                await self._tell(note)
+                async with turn:
+                    await self._tell(note)
             except Exception as error:  # noqa: BLE001  # a courtesy: what it fails of must not reach the engine
                 log.warning("not told", deletion=note.about.deletion, reason=note.reason, error=str(error))
             finally:
