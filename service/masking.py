@@ -37,6 +37,9 @@ _ASSIGNED: Final = re.compile(
     re.IGNORECASE,
 )
 
+# Parts of all the names in that pattern.
+_ASSIGNED_WORDS: Final = ("passw", "secret", "token", "authorization", "sig", "key")
+
 
 def names_secret(key: str) -> bool:
     """Whether a value under this key is a credential: `password`, `client-secret`; not `password_file`."""
@@ -48,10 +51,10 @@ def mask_text(text: str) -> str:
     if "://" in text and "@" in text:
         text = _USERINFO.sub(f"{MASK}@", text)
     # Long lists of ids come through here by the thousand a second: what can't match is not searched.
-    lowered = text.lower()
+    lowered = text.casefold()
     if "bearer" in lowered or "basic" in lowered:
         text = _BEARER.sub(rf"\1 {MASK}", text)
-    if "=" in text or ":" in text:
+    if ("=" in text or ":" in text) and any(word in lowered for word in _ASSIGNED_WORDS):
         text = _ASSIGNED.sub(rf"\1\2{MASK}", text)
     return text
 

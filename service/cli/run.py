@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from service.cli.overriding import Policies, deletion_policy_option
 from service.cli.serving import away, serve
 from service.cli.session import config_option
 from service.cli.work import Duty, handlers_of, simulate_option, work_on
@@ -21,13 +22,14 @@ from workers.runtime.worker import Worker
 @click.command()
 @config_option
 @simulate_option
-def run(config: Path | None, simulate: str | None) -> None:
+@deletion_policy_option
+def run(config: Path | None, policies: Policies, simulate: str | None) -> None:
     """Run everything in one process: watch the sources, plan events, and carry out their jobs.
 
     SIGTERM hands over what is watched, takes nothing new and finishes, or hands back, within worker.grace; a second
     signal ends at once.
     """
-    serve(config, lambda settings: run_on(settings, simulate))
+    serve(config, policies, lambda settings: run_on(settings, simulate))
 
 
 async def run_on(settings: Settings, simulate: str | None) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import structlog
 
 from service import logs
+from service.cli.overriding import Policies, overridden
 from service.cli.session import Misuse, Trouble, explain, settings_of
 from service.settings import Settings, SettingsError
 from service.stream.installation import Installation
@@ -18,9 +19,9 @@ from service.surface import SurfaceFailed
 log = structlog.get_logger(__name__)
 
 
-def serve(config: Path | None, work: Callable[[Settings], Coroutine[Any, Any, None]]) -> None:
+def serve(config: Path | None, policies: Policies, work: Callable[[Settings], Coroutine[Any, Any, None]]) -> None:
     """Run until it is told to stop."""
-    settings = settings_of(config)
+    settings = overridden(settings_of(config), policies)
     logs.configure(settings.log)
     try:
         run_loop(work(settings))

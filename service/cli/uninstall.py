@@ -10,9 +10,9 @@ import click
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from service.cli import objects, output, session
+from service.cli.whereabouts import Places, checked, places
 from service.cluster import Cluster, ClusterError
 from service.settings import Settings
-from service.watching.clusters import cluster_of
 from service.watching.leaving import (
     Failure,
     HeldLease,
@@ -41,26 +41,42 @@ class _Found:
 @click.option("--yes", is_flag=True, help="Don't ask.")
 @click.option("--dry-run", is_flag=True, help="Only show what would be done.")
 @click.option("--anyway", is_flag=True, help="Also while replicas are still running.")
+@click.option(
+    "--resource",
+    "named",
+    multiple=True,
+    metavar="PLURAL.GROUP",
+    help="Go through this resource, too, in every cluster. Repeatable; for sources that were removed from the "
+    "settings, should Redis not know them any more.",
+)
 @session.output_option
 @session.config_option
-def uninstall(yes: bool, dry_run: bool, anyway: bool, form: str, config: Path | None) -> None:
+def uninstall(yes: bool, dry_run: bool, anyway: bool, named: tuple[str, ...], form: str, config: Path | None) -> None:
     """Take our finalizers off everything, and remove what else we keep in the clusters.
 
-    Goes through all objects of every configured source's resource, in all namespaces and whatever the selectors say.
+    Goes through all objects of every configured source's resource, in all namespaces and whatever the selectors say,
+    and of what Redis remembers of sources that the settings do not declare any more.
     Objects that are going lose what held them: what they still own outside stays behind. Stop the service first, or
     it marks everything anew. Nothing in Redis and nothing outside the clusters is touched.
     """
     settings = session.prepared(config)
-    if not settings.sources:
-        raise session.Misuse("the settings have no sources, so nobody can tell where our finalizers are")
-    failures = objects.run(_uninstall(settings, yes=yes, dry_run=dry_run, anyway=anyway, form=form))
+    resources = checked(named)
+    failures = objects.run(_uninstall(settings, resources, yes=yes, dry_run=dry_run, anyway=anyway, form=form))
     if failures:
         raise session.Trouble(f"{failures} could not be done; see above, mend it, and run this again")
 
 
-async def _uninstall(settings: Settings, *, yes: bool, dry_run: bool, anyway: bool, form: str) -> int:
+async def _uninstall(
+    settings: Settings, named: tuple[str, ...], *, yes: bool, dry_run: bool, anyway: bool, form: str
+) -> int:
+    where = await places(settings, named)
+    if not where.clusters():
+        raise session.Misuse(
+            "neither the settings nor Redis know sources in the clusters of the settings, so nobody can tell where our "
+            "finalizers are; declare the clusters, and name the resources by --resource plural.group"
+        )
     async with AsyncExitStack() as stack:
-        found = [await _find(settings, name, stack) for name in settings.clusters if _sources(settings, name)]
+        found = [await _find(where, name, stack) for name in where.clusters()]
         if form != "json" or not (yes or dry_run):
             _preview(found, to_stderr=form == "json")
         if dry_run:
@@ -86,19 +102,14 @@ async def _uninstall(settings: Settings, *, yes: bool, dry_run: bool, anyway: bo
         return len(failures)
 
 
-def _sources(settings: Settings, cluster: str) -> list[str]:
-    return [name for name in settings.sources if cluster_of(settings, name) == cluster]
-
-
-async def _find(settings: Settings, name: str, stack: AsyncExitStack) -> _Found:
+async def _find(where: Places, name: str, stack: AsyncExitStack) -> _Found:
+    settings = where.settings
     cluster, uid = await stack.enter_async_context(objects.opened(settings, name))
-    sources = _sources(settings, name)
-    resources = sorted({settings.sources[source].resource for source in sources})
-    remains = [await find_marked(cluster, resource) for resource in resources]
+    remains = [await find_marked(cluster, resource) for resource in where.resources(name, uid)]
     found = _Found(name, cluster, uid, remains, [])
     found.failures += [Failure(what=one.resource, why=one.problem) for one in remains if one.problem]
     try:
-        found.leases = await find_leases(cluster, settings.watch.namespace, sources)
+        found.leases = await find_leases(cluster, settings.watch.namespace, where.sources(name, uid))
     except ClusterError as error:
         found.failures.append(Failure(what=f"Leases in {settings.watch.namespace}", why=str(error)))
     return found

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import click
 
+from service.cli.overriding import Policies, deletion_policy_option
 from service.cli.serving import away, serve
 from service.cli.session import Misuse, config_option
 from service.settings import Settings
@@ -17,12 +18,13 @@ from service.watching.watcher import Watcher
 
 @click.command()
 @config_option
-def watch(config: Path | None) -> None:
+@deletion_policy_option
+def watch(config: Path | None, policies: Policies) -> None:
     """Watch the sources: mark objects, see them go, publish that.
 
     Several replicas share the sources by Leases. SIGTERM hands them over at once; a second signal ends at once.
     """
-    serve(config, watch_on)
+    serve(config, policies, watch_on)
 
 
 async def watch_on(settings: Settings) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import aiohttp
 import click
 
+from service.cli.overriding import Policies, deletion_policy_option
 from service.cli.reaching import reached_clusters
 from service.cli.serving import away, serve
 from service.cli.session import Trouble, config_option
@@ -33,12 +34,13 @@ def simulate_option(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.command()
 @config_option
 @simulate_option
-def work(config: Path | None, simulate: str | None) -> None:
+@deletion_policy_option
+def work(config: Path | None, policies: Policies, simulate: str | None) -> None:
     """Run workers: plan events and carry out their jobs.
 
     SIGTERM takes nothing new and finishes, or hands back, within worker.grace; a second signal ends at once.
     """
-    serve(config, lambda settings: work_on(settings, simulate))
+    serve(config, policies, lambda settings: work_on(settings, simulate))
 
 
 async def work_on(settings: Settings, simulate: str | None) -> None:

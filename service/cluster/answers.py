@@ -22,6 +22,7 @@ from service.cluster.errors import (
     Unavailable,
     Unreadable,
 )
+from service.cluster.wire import NoHttp
 from service.masking import mask_text
 
 _LONGEST_TEXT: Final = 600
@@ -104,7 +105,7 @@ def no_answer(error: BaseException, asked: str) -> Unavailable:
         case aiohttp.ClientHttpProxyError():
             # Its text carries the headers of the request.
             said = f"the proxy refused with status {error.status}"
-        case aiohttp.ClientResponseError():
+        case aiohttp.ClientResponseError() | NoHttp():
             said = f"an answer that is no HTTP we know ({type(error).__name__})"
         case OSError() if error.strerror:
             said = f"no connection: {shown(error.strerror)}"
@@ -118,7 +119,7 @@ def shown(text: str) -> str:
 
 
 def _wait(status: Status | None, headers: Mapping[str, str]) -> timedelta | None:
-    told = headers.get("Retry-After", "")
+    told = headers.get("Retry-After") or headers.get("retry-after", "")
     if told.isascii() and told.isdigit():
         return min(timedelta(seconds=int(told[:6])), _LONGEST_WAIT)
     if status is not None and status.details is not None and status.details.retry > 0:

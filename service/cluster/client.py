@@ -3,7 +3,8 @@ It knows no models: answers stay text of which only metadata is read, and errors
 
 import time
 from collections.abc import AsyncGenerator, Callable, Mapping
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
+from email.utils import parsedate_to_datetime
 from types import TracebackType
 from typing import Any, Final, Self
 
@@ -17,6 +18,8 @@ from service.cluster.objects import NAMESPACES, Change, Live, Page, Served
 from service.settings import ClusterSettings
 
 MERGE_PATCH: Final = "application/merge-patch+json"
+JSON: Final = "application/json"
+METADATA: Final = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 JSON_PATCH: Final = "application/json-patch+json"
 _LIST_TIMEOUT: Final = timedelta(seconds=60)
 
@@ -54,10 +57,23 @@ class Cluster:
 
     async def identity(self) -> str:
         """The uid of the Namespace kube-system: two names for one cluster have one, a rebuilt cluster has another."""
-        found = await self.get(NAMESPACES, "", "kube-system")
+        found = await self.get(NAMESPACES, "", "kube-system", metadata_only=True)
         if found is None:
             raise Unreadable(f"cluster {self.name} has no Namespace kube-system, so that it can't be told from others")
         return found.uid
+
+    async def server_time(self) -> datetime:
+        """By the clock of the server that answers; objects have their times from it."""
+        path = NAMESPACES.path(name="kube-system")
+        async with self._calls.stream(path, {}, METADATA, CALL_TIMEOUT) as response:
+            told = response.headers.get("Date", "")
+        try:
+            return parsedate_to_datetime(told).astimezone(UTC)
+        except ValueError:
+            raise Unreadable(f"cluster {self.name} does not say what time it is (header Date: {told!r})") from None
+
+    async def confirm(self) -> None:
+        """Raises where another cluster answers by now. Only a connection that is held to a uid can tell."""
 
     async def discover(self, resource: str) -> Served:
         return await discovery.discover(self._read, resource)
@@ -91,11 +107,20 @@ class Cluster:
         scope = streaming.Scope(served, namespace, selector, metadata_only)
         return streaming.watch(self._calls, scope, resource_version, silence)
 
-    async def get(self, served: Served, namespace: str, name: str, *, timeout: timedelta = CALL_TIMEOUT) -> Live | None:
+    async def get(
+        self,
+        served: Served,
+        namespace: str,
+        name: str,
+        *,
+        timeout: timedelta = CALL_TIMEOUT,
+        metadata_only: bool = False,
+    ) -> Live | None:
         """None only where the server says that this very object is not there. Before that counts as a deletion, the
         caller looks at `crd_state`: the objects of a CRD that is going vanish too."""
         try:
-            return decode(await self.request("GET", served.path(namespace, name)))
+            path, accept = served.path(namespace, name), METADATA if metadata_only else JSON
+            return decode(await self._calls.call("GET", path, accept=accept, timeout=timeout))
         except NotFound as error:
             # A Namespace or anything else that is missing on the way says nothing about the object.
             if error.name == name and error.kind in (served.plural, served.kind, ""):
@@ -110,11 +135,12 @@ class Cluster:
         patch: list[dict[str, Any]] | dict[str, Any],
         *,
         subresource: str = "",
+        metadata_only: bool = False,
     ) -> Live:
-        """A list is a JSON patch, a mapping is a merge patch."""
-        path = served.path(namespace, name, subresource)
+        """A list is a JSON patch, a mapping is a merge patch. `metadata_only` is about the answer."""
+        path, accept = served.path(namespace, name, subresource), METADATA if metadata_only else JSON
         kind = JSON_PATCH if isinstance(patch, list) else MERGE_PATCH
-        return decode(await self.request("PATCH", path, body=patch, content_type=kind))
+        return decode(await self._calls.call("PATCH", path, body=patch, content_type=kind, accept=accept))
 
     async def create(self, served: Served, namespace: str, body: Mapping[str, Any]) -> Live:
         whole = {"apiVersion": served.api_version, "kind": served.kind, **body}
@@ -139,7 +165,7 @@ class Cluster:
         """The marks on the live Namespace; raises where it can't be read, and has none for cluster-scoped objects."""
         if not namespace:
             return {}
-        found = await self.get(NAMESPACES, "", namespace)
+        found = await self.get(NAMESPACES, "", namespace, metadata_only=True)
         if found is None:
             raise NotFound(f"cluster {self.name}: there is no Namespace {namespace}", name=namespace, kind="namespaces")
         return found.annotations

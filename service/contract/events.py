@@ -3,6 +3,7 @@
 It travels as flat text fields on the stream, so that it reads well in any Redis tool.
 """
 
+import re
 from collections.abc import Mapping
 from typing import Literal, get_args
 
@@ -16,6 +17,8 @@ LARGEST = 2**53
 """Numbers travel through Lua, which counts exactly up to here."""
 
 REASONS: tuple[str, ...] = get_args(Reason)
+
+_UNFIT = re.compile(r"[/#|{}\s]")
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -60,7 +63,7 @@ def decode_event(raw: Mapping[bytes, bytes]) -> Event:
         raise Undecodable(str(error)) from None
     for part in ("cluster", "resource", "uid", "name", "source"):
         value = getattr(event, part)
-        if not value or (part != "name" and any(one in "/#|{}" or one.isspace() for one in value)):
+        if not value or (part != "name" and _UNFIT.search(value)):
             raise Undecodable(f"field {part} must be non-empty text without / # | braces or white space, got {value!r}")
     if not (1 <= event.round <= LARGEST and 0 <= event.at <= LARGEST) or event.urgent not in (0, 1):
         raise Undecodable("round must be at least 1, at a time in milliseconds, urgent 0 or 1; got "

@@ -39,8 +39,8 @@ class ClusterSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
 
 class GuardSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """At most so many deletions of a source in a window: not more than `most`, and not more than `percent` of what
-    the source owns (at its most lately), which always lets five through. With the defaults that is 5 an hour for up to 25 objects, a
-    fifth of them for up to 2,500, and 500 beyond that."""
+    the source owns (at its most lately), which always lets five through. With the defaults that is 5 an hour for up to
+    25 objects, a fifth of them for up to 2,500, and 500 beyond that."""
 
     most: Count = 500
     percent: Annotated[float, msgspec.Meta(ge=0, le=100)] = 20.0
@@ -111,7 +111,14 @@ def faults(clusters: dict[str, ClusterSettings], sources: dict[str, SourceSettin
         found += [(f"clusters.{name}", fault) for fault in _cluster_faults(name, cluster, clusters)]
     for name, source in sources.items():
         found += [(f"sources.{name}{key}", fault) for key, fault in _source_faults(name, source, clusters)]
-    return found
+    return found + _overlaps(clusters, sources)
+
+
+def resource_fault(resource: str) -> str:
+    """Why this can't be a resource; empty where it can."""
+    if _RESOURCE.fullmatch(resource):
+        return ""
+    return f"{resource!r} given; allowed: plural.group, such as nodeclaims.karpenter.sh"
 
 
 def _cluster_faults(name: str, cluster: ClusterSettings, clusters: dict[str, ClusterSettings]) -> list[str]:
@@ -132,10 +139,8 @@ def _cluster_faults(name: str, cluster: ClusterSettings, clusters: dict[str, Clu
 
 def _source_faults(name: str, source: SourceSettings, clusters: dict[str, ClusterSettings]) -> list[tuple[str, str]]:
     found = [] if _NAME.fullmatch(name) else [("", _bad_name(name))]
-    if not _RESOURCE.fullmatch(source.resource):
-        found.append(
-            (".resource", f"{source.resource!r} given; allowed: plural.group, such as nodeclaims.karpenter.sh")
-        )
+    if fault := resource_fault(source.resource):
+        found.append((".resource", fault))
     if source.cluster is None and len(clusters) != 1:
         found.append((".cluster", f"must be given, for there is not exactly one under clusters ({_listed(clusters)})"))
     elif source.cluster is not None and source.cluster not in clusters:
@@ -150,6 +155,33 @@ def _source_faults(name: str, source: SourceSettings, clusters: dict[str, Cluste
         except WrongSelector as error:
             found.append((f".{key}", str(error).partition(": ")[2]))
     return found
+
+
+def _overlaps(clusters: dict[str, ClusterSettings], sources: dict[str, SourceSettings]) -> list[tuple[str, str]]:
+    """Sources whose objects are surely the same: an object has one deletion, and one collector would never be asked.
+    Whether different selectors exclude each other is not judged here; that shows when an object goes."""
+    found: list[tuple[str, str]] = []
+    only = next(iter(clusters), None)
+    for place, (name, source) in enumerate(sources.items()):
+        for other, before in list(sources.items())[:place]:
+            where = [one.cluster or only for one in (before, source)]
+            if where[0] == where[1] and before.resource == source.resource and _same_objects(before, source):
+                found.append(
+                    (
+                        f"sources.{name}",
+                        f"sources {other} and {name} watch the same objects ({source.resource}), and each object goes "
+                        f"in the name of one; let their namespaces, selector or opt_in exclude each other",
+                    )
+                )
+    return found
+
+
+def _same_objects(one: SourceSettings, other: SourceSettings) -> bool:
+    apart = one.namespaces and other.namespaces and not set(one.namespaces) & set(other.namespaces)
+    chosen = (one.selector.strip(), one.opt_in.strip()) == (other.selector.strip(), other.opt_in.strip())
+    # Two that opt out of different objects may have none in common.
+    left_out = one.opt_out.strip() and other.opt_out.strip() and one.opt_out.strip() != other.opt_out.strip()
+    return chosen and not apart and not left_out
 
 
 def _bad_name(name: str) -> str:

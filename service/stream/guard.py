@@ -45,7 +45,8 @@ class Admission(NamedTuple):
 
 
 class GuardView(msgspec.Struct, frozen=True, kw_only=True):
-    """One source's guard. `limit` is None for a source that the settings don't know, or whose guard is off."""
+    """One source's guard. `counted` is of the window that tripped it, else of the one that ends now. `limit` is None
+    for a source that the settings don't know, or whose guard is off."""
 
     source: str
     tripped: datetime | None
@@ -190,10 +191,10 @@ class Guard:
         settings = self._installation.settings.sources.get(source)
         guard = settings.guard if settings is not None and settings.guard.enabled else None
         since = number(record.get("guard_from"))
-        window = max(since, now - ms(guard.window)) if guard is not None else since
+        window = ms((guard or GuardSettings()).window)
         counted, held = await batch(
             self._shard.caller,
-            [("ZCOUNT", f"{stem}guard:{source}", f"({window:.0f}", "+inf"),
+            [("ZCOUNT", f"{stem}guard:{source}", f"({now - window}", "+inf"),
              ("ZCOUNT", f"{stem}guarded:{source}", f"({since:.0f}", "+inf")],
         )  # fmt: skip
         owned = _owned_by(record)
@@ -203,7 +204,8 @@ class Guard:
             source=source,
             tripped=moment(record.get("guard_tripped")),
             why=record.get("guard_why", ""),
-            counted=counted,
+            # What tripped it may have been deleted long before the window that ends now.
+            counted=max(counted, int(number(record.get("guard_counted")))),
             limit=None if guard is None else limit_of(guard, owned),
             owned=owned,
             held=held,

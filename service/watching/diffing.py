@@ -8,8 +8,9 @@ import msgspec
 
 from service.cluster import Served
 from service.stream.inventory import Inventory, Remembered, deletion_states
+from service.watching.claims import FINAL
 from service.watching.proving import Missing, prove
-from service.watching.publishing import FINAL, Publisher
+from service.watching.publishing import Publisher
 from service.watching.reporting import Report
 from service.watching.strand import Strand
 
@@ -23,10 +24,13 @@ Bury = Callable[[Sequence[Absent]], Awaitable[None]]
 
 
 class Diff:
-    """`scope` names what is watched: records that were made for something else are dropped, nothing is published."""
+    """`scope` names what is watched: records that were made for something else are dropped, nothing is published.
+    `crd` is the uid of the CRD as it was before the list."""
 
-    def __init__(self, strand: Strand, scope: str, store: Inventory, publisher: Publisher, report: Report) -> None:
-        self._strand, self._scope, self._store = strand, scope, store
+    def __init__(
+        self, strand: Strand, scope: str, crd: str, store: Inventory, publisher: Publisher, report: Report
+    ) -> None:
+        self._strand, self._scope, self._crd, self._store = strand, scope, crd, store
         self._publisher, self._report = publisher, report
         self._held = 0
         self._why = ""
@@ -80,7 +84,7 @@ class Diff:
 
     async def _prove(self, served: Served, absent: Sequence[Absent], hold: str, bury: Bury) -> None:
         missing = [Missing(uid, record.namespace, record.name) for uid, record in absent]
-        proofs = await prove(self._strand.assignment.cluster, served, missing)
+        proofs = await prove(self._strand.assignment.cluster, served, missing, self._crd)
         deaths, left, held = list[Absent](), list[str](), dict[str, Remembered]()
         for one in absent:
             proof = proofs[one.uid]

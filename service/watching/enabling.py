@@ -31,10 +31,11 @@ def path_of(namespace: str, name: str = "") -> str:
 
 
 async def first_enabled(
-    cluster: Cluster, namespace: str, source: str, now: Callable[[], datetime] = lambda: datetime.now(UTC)
+    cluster: Cluster, namespace: str, source: str, now: Callable[[], datetime] | None = None
 ) -> datetime:
-    """What is kept, or else this moment, which is then kept. Of several replicas that come at once one writes, and all
-    go by what it wrote. Raises NotEnabled, or ClusterError where the API server does not answer."""
+    """What is kept, or else this moment by the API server's clock, which is then kept: a clock of ours that is ahead
+    would make new objects look older. Of several replicas that come at once one writes, and all go by what it wrote.
+    Raises NotEnabled, or ClusterError where the API server does not answer."""
     for _ in range(_TRIES):
         try:
             found = msgspec.json.decode(await cluster.request("GET", path_of(namespace, NAME)), type=_ConfigMap)
@@ -43,8 +44,9 @@ async def first_enabled(
         kept = (found.data or {}).get(source) if found is not None else None
         if kept is not None:
             return _read(kept, namespace, source)
+        at = await cluster.server_time() if now is None else now()
         try:
-            await _write(cluster, namespace, source, now(), found)
+            await _write(cluster, namespace, source, at, found)
         except (Conflict, NotFound) as error:
             # Somebody wrote, or removed, the ConfigMap meanwhile: look again, unless the namespace is missing.
             if isinstance(error, NotFound) and found is None:

@@ -15,7 +15,7 @@ from service.watching.strand import Strand
 
 class Finalizing:
     """One strand of a finalizer source. `owned` are objects in scope that live or are going, `strays` those with our
-    finalizer that are out of scope, as the latest list showed them."""
+    finalizer that are out of scope, and `going_strays` those of them that are going, as the latest list showed them."""
 
     def __init__(
         self, strand: Strand, scope: Scope, publisher: Publisher, marker: Marker, reconsidering: Reconsidering
@@ -23,7 +23,7 @@ class Finalizing:
         self._strand, self._scope = strand, scope
         self._publisher, self._marker, self._reconsidering = publisher, marker, reconsidering
         self._going: set[str] = set()
-        self.owned = self.strays = 0
+        self.owned = self.strays = self.going_strays = 0
 
     @property
     def assignment(self) -> Assignment:
@@ -39,14 +39,16 @@ class Finalizing:
         del served, begun
         await self._publisher.begin()
         self._going.clear()
-        self.owned = self.strays = 0
+        self.owned = self.strays = self.going_strays = 0
 
     async def page(self, served: Served, items: Sequence[Seen]) -> None:
         going: list[Seen] = []
         without: list[Seen] = []
         for seen in items:
             self.owned += self._is_owned(seen)
-            self.strays += self._scope.is_stray(seen)
+            stray = self._scope.is_stray(seen)
+            self.strays += stray
+            self.going_strays += stray and seen.going
             self._sort(served, seen, going, without)
         self._going.update(seen.uid for seen in going)
         await self._publisher.going(served, going)

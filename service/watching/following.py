@@ -18,6 +18,7 @@ from service.watching.reporting import Report
 from service.watching.strand import Strand
 
 _MOST_GATHERED: Final = 2000
+_MOST_BYTES: Final = 16 * 2**20
 _LOOK: Final = timedelta(seconds=2)
 _GATHERED: Final = 0.03
 _RESUMES: Final = 5
@@ -25,18 +26,22 @@ _FIRST_WAIT: Final = 0.1
 
 
 class Inbox:
-    """Changes that were read and not dealt with yet; who reads waits while there are too many."""
+    """Changes that were read and not dealt with yet; who reads waits while there are too many, or too long ones."""
 
-    def __init__(self) -> None:
+    def __init__(self, most: int = _MOST_GATHERED, most_bytes: int = _MOST_BYTES) -> None:
         self._changes: list[Change] = []
+        self._most, self._most_bytes, self._bytes = most, most_bytes, 0
         self._came, self._taken = asyncio.Event(), asyncio.Event()
         self.failure: ClusterError | None = None
 
     async def put(self, change: Change) -> None:
-        while len(self._changes) >= _MOST_GATHERED:
+        size = 0 if change.seen is None else len(change.seen.raw)
+        # One object that is longer than all that may wait is let in alone.
+        while self._changes and (len(self._changes) >= self._most or self._bytes + size > self._most_bytes):
             self._taken.clear()
             await self._taken.wait()
         self._changes.append(change)
+        self._bytes += size
         self._came.set()
 
     def fail(self, error: ClusterError) -> None:
@@ -52,7 +57,7 @@ class Inbox:
                     await self._came.wait()
             except TimeoutError:
                 return []
-        changes, self._changes = self._changes, []
+        changes, self._changes, self._bytes = self._changes, [], 0
         self._taken.set()
         return changes
 

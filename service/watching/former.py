@@ -1,9 +1,10 @@
 """Namespaces that a source's settings named once and name no more: what we marked there must not be held for ever.
-Live objects are let go, those that are already going are carried out; then the namespace is forgotten."""
+Live objects are let go soon; while all that are left are going already, it is listed as seldom as all the rest."""
 
 import asyncio
+import time
 from collections.abc import Callable
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 import structlog
@@ -22,6 +23,13 @@ _WHERE: Final = "former namespaces"
 EVERYWHERE: Final = "*"
 
 
+class _Left(NamedTuple):
+    """Objects with our finalizer that are nobody's."""
+
+    living: int
+    going: int
+
+
 class Former:
     """`duties` makes what is done with the objects of a strand."""
 
@@ -36,14 +44,20 @@ class Former:
         self._assignment, self._store, self._report = assignment, store, report
         self._duties, self._scope = duties, scope
         self._field = Strand(assignment, None).field("namespaces")
+        self._known: list[str] = []
 
     async def run(self) -> None:
         """Ends when nothing of ours is left there."""
         while True:
+            patient = False
             try:
-                if await self._is_done():
-                    await self._report.fine(_WHERE)
+                asked = await self._store.wishes()
+                left = await self._left()
+                await self._report.fine(_WHERE)
+                if left is None:
                     return
+                if patient := left.living == 0:
+                    await self._rest(asked)
             except NotHolding:
                 pass
             except ClusterError as error:
@@ -51,31 +65,43 @@ class Former:
             except Exception as error:
                 log.exception("former namespaces failed", source=self._assignment.name)
                 await self._report.trouble(_WHERE, f"{type(error).__name__}: {error}")
-            await asyncio.sleep(self._assignment.watch.retry.total_seconds())
+            if not patient:
+                await asyncio.sleep(self._assignment.watch.retry.total_seconds())
 
-    async def _is_done(self) -> bool:
+    async def _rest(self, asked: list[str]) -> None:
+        """Until the next list is due. One that is asked for, or an emptied Redis, is a reason to look at once."""
+        watch = self._assignment.watch
+        end = time.monotonic() + watch.relist.total_seconds()
+        while await self._store.wishes() == asked:
+            rest = end - time.monotonic()
+            if rest <= 0:
+                return
+            await asyncio.sleep(min(rest, watch.retry.total_seconds()))
+
+    async def _left(self) -> "_Left | None":
         self._assignment.act()
         named = self._assignment.settings.namespaces or (EVERYWHERE,)
         kept = (await self._store.facts()).get(self._field)
-        before: list[str] = msgspec.json.decode(kept, type=list[str]) if kept else []
+        # An emptied Redis has forgotten them; this process has not.
+        before = dict.fromkeys([*self._known, *(msgspec.json.decode(kept, type=list[str]) if kept else [])])
         former = [] if EVERYWHERE in named else [one for one in before if one not in named]
+        self._known = former
         # Noted together until the old ones are done with, so that a crash forgets none.
         await self._note([*named, *former])
-        left = 0
-        for one in former:
-            left += await self._look(None if one == EVERYWHERE else one)
-        if left:
-            self._report.said("objects in former namespaces still have our finalizer", count=left)
-            return False
+        left = [await self._look(None if one == EVERYWHERE else one) for one in former]
+        living, going = sum(one.living for one in left), sum(one.going for one in left)
+        if living or going:
+            self._report.said("objects in former namespaces still have our finalizer", living=living, going=going)
+            return _Left(living, going)
         await self._note(list(named))
-        return True
+        return None
 
-    async def _look(self, namespace: str | None) -> int:
+    async def _look(self, namespace: str | None) -> "_Left":
         strand = Strand(self._assignment, namespace)
         duties = self._duties(strand)
         served = await self._assignment.cluster.discover(self._assignment.settings.resource)
         await Listing(strand, duties, self._store, self._report, self._scope, passing=True).run(served)
-        return duties.strays
+        return _Left(duties.strays - duties.going_strays, duties.going_strays)
 
     async def _note(self, names: list[str]) -> None:
         await self._store.note({self._field: msgspec.json.encode(names).decode()})

@@ -1,4 +1,4 @@
-"""Taking Knell out of a cluster: our finalizers off every object of the sources' resources, then Leases and ConfigMap.
+"""Taking Knell out of a cluster: our finalizers off every object of given resources, then Leases and ConfigMap.
 Selectors and namespaces of the settings do not matter here: what we once marked may have left every scope."""
 
 import asyncio

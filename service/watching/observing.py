@@ -6,7 +6,8 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from service.cluster import Change, Seen, Served
+from service.cluster import Change, Expired, Seen, Served
+from service.cluster.definitions import crd_uid, replaced
 from service.contract import VERSION
 from service.stream.inventory import Inventory, Remembered
 from service.watching.assignment import Assignment
@@ -15,7 +16,7 @@ from service.watching.diffing import Absent, Diff
 from service.watching.listing import Begun
 from service.watching.marking import Marker
 from service.watching.namespaces import Namespaces
-from service.watching.proving import Missing, crd_uid, prove
+from service.watching.proving import Missing, prove
 from service.watching.publishing import Publisher
 from service.watching.reporting import Known, Report
 from service.watching.scope import Scope, has_ours
@@ -53,6 +54,7 @@ class Observing:
         self._crd = await crd_uid(self.assignment.cluster, served.resource)
         self._crd_before = begun.facts.get(self._strand.field("crd"), "")
         self._namespaces.begin()
+        self._publisher.claims.begin()
         self.owned = 0
 
     async def page(self, served: Served, items: Sequence[Seen]) -> None:
@@ -66,9 +68,10 @@ class Observing:
 
     async def end(self, served: Served, hold: str) -> None:
         if not hold and self._crd_before and self._crd != self._crd_before:
-            hold = f"the CRD of {served.resource} was deleted and installed again; its objects went with it"
-        diff = Diff(self._strand, self._watched, self._store, self._publisher, self._report)
+            hold = replaced(served.resource)
+        diff = Diff(self._strand, self._watched, self._crd, self._store, self._publisher, self._report)
         self._held = await diff.run(served, self._number, hold, self.bury)
+        await self._publisher.claims.end()
         # Only now: whoever dies before holds the same objects again.
         await self._store.note({self._strand.field("crd"): self._crd})
 
@@ -98,7 +101,7 @@ class Observing:
         # Its last state counts: one that was opted out right before it went is none of ours.
         left = [seen.uid for seen in gone if not self._scope.is_collected(seen) and seen.uid not in mourned]
         missing = [Missing(seen.uid, seen.namespace, seen.name) for seen in rows]
-        proofs = await prove(self.assignment.cluster, served, missing)
+        proofs = await prove(self.assignment.cluster, served, missing, self._crd)
         deaths, held = list[Absent](), dict[str, Remembered]()
         for seen in rows:
             proof = proofs[seen.uid]
@@ -116,6 +119,10 @@ class Observing:
         await self._hold(held)
         await self.bury(deaths)
         self.owned = max(0, self.owned - len(deaths) - sum(uid in known for uid in left))
+        why = replaced(served.resource)
+        if any(proof.why == why for proof in proofs.values()):
+            # Until the next list everything would be held: what is under the new CRD is to be known as that.
+            raise Expired(why)
 
     async def _hold(self, held: dict[str, Remembered]) -> None:
         if not held:
@@ -145,7 +152,8 @@ class Observing:
             )  # fmt: skip
         self.assignment.act()
         await self._store.remember(records)
-        await self._publisher.send([self._publisher.event_of(uid, record) for uid, record in records.items()])
+        events = [self._publisher.event_of(uid, record) for uid, record in records.items()]
+        await self._publisher.claims.compare(events, await self._publisher.send(events))
 
     def _unmark(self, served: Served, items: Iterable[Seen]) -> None:
         """Of a source that had another mode once. One that is going is left to a person: nobody here may let it go."""

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Final, Literal, NamedTuple, TypeVar
 
 from service.cluster import Cluster, ClusterError, Forbidden, NotFound, NotServed, Seen, Served, Unreadable
-from service.cluster.objects import CRDS
+from service.cluster.definitions import crd_uid, replaced
 
 AT_ONCE: Final = 16
 """Calls to the API server that one source makes at the same time."""
@@ -68,19 +68,14 @@ async def definition_of(cluster: Cluster, resource: str) -> Definition:
     return Definition(False, f"the CRD of {resource} {what}", f"crd {uid}" if uid else "")
 
 
-async def crd_uid(cluster: Cluster, resource: str) -> str:
-    """Which CRD it is: one that was deleted and installed again is another. Empty where there is none."""
-    if "." not in resource or await cluster.crd_state(resource) == "built-in":
-        return ""
-    try:
-        found = await cluster.get(CRDS, "", resource)
-    except (NotFound, NotServed):
-        return ""
-    return found.uid if found is not None else ""
+async def prove(
+    cluster: Cluster, served: Served, missing: Sequence[Missing], crd: str | None = None
+) -> dict[str, Proof]:
+    """Raises what says nothing about the objects, such as Unavailable: then nothing is known of any of them.
 
-
-async def prove(cluster: Cluster, served: Served, missing: Sequence[Missing]) -> dict[str, Proof]:
-    """Raises what says nothing about the objects, such as Unavailable: then nothing is known of any of them."""
+    `crd` is the uid of the CRD that the objects were seen under, empty for a resource without one. Only with it may
+    anything be told from `gone`; who needs to know just what lives leaves it out.
+    """
     proofs: dict[str, Proof] = {}
 
     async def look(one: Missing) -> None:
@@ -98,9 +93,13 @@ async def prove(cluster: Cluster, served: Served, missing: Sequence[Missing]) ->
     if definition.fine and unserved is not None:
         # It is served in another version by now, in which everything is asked again.
         raise unserved
+    why = definition.why
     if definition.fine:
-        return proofs
-    held = Proof("held", None, definition.why)
+        # Asked last: one that is the same now was never away, and with another one a 404 is no news of the object.
+        if crd is None or await crd_uid(cluster, served.resource) == crd:
+            return proofs
+        why = replaced(served.resource)
+    held = Proof("held", None, why)
     known = {uid: proof for uid, proof in proofs.items() if proof.kind != "gone"}
     return {one.uid: known.get(one.uid, held) for one in missing}
 
@@ -110,6 +109,10 @@ async def _look(cluster: Cluster, served: Served, one: Missing) -> Proof:
         live = await cluster.get(served, one.namespace, one.name)
     except (Forbidden, NotFound, Unreadable) as error:
         return Proof("unknown", None, str(error))
-    if live is None or live.uid != one.uid:
+    if live is not None and live.uid != one.uid:
+        # Absence is confirmed by who reads it; a namesake may be one of another cluster just as well.
+        await cluster.confirm()
+        return Proof("gone")
+    if live is None:
         return Proof("gone")
     return Proof("lives", live.without_raw())

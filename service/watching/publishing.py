@@ -10,13 +10,13 @@ from service.cluster import NotServed, Seen, Served
 from service.contract import Event
 from service.stream.inventory import Inventory, Remembered, Round, deletion_states
 from service.stream.withdrawal import withdraw
+from service.watching.claims import FINAL, Claims
 from service.watching.collectors import Unrecognisable
 from service.watching.proving import Definition, Missing, Proof, definition_of, prove
 from service.watching.reporting import Known, Report
 from service.watching.scope import Scope, has_ours
 from service.watching.strand import Strand
 
-FINAL: Final = frozenset({"done", "dropped"})
 _WITHDRAWABLE: Final = frozenset({"published", "held", "running"})
 _MOST_ROUNDS: Final = 1000
 
@@ -29,6 +29,7 @@ class Publisher:
         self._assignment, self._installation = strand.assignment, strand.assignment.installation
         self.rounds: dict[str, Round] = {}
         self._open = Known()
+        self.claims = Claims(strand.assignment, report, strand.label)
         self.held: set[str] = set()
 
     async def begin(self) -> None:
@@ -36,6 +37,7 @@ class Publisher:
         self.rounds = await self._store.rounds()
         self._open.clear()
         self.held.clear()
+        self.claims.begin()
 
     async def end(self, going: set[str]) -> None:
         """After a complete list: nobody needs the rounds of objects that are not going any more."""
@@ -44,6 +46,7 @@ class Publisher:
         await self._store.drop_rounds(over)
         for uid in over:
             del self.rounds[uid]
+        await self.claims.end()
         if not self.held:
             self._assignment.count(self._strand.label, held=0)
             await self._store.clear(self._strand.field("held"), self._strand.field("held_why"))
@@ -64,7 +67,7 @@ class Publisher:
             return
         kept = [seen.without_raw() for seen in fresh]
         events = [self.event(seen, self.recognised(seen), self.round_of(seen.uid)) for seen in fresh]
-        states = await self.send(events)
+        states = await self.claims.make_room(events, await self.send(events))
         for seen in fresh:
             self._open.add(seen.uid)
         await self._next_rounds(served, kept, events, states)
@@ -88,7 +91,7 @@ class Publisher:
             self.rounds.update(rounds)
             # Before it is published: a round that nobody knows would be published a second time.
             await self._store.note_rounds(rounds)
-            answers = await self.send(nexts)
+            answers = await self.claims.make_room(nexts, await self.send(nexts))
             rows = [(seen, event, state) for (seen, _), event, state in zip(again, nexts, answers, strict=True)]
 
     async def _confirmed(self, definition: Definition) -> bool:

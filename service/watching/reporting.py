@@ -10,6 +10,7 @@ import structlog
 from service.cluster import Seen, Served
 from service.cluster.events import post
 from service.stream.inventory import Inventory
+from service.stream.telling import first_to_tell
 from service.watching.assignment import Assignment
 
 log = structlog.get_logger(__name__)
@@ -100,7 +101,11 @@ class Report:
             return
         self._assignment.tally.missed += 1
         self._log.warning("object deleted before it was marked", uid=seen.uid, name=seen.name, namespace=seen.namespace)
-        if not self._assignment.installation.settings.feedback.events:
+        assignment, feedback = self._assignment, self._assignment.installation.settings.feedback
+        if not feedback.events:
+            return
+        deletion = f"{assignment.cluster_uid}/{assignment.settings.resource}/{seen.uid}/1"
+        if not await first_to_tell(assignment.installation, deletion, seen.uid, MISSED, feedback.every):
             return
         said = (
             f"This object was deleted before source {self._assignment.name} could hold it back; "

@@ -114,9 +114,40 @@ async def test_who_gives_up_waiting_takes_nobody_elses_answer_with_him(guarded: 
     assert await guarded.ask("d") == [False]
 
 
-async def test_what_was_deleted_before_the_window_does_not_count(guarded: Guarded) -> None:
-    assert await guarded.ask(*some("old", 600), ago=2 * HOUR) == [True] * 600
+@pytest.mark.parametrize("ago", [timedelta(minutes=61), 30 * 24 * HOUR])
+async def test_a_mass_deletion_trips_it_however_long_ago_it_was(guarded: Guarded, ago: timedelta) -> None:
+    """Nobody worked for longer than the window; what goes together is found together."""
+    first, later = some("first", 300), some("later", 300)
+    assert await guarded.ask(*first, ago=ago) == [True] * 3 + [False] * 297
+    assert await guarded.ask(*later, "other", ago=ago) == [False] * 301
+    (view,) = await guarded.guard.status()
+    assert (view.tripped is not None, view.counted, view.held) == (True, 3, 598)
+    await guarded.release()
+    assert await guarded.ask(*first, *later, ago=ago) == [True] * 600
+
+
+async def test_a_mass_deletion_of_long_ago_that_comes_in_pieces_trips_it(guarded: Guarded) -> None:
+    long_ago = await guarded.world.now() - 9 * 86_400_000
+    for number in range(3):
+        assert await guarded.ask_at(long_ago, f"u{number}") == [True]
+        await guarded.world.jump(24 * HOUR)
+    assert await guarded.ask_at(long_ago, "u3") == [False]
+
+
+async def test_what_was_deleted_in_other_windows_does_not_count(guarded: Guarded) -> None:
+    for number in range(20, 0, -1):
+        past = number * timedelta(minutes=61)
+        assert await guarded.ask(*(f"{number}.{one}" for one in range(3)), ago=past) == [True] * 3
     assert await guarded.ask("a", "b", "c", "d") == [True, True, True, False]
+
+
+@pytest.mark.parametrize("order", [(100, 100, 60, 60, 80), (60, 60, 100, 100, 80), (60, 80, 80, 100, 100)])
+async def test_in_whatever_order_they_are_asked_for_a_window_has_no_more_than_its_limit(
+    world: World, order: tuple[int, ...]
+) -> None:
+    guarded = Guarded(world, GuardSettings(most=4, percent=100, window=HOUR))
+    answers = [await guarded.ask(f"u{n}", ago=timedelta(minutes=minutes)) for n, minutes in enumerate(order)]
+    assert answers == [[True]] * 4 + [[False]]
 
 
 async def test_the_window_moves_on(guarded: Guarded) -> None:
@@ -239,17 +270,24 @@ async def test_a_guard_that_is_off_lets_everything_through(world: World) -> None
 
 
 async def test_what_is_long_past_is_forgotten_a_step_at_a_time(guarded: Guarded) -> None:
-    world, passed = guarded.world, f"{guarded.world.installation.shards[0].stem}guard:{SOURCE}"
+    world, stem = guarded.world, guarded.world.installation.shards[0].stem
+    passed, counting = f"{stem}passed:{SOURCE}", f"{stem}guard:{SOURCE}"
+
+    async def sizes() -> tuple[int, int]:
+        return await world.client.zcard(passed), await world.client.zcard(counting)
+
     guarded.settings = GuardSettings(most=3000, percent=100, window=HOUR)
     assert all(await guarded.ask(*some("u", 1200)))
-    await world.jump(timedelta(hours=23))
-    await guarded.ask("a")
-    assert await world.client.zcard(passed) == 1201
-    await world.jump(timedelta(hours=2))
+    await world.jump(timedelta(days=6))
+    await guarded.ask("a", "u0")
+    assert await sizes() == (1201, 1201)
+    await world.jump(timedelta(days=2))
     await guarded.ask("b")
-    assert await world.client.zcard(passed) == 202
+    assert await sizes() == (202, 202)
+    # Who was asked for since is still known.
     await guarded.ask("c")
-    assert await world.client.zcard(passed) == 3
+    assert await sizes() == (4, 4)
+    assert await world.client.zscore(passed, "u0") is not None
 
 
 async def test_the_numbers_and_the_audit_tell_of_it(guarded: Guarded) -> None:
@@ -272,17 +310,28 @@ async def test_the_numbers_and_the_audit_tell_of_it(guarded: Guarded) -> None:
 
 
 async def test_healing_after_a_lost_redis_does_not_trip_it(own_world: World) -> None:
-    """Everything is asked for anew, with the times at which it was deleted."""
-    guarded = Guarded(own_world)
-    assert await guarded.ask(*some("early", 3), ago=timedelta(minutes=70)) == [True] * 3
+    """Everything is asked for anew in any order, with the times at which it was deleted, which were spread out."""
+    guarded, dice = Guarded(own_world), random.Random(5)
     now = await own_world.now()
-    assert await guarded.ask_at(now, "late0", "late1", "late2") == [True] * 3
+    # As many as may be in every window of three days, the last of them a moment ago.
+    deleted = {f"u{number}.{one}": now - number * 3_600_000 for number in range(72) for one in range(3)}
+    for uid, at in sorted(deleted.items(), key=lambda one: one[1]):
+        assert await guarded.ask_at(at, uid) == [True]
     await own_world.client.flushall()
-    assert await guarded.ask(*some("early", 3), *some("stuck", 200), ago=timedelta(minutes=70)) == [True] * 203
-    assert await guarded.ask_at(now, "late0", "late1", "late2") == [True] * 3
+    for uid in dice.sample(sorted(deleted), len(deleted)):
+        assert await guarded.ask_at(deleted[uid], uid) == [True]
     assert await own_world.decisions("guard tripped") == []
     # A mistake after that is stopped all the same.
     assert await guarded.ask("new") == [False]
+
+
+async def test_what_had_tripped_it_trips_it_again_after_a_lost_redis_however_late(own_world: World) -> None:
+    guarded = Guarded(own_world)
+    now = await own_world.now()
+    assert await guarded.ask_at(now, *some("u", 600)) == [True] * 3 + [False] * 597
+    await own_world.jump(5 * HOUR)
+    await own_world.client.flushall()
+    assert await guarded.ask_at(now, *some("u", 600)) == [True] * 3 + [False] * 597
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -315,12 +364,11 @@ async def test_whatever_happens_the_limit_holds_between_two_releases(embedded_wo
             if not through:
                 held.add(uid)
         tripped = "guard_tripped" in await source_of(world)
-        # Those that count: deleted within the window, first let through after the last release, released by nobody.
-        since = await world.now() - 3_600_000 + 5_000
-        counting = [
-            uid for uid, when in passed.items() if deleted[uid] > since and when >= released_at and uid not in freed
-        ]
-        assert len(counting) <= 3
+        # Those that count: first let through after the last release, released by nobody. A window that is filled from
+        # both sides is looked at in eighths.
+        counting = sorted(deleted[uid] for uid, when in passed.items() if when >= released_at and uid not in freed)
+        for fourth, first in zip(counting[3:], counting, strict=False):
+            assert fourth - first >= 3_600_000 * 7 // 8 - 5_000
         assert tripped or held <= set(passed) | freed, "nothing is held by a guard that has not tripped"
     assert held, "a walk that never trips it shows nothing"
 

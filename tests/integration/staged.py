@@ -108,11 +108,11 @@ class Stage(World):
         return one
 
     async def remember(self, found: Mapping[str, Any], **changed: Any) -> None:
-        """As the watch side would keep an observed object."""
+        """As the watch side would keep an observed object that it found gone."""
         meta = found["metadata"]
         record = Remembered(
             v=1, name=meta["name"], namespace=meta.get("namespace", ""), labels=meta.get("labels", {}),
-            annotations=meta.get("annotations", {}), data=msgspec.json.encode(found["spec"]).decode(),
+            annotations=meta.get("annotations", {}), data=msgspec.json.encode(found["spec"]).decode(), gone=1,
         )  # fmt: skip
         await self.inventory.remember({meta["uid"]: msgspec.structs.replace(record, **changed)})
 

@@ -7,10 +7,12 @@ from typing import Any
 import pytest
 
 from service.contract.names import FINALIZER
+from service.local.ports import free_ports
+from service.stream.installation import Installation
 from tests.clusters import TestApi
 from tests.integration.declared import Declared, declare
 from tests.integration.test_role import clear, grant, kubeconfig
-from tests.integration.test_work_command import until
+from tests.integration.test_work_command import until, with_installation
 from tests.servers import TestServer
 
 OTHER = "example.com/other"
@@ -145,3 +147,90 @@ def test_another_cluster_under_the_same_name_is_refused(world: Declared) -> None
     assert answer.code == 1
     assert "should have uid another by clusters.here.uid" in answer.err
     assert world.marked("a")
+
+
+# ---- sources that were removed from the settings
+
+
+def remember(world: Declared, source: str, resource: str, cluster_uid: str = "") -> None:
+    """As a list of that source leaves it in Redis."""
+    found: Any = world.api.kube.get("/api/v1/namespaces/kube-system")
+    uid = str(found["metadata"]["uid"])
+
+    async def write(installation: Installation) -> None:
+        keys, caller = installation.keys, installation.caller
+        known = {"cluster": cluster_uid or uid, "resource": resource, "listed_at": "1"}
+        for field, value in known.items():
+            await caller.command("HSET", keys.of(0, f"source:{source}"), field, value)
+        await caller.command("HSET", keys.of(0, "clusters"), "here", uid)
+
+    with_installation(world.redis, write)
+
+
+def add_removed(world: Declared) -> str:
+    """An object of a resource that no source is about, with our finalizer; its path."""
+    crd = world.api.crd()
+    path = crd.path(world.namespace, "left")
+    world.api.kube.create(crd.path(world.namespace), crd.body("left", finalizers=[FINALIZER, OTHER]))
+    return path
+
+
+def finalizers(world: Declared, path: str) -> list[str]:
+    found: Any = world.api.kube.get(path)
+    return list(found["metadata"].get("finalizers", []))
+
+
+def resource_in(path: str) -> str:
+    _, _, group, _, _, _, plural, _ = path.split("/")
+    return f"{plural}.{group}"
+
+
+@pytest.mark.parametrize("others", [True, False])
+def test_what_a_removed_source_left_behind_goes_as_redis_remembers_it(world: Declared, others: bool) -> None:
+    world.create("a", finalizers=[FINALIZER])
+    path = add_removed(world)
+    remember(world, "removed", resource_in(path))
+    long_ago = datetime.now(UTC) - timedelta(hours=1)
+    add_lease(world, "knell-removed-0", "somebody", long_ago)
+    config = world.config() if others else world.config(sources={})
+    answer = world.knell(config, "uninstall", "--yes", "--output", "json")
+    assert answer.code == 0, answer.err
+    (here,) = answer.json["clusters"]
+    assert {one["resource"]: one["marked"] for one in here["resources"]}[resource_in(path)] == 1
+    assert finalizers(world, path) == [OTHER]
+    assert world.marked("a") is not others
+    assert names(world) == []
+
+
+def test_what_a_source_was_about_before_is_gone_through(world: Declared) -> None:
+    path = add_removed(world)
+    remember(world, "widgets", resource_in(path))
+    assert world.knell(world.config(), "uninstall", "--yes").code == 0
+    assert finalizers(world, path) == [OTHER]
+
+
+def test_what_is_remembered_of_another_cluster_is_not_looked_for_in_this_one(world: Declared) -> None:
+    path = add_removed(world)
+    remember(world, "removed", resource_in(path), cluster_uid="another")
+    assert world.knell(world.config(), "uninstall", "--yes").code == 0
+    assert finalizers(world, path) == [FINALIZER, OTHER]
+    answer = world.knell(world.config(sources={}), "uninstall", "--yes")
+    assert (answer.code, "--resource plural.group" in answer.err) == (2, True)
+
+
+def test_a_resource_can_be_named_when_redis_is_lost(world: Declared) -> None:
+    path, second = add_removed(world), add_removed(world)
+    (port,) = free_ports(1)
+    away = {"KNELL_REDIS_URL": f"redis://127.0.0.1:{port}"}
+    config = world.config(sources={})
+    words = ("uninstall", "--yes", "--resource", resource_in(path), "--resource", resource_in(second))
+    answer = world.knell(config, *words, variables=away)
+    assert answer.code == 0, answer.err
+    assert "name them by --resource" in answer.err
+    assert finalizers(world, path) == finalizers(world, second) == [OTHER]
+
+
+def test_a_resource_that_can_not_be_one_is_refused(world: Declared) -> None:
+    answer = world.knell(world.config(), "uninstall", "--yes", "--resource", "Widget/blue")
+    assert answer.code == 2
+    assert "'Widget/blue' given; allowed: plural.group" in answer.err

@@ -3,14 +3,18 @@
 import asyncio
 from collections.abc import AsyncIterator, Coroutine
 from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
+from aiohttp import web
 
-from service.cluster import Cluster, connect
+from service.cluster import Cluster, Unreadable, connect
 from service.watching.enabling import NotEnabled, first_enabled, forget_all
 from tests.clusters import TestApi
+from tests.wayward_api import namespace as there
+from tests.wayward_api import settings_for, status, wayward_api
 
 FIRST = datetime(2026, 1, 31, 12, 0, 0, 999_000, tzinfo=UTC)
 
@@ -39,6 +43,52 @@ async def test_replicas_that_come_at_once_agree(api: TestApi, cluster: Cluster) 
     found = api.kube.get(f"/api/v1/namespaces/{namespace}/configmaps/knell-sources")
     assert found is not None
     assert set(found["data"]) == {"s0", "s1"}
+
+
+async def test_the_moment_is_that_of_the_api_server_and_not_of_this_process(
+    api: TestApi, cluster: Cluster, tmp_path: Path
+) -> None:
+    namespace, moment = api.namespace(), datetime.now(UTC).replace(microsecond=0) - timedelta(hours=1)
+    kept: list[Any] = []
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        """A server whose clock is an hour behind ours."""
+        if request.method == "POST":
+            kept.append(await request.json())
+            kept[0]["metadata"]["resourceVersion"] = "1"
+        if kept:
+            return web.json_response(kept[0])
+        if request.path.endswith("/configmaps/knell-sources"):
+            return status(404, "NotFound", name="knell-sources", kind="configmaps")
+        found = there("kube-system")
+        found.headers["Date"] = format_datetime(moment, usegmt=True)
+        return found
+
+    async with wayward_api(answer) as address, await connect("late", settings_for(address, tmp_path)) as late:
+        assert await first_enabled(late, "knell", "a") == moment
+    assert kept[0]["data"] == {"a": moment.strftime("%Y-%m-%dT%H:%M:%SZ")}
+    found = await first_enabled(cluster, namespace, "a")
+    made = api.kube.get(f"/api/v1/namespaces/{namespace}/configmaps/knell-sources")
+    assert made is not None
+    created = datetime.fromisoformat(made["metadata"]["creationTimestamp"])
+    assert timedelta(0) <= created - found < timedelta(seconds=30)
+
+
+async def test_a_server_that_does_not_say_the_time_enables_nothing(tmp_path: Path) -> None:
+    asked: list[str] = []
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        asked.append(request.method)
+        if request.path.endswith("/configmaps/knell-sources"):
+            return status(404, "NotFound", name="knell-sources", kind="configmaps")
+        found = there("kube-system")
+        found.headers["Date"] = "noon"
+        return found
+
+    async with wayward_api(answer) as address, await connect("mute", settings_for(address, tmp_path)) as mute:
+        with pytest.raises(Unreadable, match="what time it is"):
+            await first_enabled(mute, "knell", "a")
+    assert "POST" not in asked
 
 
 async def test_what_is_kept_and_no_time_is_never_overwritten(api: TestApi, cluster: Cluster) -> None:

@@ -68,6 +68,37 @@ async def test_what_the_watch_side_does_not_believe_is_left_alone(stage: Stage) 
     assert stage.there("w")
 
 
+async def test_an_object_that_was_never_recognised_is_left_alone(stage: Stage) -> None:
+    found = await gone(stage, known=False)
+    await stage.remember(found, data="", fault="its spec has no account")
+    await stage.publish(one := stage.event(found))
+    await stage.work()
+    await stage.until_held(one, "never recognised: its spec has no account")
+    assert await stage.inventory.recall_one(one.uid) is not None
+    # What recognised it before will do.
+    await stage.remember(found, fault="its spec has no account")
+    await stage.until_done(one)
+    assert not stage.there("w")
+
+
+async def test_an_object_of_a_crd_that_was_replaced_is_left_alone(
+    api: TestApi, embedded_server: TestServer, tmp_path: Path
+) -> None:
+    crd = api.crd()
+    async with staged(api, embedded_server, tmp_path, own_crd=crd, mode="observe") as stage:
+        found = stage.make("w", marked=False)
+        await stage.remember(found, gone=0)
+        api.kube.delete(crd.own_path)
+        wait_until("the CRD is gone", lambda: api.kube.get(crd.own_path) is None)
+        api.kube.install(crd)
+        # The API server says 404, and the CRD is established: still nobody deleted it.
+        await stage.publish(one := stage.event(found))
+        await stage.work()
+        await stage.until_held(one, "is not proven by the watch side")
+        assert stage.there("w")
+        assert stage.deletes == 0
+
+
 async def test_the_marks_that_the_inventory_kept_count(stage: Stage) -> None:
     protected = await gone(stage, "p", annotations={"knell.dev/prevent-delete": "true"})
     retained = await gone(stage, "r", annotations={"knell.dev/deletion-policy": "retain"})

@@ -210,6 +210,20 @@ async def test_an_object_that_left_the_scope_by_a_setting_is_held_and_not_releas
     assert stage.deletes == 0
 
 
+@pytest.mark.parametrize("changed", [{"opt_in": "team=ours"}, {"selector": "team=ours"}, {"namespaces": ("else",)}])
+async def test_an_object_that_left_the_scope_goes_when_it_is_opted_out_and_not_by_retain(
+    stage: Stage, changed: dict[str, object]
+) -> None:
+    stage.source(**changed)
+    one = await stage.going("w", annotations={"knell.dev/deletion-policy": "retain"})
+    await stage.work()
+    await stage.until_held(one, "not released by that")
+    stage.annotate("w", **{"knell.dev/gc": "disabled"})
+    await stage.until_done(one)
+    assert stage.read("w") is None
+    assert stage.there("w")
+
+
 async def test_an_unknown_policy_value_holds_until_it_is_mended(stage: Stage) -> None:
     one = await stage.going("w", annotations={"knell.dev/deletion-policy": "remove"})
     await stage.work()

@@ -14,10 +14,11 @@ import pytest
 
 from service.contract.names import CONDITION, FINALIZER
 from service.local.provider.world import Resource, Seed
-from service.settings import FeedbackSettings
+from service.settings import FeedbackSettings, GuardSettings
 from service.stream.keys import deletion_of
 from tests.clusters import TestApi
-from tests.integration.staged import ACCOUNT, ON_ONE_API, Stage, staged
+from tests.integration.staged import ACCOUNT, ON_ONE_API, SOURCE, Stage, staged
+from tests.integration.test_surface import surfaced
 from tests.servers import TestServer
 from workers.handlers.notes import Note, Reason
 from workers.handlers.objects import about_event
@@ -80,6 +81,30 @@ async def test_the_start_and_the_end_are_told_with_counts(stage: Stage) -> None:
     assert await until_event(stage, one.uid, "CleanupDone") == ("Normal", "3 of 3 resources removed")
     told = await until_condition(stage, "w", "CleanupDone")
     assert (told["status"], told["message"]) == ("True", "3 of 3 resources removed")
+
+
+async def test_what_the_guard_holds_is_told_to_the_object_and_shown_as_a_metric(stage: Stage) -> None:
+    stage.source(guard=GuardSettings(most=1))
+    first, second = await stage.going("w"), await stage.going("x")
+    async with surfaced(stage.settings.redis) as looker:
+        await stage.work()
+
+        async def held() -> list[str]:
+            return [one.uid for one in (first, second) if await stage.state(one) == "held"]
+
+        (uid,) = await stage.until("one of them is held", held)
+        words = f"guard: more than 1 deletions of source {SOURCE} within 1h"
+        kind, note = await until_event(stage, uid, "CleanupHeld")
+        assert (kind, note.startswith(words)) == ("Warning", True)
+        assert f"`knell guard release {SOURCE}`" in note
+        name = "w" if uid == first.uid else "x"
+        await until_condition(stage, name, "CleanupHeld", words)
+
+        async def shown() -> bool:
+            numbers = await looker.numbers()
+            return (numbers["knell_guard_tripped", "0"], numbers["knell_guard_held", SOURCE]) == (1, 1)
+
+        await stage.until("the metrics show it", shown)
 
 
 async def test_what_blocks_is_told_by_name_and_until_when(stage: Stage) -> None:

@@ -96,6 +96,28 @@ def test_run_does_both_sides_until_the_object_is_released(world: Declared, start
     assert world.holder() == ""
 
 
+@pytest.mark.parametrize("commands", [("run",), ("watch", "work")])
+@pytest.mark.parametrize("word", ["retain", "things=retain"])
+def test_the_policy_can_be_given_by_option(world: Declared, start: Start, commands: tuple[str, ...], word: str) -> None:
+    config = world.config(service="things", policy={"deletion_policy": "delete"})
+    processes = [start(world, config, command, "--deletion-policy", word) for command in commands]
+    for process in processes:
+        process.until_ready()
+    until("it watches", lambda: processes[0].number("knell_source_relists_total") >= 1)
+    world.create("one")
+    until("it is marked", lambda: world.marked("one"))
+    world.delete("one")
+    until("it is released", lambda: world.get("one") is None)
+
+    def policies() -> list[str]:
+        found = world.knell(config, "deletions", "list", "--state", "done", "--output", "json").json["deletions"]
+        return [one["policy"] for one in found]
+
+    until("it is done", lambda: len(policies()) == 1)
+    setting = "policy.services.things" if "=" in word else "policy.deletion_policy"
+    assert policies() == [f"retain: the setting {setting} says retain"]
+
+
 def test_without_a_cluster_it_lives_and_says_why_it_is_not_ready(world: Declared, start: Start) -> None:
     (port,) = free_ports(1)
     path = world.api.kubeconfig(world.folder / "away")

@@ -1,16 +1,19 @@
 """Objects of a finalizer source: marked while they live, published when they go, and never guessed at."""
 
+from collections import Counter
 from datetime import datetime, timedelta
 
 import msgspec
 import pytest
 
+from service.contract import Event
 from service.contract.names import DRY_RUN, FINALIZER, GC
 from service.settings import PolicySettings, SourceSettings
+from service.stream.engine import Kept, flat
 from service.watching import wishes
 from service.watching.reporting import MISSED
 from tests.clusters import TestApi
-from tests.integration.watched import OTHER, QUICK, Watched
+from tests.integration.watched import OTHER, QUICK, Meddled, Running, Watched
 
 
 async def test_a_live_object_gets_our_finalizer_and_keeps_the_others(watched: Watched) -> None:
@@ -82,25 +85,47 @@ async def test_an_object_that_went_before_it_was_marked_is_reported_once(watched
     assert await watched.deletions() == {}
 
 
+async def test_a_missed_object_is_told_of_once_in_a_while_over_restarts(watched: Watched) -> None:
+    watched.create("late", finalizers=[OTHER])
+    watched.delete("late")
+    for _ in range(2):
+        running = await watched.start()
+        await _until_missed(watched, running)
+        await running.stop()
+    assert len(watched.events(MISSED)) == 1
+    (event,) = watched.events(MISSED)
+    assert event.get("deprecatedCount", 0) <= 1
+    # The key is the one that workers use, and runs out by itself.
+    stem, uid = watched.installation.shards[0].stem, watched.get("late")["metadata"]["uid"]
+    left = await watched.installation.caller.command("PTTL", f"{stem}told:{uid}:event:{MISSED}")
+    assert 0 < left <= 600_000
+
+
 async def test_conflicting_writers_never_lose_a_finalizer(watched: Watched) -> None:
-    names = [f"w{number}" for number in range(20)]
-    running = await watched.start()
+    names = [f"w{number}" for number in range(10)]
+    patches: Counter[str] = Counter()
+
+    def meddle(method: str, name: str) -> None:
+        """Between our decision and our patch others put finalizers of theirs on, and take them off, twice."""
+        if method == "PATCH":
+            patches[name] += 1
+            if patches[name] <= 2:
+                ours = [FINALIZER] if watched.marked(name) else []
+                watched.patch(name, {"finalizers": [f"someone.else/{patches[name]}", OTHER, *ours]})
+
+    running = await watched.start(cluster=Meddled(watched.cluster, watched.crd, meddle))
     for name in names:
-        watched.create(name)
-        for step in range(5):
-            watched.patch(name, {"labels": {"step": str(step)}})
-            if step == 2:
-                watched.kube.patch(
-                    watched.crd.path(watched.namespace, name),
-                    [{"op": "add", "path": "/metadata/annotations", "value": {"someone": "else"}}],
-                    "json",
-                )
+        watched.create(name, finalizers=["someone.else/0"])
     await watched.until("all are marked", lambda: all(watched.marked(name) for name in names))
     for name in names:
-        found = watched.get(name)["metadata"]
-        assert found["labels"] == {"step": "4"}
-        assert found["annotations"] == {"someone": "else"}
-        assert found["finalizers"].count(FINALIZER) == 1
+        # Without the resource version our list would have been put in the place of theirs.
+        assert watched.finalizers(name) == ["someone.else/2", OTHER, FINALIZER]
+    assert min(patches.values()) >= 3
+    for name in names:
+        patches[name] = 0
+        watched.patch(name, {"annotations": {GC: "disabled"}})
+    await watched.until("none is marked", lambda: not any(watched.marked(name) for name in names))
+    assert all(watched.finalizers(name) == ["someone.else/2", OTHER] for name in names)
     assert running.source.problem == ""
 
 
@@ -313,7 +338,8 @@ async def test_a_namespace_that_the_settings_name_no_more_is_cleared_out(watched
     await watched.until("both are marked", lambda: first.source.tally.marked == 2)
     await first.stop()
     api.kube.delete(f"{path}/going")
-    running = await watched.start()
+    often = msgspec.structs.replace(QUICK, relist=timedelta(seconds=1))
+    running = await watched.start(watch=often)
     assert set(await watched.until_published("going")) == {"going"}
     await watched.until("the living one is let go", lambda: not watched.finalizers("living", f"{path}/living"))
     assert watched.finalizers("going", f"{path}/going") == [FINALIZER]
@@ -325,6 +351,85 @@ async def test_a_namespace_that_the_settings_name_no_more_is_cleared_out(watched
 
     await watched.until("the namespace is forgotten", forgotten)
     assert running.source.problem == ""
+
+
+async def test_former_namespaces_are_listed_seldom_while_only_going_objects_are_left(
+    watched: Watched, api: TestApi
+) -> None:
+    other = api.namespace()
+    path = watched.crd.path(other)
+    for name in ("living", "going"):
+        api.kube.create(path, watched.crd.body(name))
+    first = await watched.start(namespaces=(watched.namespace, other))
+    await watched.until("both are marked", lambda: first.source.tally.marked == 2)
+    await first.stop()
+    api.kube.delete(f"{path}/going")
+    lists: Counter[str] = Counter()
+
+    def count(method: str, name: str) -> None:
+        if method == "LIST":
+            lists[name] += 1
+
+    quick = msgspec.structs.replace(QUICK, retry=timedelta(milliseconds=50))
+    await watched.start(cluster=Meddled(watched.cluster, watched.crd, count), watch=quick)
+    await watched.until("the living one is let go", lambda: not watched.finalizers("living", f"{path}/living"))
+    await watched.until("it has been looked at since", lambda: lists[other] >= 2)
+    settled = lists[other] + 1
+    await watched.stays("it is listed no more", lambda: lists[other] <= settled, timedelta(seconds=1))
+    # An emptied Redis is noticed all the same: what is going there is published again.
+    await watched.empty_redis()
+    await watched.until_published("going")
+
+
+async def test_a_renamed_source_takes_over_what_its_old_self_had_published(watched: Watched) -> None:
+    first = await watched.start()
+    for name in ("published", "held", "running"):
+        watched.create(name)
+    await watched.until("all are marked", lambda: first.source.tally.marked == 3)
+    for name in ("published", "held", "running"):
+        watched.delete(name)
+    found = await watched.until_published("published", "held", "running")
+    await first.stop()
+    shard = watched.installation.shards[0]
+    held = found["held"]
+    event = Event(
+        cluster=held.cluster, resource=held.resource, uid=held.uid, name=held.name, namespace=held.namespace,
+        source=held.source,
+    )  # fmt: skip
+    await shard.hold([Kept(str(held.entry), "held", "no planner for source 'widgets'", held.id, flat(event), 60_000)])
+    assert (await watched.deletions())["held"].state == "held"
+    await watched.end(found["running"].id, "running")
+    running = await watched.start(name="renamed")
+    found = await watched.until_published("published 2", "held 2")
+    for name in ("published", "held"):
+        assert found[name].state == "dropped"
+        assert "source widgets is declared no more" in found[name].withdrawn
+        assert (found[f"{name} 2"].state, found[f"{name} 2"].source) == ("published", "renamed")
+    # What has begun is not begun a second time: a person is told.
+    assert found["running"].state == "running"
+    assert "declare it again" in running.source.problem
+    await watched.until_listed_again(running)
+    assert set(await watched.deletions()) == {*found}
+    watched.patch("running", {"finalizers": []})
+    await watched.until_listed_again(running)
+    await watched.until("the trouble is over", lambda: running.source.problem == "")
+
+
+async def test_two_sources_of_one_object_are_told_of_when_it_goes(watched: Watched) -> None:
+    shared = {"resource": watched.crd.resource, "collector": "none", "namespaces": (watched.namespace,)}
+    wide, narrow = SourceSettings(**shared), SourceSettings(**shared, selector="team=a")  # type: ignore[arg-type]
+    first = await watched.start(name="wide", others={"narrow": narrow})
+    watched.create("one", labels={"team": "a"})
+    await watched.until("it is marked", lambda: watched.marked("one"))
+    watched.delete("one")
+    await watched.until_published("one")
+    second = await watched.start(name="narrow", selector="team=a", others={"wide": wide})
+    await watched.until("it is told", lambda: "also an object of source wide" in second.source.problem)
+    assert first.source.problem == ""
+    assert list(await watched.deletions()) == ["one"]
+    watched.patch("one", {"finalizers": []})
+    await watched.until_listed_again(second)
+    await watched.until("it is over", lambda: second.source.problem == "")
 
 
 async def test_a_source_that_only_observes_now_lets_live_objects_go(watched: Watched) -> None:
@@ -355,6 +460,10 @@ async def test_a_source_leaves_alone_what_another_one_claims(watched: Watched) -
     assert found["b"].source == "other"
     assert mine.source.tally.unmarked == 0
     await watched.stays("it is left alone", lambda: watched.marked("a"), timedelta(milliseconds=300))
+
+
+async def _until_missed(watched: Watched, running: Running) -> None:
+    await watched.until("it is reported", lambda: running.source.tally.missed == 1)
 
 
 def _ms(stamp: str) -> int:

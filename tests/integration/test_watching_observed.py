@@ -7,9 +7,12 @@ import pytest
 
 from service.contract.names import GC
 from service.stream.inventory import end_removed
+from service.watching.clusters import OtherCluster
 from service.watching.collectors import Unrecognisable
+from service.watching.confirmed import ConfirmedCluster
+from service.watching.proving import Missing, prove
 from tests.clusters import TestApi
-from tests.integration.watched import OTHER, Watched, spec_of
+from tests.integration.watched import OTHER, Meddled, Watched, spec_of
 from tests.kube import wait_until
 
 
@@ -94,6 +97,17 @@ async def test_an_object_created_again_under_its_name_counts_as_gone(watched: Wa
     record = await watched.inventory.recall_one(new)
     assert record is not None
     assert not record.gone
+
+
+async def test_a_namesake_proves_nothing_in_a_cluster_that_is_another_one(watched: Watched) -> None:
+    watched.create("one")
+    missing = [Missing("the-uid-before", watched.namespace, "one")]
+    right = ConfirmedCluster(watched.cluster, await watched.cluster.identity())
+    served = await right.discover(watched.crd.resource)
+    assert (await prove(right, served, missing))["the-uid-before"].kind == "gone"
+    wrong = ConfirmedCluster(watched.cluster, "another-cluster")
+    with pytest.raises(OtherCluster):
+        await prove(wrong, served, missing)
 
 
 async def test_a_changed_scope_begins_anew_and_publishes_nothing(watched: Watched) -> None:
@@ -322,14 +336,62 @@ async def test_a_crd_replaced_while_nobody_watched_holds_its_objects(watched: Wa
     watched.create("one")
     first = await watched.start(mode="observe")
     await first.stop()
-    watched.kube.delete(watched.crd.own_path)
-    wait_until("the CRD is gone", lambda: watched.kube.get(watched.crd.own_path) is None)
-    watched.kube.install(watched.crd)
+    watched.replace_crd()
     await watched.start(mode="observe")
     assert "installed again" in (await watched.remembered())["one"]
     assert await watched.deletions() == {}
     assert await watched.inventory.release_held() == 1
     await watched.until_published("one")
+
+
+async def test_a_crd_replaced_while_deletions_are_proven_holds_its_objects(watched: Watched) -> None:
+    for name in ("one", "two", "three"):
+        watched.create(name)
+    replaced: list[str] = []
+
+    def meddle(method: str, name: str) -> None:
+        if method == "GET" and not replaced:
+            replaced.append(name)
+            watched.replace_crd()
+
+    running = await watched.start(mode="observe", cluster=Meddled(watched.cluster, watched.crd, meddle))
+    watched.delete("one")
+    # Asked for it the server says 404, and the CRD is established; but it is another one, which took all of them along.
+    await watched.until("all are held", lambda: running.source.tally.held == 3)
+    assert replaced == ["one"]
+    assert all("installed again" in why for why in (await watched.remembered()).values())
+    assert await watched.deletions() == {}
+    # What lives under the new one is watched as before.
+    watched.create("new")
+
+    async def known() -> bool:
+        return (await watched.remembered()).get("new") == "lives"
+
+    await watched.until("it is known", known)
+    watched.delete("new")
+    assert set(await watched.until_published("new")) == {"new"}
+
+
+async def test_a_crd_replaced_during_the_diff_holds_its_objects(watched: Watched) -> None:
+    for name in ("one", "two", "three"):
+        watched.create(name)
+    first = await watched.start(mode="observe")
+    await first.stop()
+    watched.delete("one")
+    replaced: list[str] = []
+
+    def meddle(method: str, name: str) -> None:
+        if method == "GET" and not replaced:
+            replaced.append(name)
+            watched.replace_crd()
+
+    running = await watched.start(mode="observe", cluster=Meddled(watched.cluster, watched.crd, meddle))
+    assert replaced == ["one"]
+    assert "installed again" in (await watched.remembered())["one"]
+    await watched.until_listed_again(running)
+    assert all("installed again" in why for why in (await watched.remembered()).values())
+    assert running.source.tally.held == 3
+    assert await watched.deletions() == {}
 
 
 async def test_a_crash_between_the_record_and_the_event_is_made_good_by_the_next_list(watched: Watched) -> None:

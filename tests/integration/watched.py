@@ -3,7 +3,7 @@ Tests arrange and look with plain requests; what the watch side did is read from
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from service.cluster import Cluster, connect
+from service.cluster import Cluster, Live, Page, Served, connect
 from service.contract.names import FINALIZER
 from service.settings import (
     ClusterSettings,
@@ -31,7 +31,7 @@ from service.watching.assignment import Assignment
 from service.watching.run import SourceRun
 from tests.clusters import ApiServer, TestApi
 from tests.engine.waiting import stays, until
-from tests.kube import Crd, Kube, KubeRefused
+from tests.kube import Crd, Kube, KubeRefused, wait_until
 from tests.servers import TestServer
 
 SOURCE = "widgets"
@@ -56,6 +56,35 @@ class Running:
         self.task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await self.task
+
+
+class Meddled(Cluster):
+    """The same connection, with a hand in the game: `meddle` is called with the method and the name right before each
+    read (GET) and change (PATCH) of an object of that kind, and with LIST before each list."""
+
+    def __init__(self, cluster: Cluster, crd: Crd, meddle: Callable[[str, str], None]) -> None:
+        super().__init__(cluster.name, cluster._calls)
+        self._crd, self._meddle = crd, meddle
+
+    async def get(self, served: Served, namespace: str, name: str, **how: Any) -> Live | None:
+        await self._called(served, "GET", name)
+        return await super().get(served, namespace, name, **how)
+
+    async def patch(self, served: Served, namespace: str, name: str, patch: Any, **how: Any) -> Live:
+        await self._called(served, "PATCH", name)
+        return await super().patch(served, namespace, name, patch, **how)
+
+    async def pages(
+        self, served: Served, namespace: str | None, selector: str = "", limit: int = 500, **how: Any
+    ) -> AsyncGenerator[Page, None]:
+        await self._called(served, "LIST", namespace or "")
+        async with contextlib.aclosing(super().pages(served, namespace, selector, limit, **how)) as found:
+            async for page in found:
+                yield page
+
+    async def _called(self, served: Served, method: str, name: str) -> None:
+        if served.resource == self._crd.resource:
+            await asyncio.to_thread(self._meddle, method, name)
 
 
 class Watched:
@@ -144,6 +173,12 @@ class Watched:
 
     def delete(self, name: str) -> None:
         self.kube.delete(self.crd.path(self.namespace, name))
+
+    def replace_crd(self) -> None:
+        """As `kubectl replace --force` does: its objects go, and nobody wanted them to."""
+        self.kube.delete(self.crd.own_path)
+        wait_until("the CRD is gone", lambda: self.kube.get(self.crd.own_path) is None)
+        self.kube.install(self.crd)
 
     def finalizers(self, name: str, path: str = "") -> list[str]:
         """None at all where it is gone; `path` leads to an object of another namespace or kind."""

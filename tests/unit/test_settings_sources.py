@@ -95,3 +95,45 @@ def test_names_that_could_not_be_lease_names_are_refused(read: Read) -> None:
     assert "small letters" in problems(
         read, ONE_CLUSTER + "sources:\n  My_Source: {resource: ws.x.org, collector: none}\n"
     )
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("", ""),
+        ("namespaces: [a, b]", "namespaces: [b, c]"),
+        ("namespaces: [a]", ""),
+        ("selector: team=a", "selector: ' team=a '"),
+        ("opt_in: team", "opt_in: team, mode: observe"),
+        ("opt_out: team=a", ""),
+        ("", "cluster: main"),
+    ],
+)
+def test_two_sources_of_the_same_objects_are_refused_by_name(read: Read, first: str, second: str) -> None:
+    said = problems(read, ONE_CLUSTER + _two_sources(first, second))
+    assert "sources.second" in said
+    assert "sources first and second watch the same objects (ws.x.org)" in said
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("namespaces: [a]", "namespaces: [b]"),
+        ("selector: team=a", "selector: team=b"),
+        ("opt_in: team=a", "opt_out: team=a"),
+        ("opt_out: team", "opt_out: '!team'"),
+    ],
+)
+def test_sources_that_may_have_nothing_in_common_are_accepted(read: Read, first: str, second: str) -> None:
+    assert len(read(ONE_CLUSTER + _two_sources(first, second)).sources) == 2
+
+
+def test_sources_of_one_resource_in_two_clusters_are_accepted(read: Read) -> None:
+    assert len(read(TWO_CLUSTERS + _two_sources("cluster: a", "cluster: b")).sources) == 2
+
+
+def _two_sources(first: str, second: str) -> str:
+    def source(name: str, more: str) -> str:
+        return f"  {name}: {{resource: ws.x.org, collector: none{', ' if more else ''}{more}}}\n"
+
+    return "sources:\n" + source("first", first) + source("second", second)

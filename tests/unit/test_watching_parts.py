@@ -1,11 +1,14 @@
-"""The pure parts of the watch side: strands and their fields, wishes that wait, names that are known."""
+"""The pure parts of the watch side: strands and their fields, wishes that wait, changes that gather, known names."""
+
+import asyncio
 
 import msgspec
 import pytest
 
-from service.cluster import Seen, Served
+from service.cluster import Change, Seen, Served
 from service.settings import SourceSettings
 from service.watching.assignment import Assignment
+from service.watching.following import Inbox
 from service.watching.reporting import Known
 from service.watching.scope import scope_hash
 from service.watching.strand import Strand, is_former, strands_of
@@ -146,3 +149,29 @@ def _seen(number: int, version: str) -> Seen:
 
 def _none_waits(wishes: Wishes) -> bool:
     return not wishes._waiting
+
+
+async def test_who_reads_a_watch_waits_while_too_many_or_too_long_changes_wait() -> None:
+    def change(number: int, size: int) -> Change:
+        raw = msgspec.Raw(b"x" * size)
+        return Change(kind="ADDED", resource_version=str(number), seen=Seen(uid=str(number), name="w", raw=raw))
+
+    async def gathered(inbox: Inbox, sizes: list[int]) -> list[list[str]]:
+        """What is taken at once, when each time as much came as may wait."""
+
+        async def put() -> None:
+            for number, size in enumerate(sizes):
+                await inbox.put(change(number, size))
+
+        batches: list[list[str]] = []
+        putting = asyncio.create_task(put())
+        while sum(map(len, batches)) < len(sizes):
+            await asyncio.sleep(0)
+            batches.append([one.resource_version for one in await inbox.take(5)])
+        await putting
+        return batches
+
+    assert await gathered(Inbox(most=2, most_bytes=100), [1, 1, 1]) == [["0", "1"], ["2"]]
+    assert await gathered(Inbox(most=10, most_bytes=100), [60, 40, 1, 99]) == [["0", "1"], ["2", "3"]]
+    # One that is too long by itself comes alone, and nothing waits for ever.
+    assert await gathered(Inbox(most=10, most_bytes=100), [500, 500, 7]) == [["0"], ["1"], ["2"]]

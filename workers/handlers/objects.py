@@ -2,7 +2,7 @@
 A collector turns these facts into targets; where to act comes from here and from settings, never from an event."""
 
 from collections.abc import Mapping
-from typing import Protocol
+from typing import Final, Protocol
 
 import msgspec
 
@@ -10,9 +10,13 @@ from service.cluster import Live
 from service.contract import Event, Hold, Plan
 from service.settings import SourceSettings
 
+BESIDE: Final = "; another object has its name by now"
+"""How the record of a deletion says that it was planned while a namesake lived."""
+
 
 class About(msgspec.Struct, frozen=True, kw_only=True):
-    """How a deletion's record names its object; a hint until the object has been read. `at` is when it began to go."""
+    """How a deletion's record names its object; a hint until the object has been read. `at` is when it began to go,
+    `beside` says that a namesake lived already when it was planned."""
 
     deletion: str
     source: str
@@ -23,6 +27,7 @@ class About(msgspec.Struct, frozen=True, kw_only=True):
     namespace: str = ""
     at: int = 0
     withdrawn: str = ""
+    beside: bool = False
 
     @property
     def object(self) -> str:
@@ -55,7 +60,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def going_since(self) -> int:
-        """The deletionTimestamp in milliseconds; for an observed object what its event said."""
+        """The deletionTimestamp in milliseconds; for an observed object when the inventory saw that it was gone."""
         return self.live.deleting if self.live is not None else self.about.at
 
 

@@ -112,9 +112,11 @@ class Place:
             found = self._served[resource] = await asyncio.shield(self._discoveries.ask(resource))
         return found
 
-    async def get(self, resource: str, namespace: str, name: str) -> Live | None:
+    async def get(self, resource: str, namespace: str, name: str, *, metadata_only: bool = False) -> Live | None:
         """None only where the API server says that there is no such object. A changed version is discovered anew."""
-        return await self.on(resource, lambda served: self.cluster.get(served, namespace, name))
+        return await self.on(
+            resource, lambda served: self.cluster.get(served, namespace, name, metadata_only=metadata_only)
+        )
 
     async def on(self, resource: str, call: Callable[[Served], Coroutine[Any, Any, V]]) -> V:
         """A call on the resource as it is served now."""

@@ -8,8 +8,8 @@ from typing import Any, Final
 
 import structlog
 
-from service.cluster import Conflict, Forbidden, Invalid, Live, NotFound, TooMany, Unauthorized
-from service.cluster.finalizers import unmarking
+from service.cluster import Conflict, Forbidden, Invalid, Live, NotFound, NotServed, TooMany, Unauthorized
+from service.cluster.finalizers import marked, unmarking
 from service.contract import Draw, Gone, Job, Limit, Pending, Refused, Throttled, Verdict
 from service.contract.targets import RELEASE
 from service.policy.scope import dry_run, paused
@@ -25,8 +25,8 @@ log = structlog.get_logger(__name__)
 LIMIT: Final = Limit.bucket("releases", capacity=2000, rate=500)
 """Of one cluster: an API server bears it, and a burst is paced. Settings may change it (limits.releases)."""
 
-AT_ONCE: Final = 32
-"""Objects of one batch that are released side by side."""
+AT_ONCE: Final = 24
+"""Objects that are released side by side: what is judged meanwhile shall not have to queue behind them."""
 
 TRIES: Final = 8
 CONFLICT: Final = timedelta(milliseconds=500)
@@ -70,6 +70,7 @@ class LiveRelease:
     ) -> None:
         self._sources, self._policy, self._places = dict(sources), policy, places
         self._known, self._forget, self._detached, self._tell = known, forget, frozenset(detached), tell
+        self._slots = asyncio.Semaphore(AT_ONCE)
 
     def draws(self, lane: str) -> Sequence[Draw] | None:
         return (Draw(LIMIT),) if lane.endswith("/" + RELEASE) else None
@@ -94,19 +95,34 @@ class LiveRelease:
             raise _held(about, f"this process has no way to the cluster of source {about.source}")
         try:
             if source.mode == "observe":
-                return await self._drop(about, source)
-            return await self._unmark(about, source, place)
+                return await self._drop(about, source, place)
+            async with self._slots:
+                return await self._unmark(about, source, place)
         except TooMany as error:
             return Throttled(error.retry_after, str(error))
         except (Forbidden, Unauthorized, Invalid) as error:
             return Refused(str(error))
 
-    async def _drop(self, about: About, source: SourceSettings) -> Verdict:
+    async def _drop(self, about: About, source: SourceSettings, place: Place) -> Verdict:
         stop = paused(self._policy, source)
         if stop is not None:
             raise _held(about, f"{stop.kind}: {stop.reason}")
+        if await self._is_held_back(about, place):
+            # Its source had another mode when it was planned. Nothing is done while the object still waits for us.
+            raise _held(
+                about,
+                f"{about.object} is held back by our finalizer, but source {about.source} only observes; set its mode "
+                f"to finalizer until it is released",
+            )
         await self._forget(about.source, about.uid)
         return self._done(about, None, "released: the inventory has forgotten it")
+
+    async def _is_held_back(self, about: About, place: Place) -> bool:
+        try:
+            live = await place.get(about.resource, about.namespace, about.name)
+        except NotServed:
+            return False
+        return live is not None and live.uid == about.uid and marked(live)
 
     async def _unmark(self, about: About, source: SourceSettings, place: Place) -> Verdict:
         """What was read lately serves as well as a fresh reading: the patch names its resource version, so that any
@@ -114,7 +130,7 @@ class LiveRelease:
         live = place.lately(about.uid)
         for _ in range(TRIES):
             marks = place.marks(about.namespace) if about.namespace else None
-            live = live or await place.get(about.resource, about.namespace, about.name)
+            live = live or await place.get(about.resource, about.namespace, about.name, metadata_only=True)
             ours = live is not None and live.uid == about.uid
             # The uid proves the cluster; what is missing may be missing because this is another one.
             fault = await place.fault(about.cluster, fresh=not ours)
@@ -141,7 +157,8 @@ class LiveRelease:
         """False where somebody else was first."""
         try:
             await place.on(
-                about.resource, lambda served: place.cluster.patch(served, about.namespace, about.name, patch)
+                about.resource,
+                lambda served: place.cluster.patch(served, about.namespace, about.name, patch, metadata_only=True),
             )
         except (Conflict, NotFound):
             return False
@@ -163,7 +180,6 @@ class _Releasing:
 
     def __init__(self, release: LiveRelease, known: Mapping[str, About]) -> None:
         self._release, self._known = release, known
-        self._slots = asyncio.Semaphore(AT_ONCE)
 
     def draws(self, lane: str) -> Sequence[Draw] | None:
         return self._release.draws(lane)
@@ -173,5 +189,4 @@ class _Releasing:
         about = self._known.get(job.deletion)
         if about is None:
             raise LookupError("the deletion's record can't be read, so its object is not known")
-        async with self._slots:
-            return await self._release.release(about)
+        return await self._release.release(about)

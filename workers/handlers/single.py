@@ -33,17 +33,24 @@ class Single:
         return self._inner.draws(lane)
 
     async def attempt(self, batch: Batch) -> AsyncIterator[tuple[Job, Verdict | Exception]]:
-        async def one(job: Job) -> tuple[Job, Verdict | Exception]:
+        found = asyncio.Queue[tuple[Job, Verdict | Exception]]()
+
+        async def one(job: Job) -> None:
+            # In a task of its own there is nobody for whom it would have to be taken back.
+            structlog.contextvars.bind_contextvars(deletion=job.deletion, job=job.id)
             try:
-                with structlog.contextvars.bound_contextvars(deletion=job.deletion, job=job.id):
-                    return job, await self._inner.attempt_one(job, batch)
+                found.put_nowait((job, await self._inner.attempt_one(job, batch)))
             except Exception as error:  # noqa: BLE001  # one job's failure is its own; the runtime accounts for it
-                return job, error
+                found.put_nowait((job, error))
+            except asyncio.CancelledError:
+                # Something that it waited for was called off; whoever is still interested must not wait for ever.
+                found.put_nowait((job, RuntimeError("called off")))
+                raise
 
         tasks = [asyncio.ensure_future(one(job)) for job in batch.jobs]
         try:
-            for done in asyncio.as_completed(tasks):
-                yield await done
+            for _ in tasks:
+                yield await found.get()
         finally:
             for task in tasks:
                 task.cancel()

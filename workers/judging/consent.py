@@ -86,7 +86,7 @@ class LiveConsent:
         async with self._slots:
             try:
                 async with asyncio.timeout(PATIENCE.total_seconds()):
-                    facts = await self._inspector.look(about)
+                    facts = await self._inspector.look(about, metadata_only=True)
             except (ClusterError, TimeoutError) as error:
                 words = str(error) or f"no answer within {PATIENCE.total_seconds():g} s"
                 return CannotAsk(f"{about.object} can't be looked at: {type(error).__name__}: {words}")

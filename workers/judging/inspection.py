@@ -29,9 +29,9 @@ class Inspector:
     def __init__(self, settings: Settings, places: Places, memory: Callable[[str], Inventory]) -> None:
         self._settings, self._places, self._memory = settings, places, memory
 
-    async def look(self, about: About, *, whole: bool = False) -> Facts | Objection:
-        """`whole` is for who needs more of the object than its metadata. Raises ClusterError where the API server can't
-        be asked: that is no finding."""
+    async def look(self, about: About, *, metadata_only: bool = False) -> Facts | Objection:
+        """`metadata_only` is for who judges and does not collect. Raises ClusterError where the API server can't be
+        asked: that is no finding."""
         source = self._settings.sources.get(about.source)
         if source is None:
             known = ", ".join(sorted(self._settings.sources)) or "none"
@@ -43,7 +43,7 @@ class Inspector:
             return Objection(f"this process has no way to the cluster of source {about.source}", again=True)
         try:
             if source.mode == "finalizer":
-                return await self._marked(about, source, place, whole=whole)
+                return await self._marked(about, source, place, metadata_only=metadata_only)
             return await self._observed(about, source, place)
         except NotServed as error:
             return Objection(
@@ -52,9 +52,11 @@ class Inspector:
 
     # ---- with our finalizer
 
-    async def _marked(self, about: About, source: SourceSettings, place: Place, *, whole: bool) -> Facts | Objection:
+    async def _marked(
+        self, about: About, source: SourceSettings, place: Place, *, metadata_only: bool
+    ) -> Facts | Objection:
         marks = place.marks(about.namespace) if about.namespace else None
-        live = await place.get(about.resource, about.namespace, about.name, whole=whole)
+        live = await place.get(about.resource, about.namespace, about.name, metadata_only=metadata_only)
         objection = not_marked(about, live)
         # The uid proves the cluster; what is missing may be missing because this is another one.
         fault = await place.fault(about.cluster, fresh=objection is not None)
@@ -79,12 +81,18 @@ class Inspector:
             return Objection(f"the inventory of source {about.source} holds no object with uid {about.uid}")
         if known.held:
             return Objection(f"its absence is not believed: {known.held}", again=True)
+        if known.fault and not known.data:
+            # Without this it would own nothing, and what it owned would be forgotten.
+            return Objection(f"what it owns was never recognised: {known.fault}", again=True)
         # What the inventory saw counts, not what the event says.
         about = msgspec.structs.replace(about, namespace=known.namespace, name=known.name, at=known.at)
         live = await place.get(about.resource, about.namespace, about.name)
         fault = await place.fault(about.cluster) or await _not_absent(about, place, live)
         if fault is not None:
             return Objection(fault, again=True)
+        if not known.gone:
+            # A 404 alone proves nothing: its CRD may have been replaced, which only who watches could notice.
+            return Objection(f"the absence of {about.object} is not proven by the watch side yet", again=True)
         marks = await self._namespace_marks(about, place, known)
         if isinstance(marks, Objection):
             return marks

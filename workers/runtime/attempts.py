@@ -14,7 +14,7 @@ import structlog
 from service.contract import Draw, Job, Limit, Pause, Throttled, Undecodable, Verdict, decode_record, place_of
 from service.settings import Settings
 from service.stream.budgets import Ask, Budgets, Grant
-from service.stream.engine import DueLane, Settlement, Shard, TakenLane, Want
+from service.stream.engine import DueLane, Look, Settlement, Shard, TakenLane, Want
 from service.stream.wakeups import WakeUps
 from workers.handlers.protocol import NotCleared
 from workers.handlers.registry import Registry
@@ -25,6 +25,7 @@ from workers.runtime.feedback import Reports
 from workers.runtime.flight import Flight, Flights
 from workers.runtime.gate import Gate
 from workers.runtime.outcomes import Outcome, judge, settlement, unreadable
+from workers.runtime.pace import Pace
 from workers.runtime.settler import Settler
 from workers.runtime.tally import Tally
 
@@ -52,7 +53,17 @@ class Bench:
     wakeups: WakeUps
     group: asyncio.TaskGroup
     tally: Tally
+    pace: Pace
     looking: asyncio.Lock = field(default_factory=asyncio.Lock)
+    # What one pilot found serves the others, until a wake-up says that there is more.
+    found: "Found | None" = None
+
+
+class Found(NamedTuple):
+    """A look that left nothing over: at which wake-up it was made, and until when it holds without another one."""
+
+    seen: int
+    until: float
 
 
 class Order(NamedTuple):
@@ -68,21 +79,28 @@ class Pilot:
 
     async def run(self) -> None:
         """Go round until the worker stops."""
-        b, crew = self._b, self._b.crew
+        b, crew, served = self._b, self._b.crew, False
         while not crew.stopping:
             if crew.room() <= 0:
                 await crew.changed()
                 continue
+            if not served and (rest := self._known()) > 0:
+                await b.wakeups.wait(b.wakeups.count, rest)
+                continue
             # One pilot looks at a time, until it has its places: else one sets lanes aside for places that the other
             # then takes with other lanes, and the first in line are passed over again and again.
             async with b.looking:
+                await b.pace.next()
                 room, seen = crew.room(), b.wakeups.count
-                if room <= 0:
+                if room <= 0 or (not served and self._known() > 0):
                     continue
-                look = await b.shard.look(min(room, LANES_AT_ONCE))
+                most = min(room, LANES_AT_ONCE)
+                look = await b.shard.look(most)
                 b.clock.heard(look.now)
+                self._keep(look, seen, most)
                 suspect = bool(look.alone) and crew.may_work_alone()
                 order = None if suspect else self._order(look.lanes)
+            served = bool(look.lanes)
             # Asked twice: while the budget is asked, another pilot may have begun.
             if suspect and await self._tokens_for(look.alone[1]) and crew.may_work_alone():
                 async with crew.alone() as until:
@@ -93,11 +111,22 @@ class Pilot:
             else:
                 await self._rest(look.upcoming, seen, waiting_alone=bool(look.alone))
 
+    def _known(self) -> float:
+        """Seconds for which nothing new is to be found, as far as the last look of any pilot says."""
+        found = self._b.found
+        return found.until - time.monotonic() if found is not None and found.seen == self._b.wakeups.count else 0.0
+
+    def _keep(self, look: Look, seen: int, most: int) -> None:
+        """Whoever served a lane looks again himself: what is left of it is no news."""
+        left_over = len(look.lanes) >= most or look.alone
+        self._b.found = None if left_over else Found(seen, time.monotonic() + self._until(look.upcoming))
+
+    def _until(self, upcoming: int) -> float:
+        return min(self._b.clock.until(upcoming) if upcoming else LONGEST_SLEEP, LONGEST_SLEEP)
+
     async def _rest(self, upcoming: int, seen: int, *, waiting_alone: bool) -> None:
-        sleep = self._b.clock.until(upcoming) if upcoming else LONGEST_SLEEP
-        if waiting_alone:
-            sleep = min(sleep, 0.5)
-        await self._b.wakeups.wait(seen, min(sleep, LONGEST_SLEEP))
+        sleep = self._until(upcoming)
+        await self._b.wakeups.wait(seen, min(sleep, 0.5) if waiting_alone else sleep)
 
     async def _give_up(self, lanes: Iterable[DueLane]) -> None:
         """Lanes that were looked at and are not served go back to where they were."""
@@ -134,6 +163,7 @@ class Pilot:
             b.clock.heard(taken.now)
             for got in taken.lanes:
                 self._start(got, sent, grants[got.lane][1])
+            b.pace.stepped(sum(len(got.jobs) for got in taken.lanes))
             await self._return_unused(asks, grants, taken.lanes)
         finally:
             # What did not fly leaves here; what flies leaves when it lands.
@@ -188,11 +218,12 @@ class Pilot:
             b.flights.begin(flight, b.group.create_task(self._fly(kind, flight)))
 
     async def _fly(self, kind: str, flight: Flight) -> None:
-        b = self._b
+        b, began = self._b, time.monotonic()
         try:
             with structlog.contextvars.bound_contextvars(lane=flight.lane, fence=flight.fence, kind=kind):
                 await self._attempt(kind, flight)
         finally:
+            b.pace.flew(time.monotonic() - began)
             b.flights.end(flight)
             b.crew.leave(len(flight.jobs))
         await self._settle_account(flight)

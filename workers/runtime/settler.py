@@ -10,14 +10,17 @@ from collections.abc import Callable
 import structlog
 
 from service.stream.engine import Settlement, Shard
+from workers.runtime.pace import Pace
 
 log = structlog.get_logger(__name__)
 MOST = 1000
 
 
 class Settler:
-    def __init__(self, shard: Shard, worker: str, settled: Callable[[list[Settlement], list[int]], None]) -> None:
-        self._shard, self._worker, self._settled = shard, worker, settled
+    def __init__(
+        self, shard: Shard, worker: str, pace: Pace, settled: Callable[[list[Settlement], list[int]], None]
+    ) -> None:
+        self._shard, self._worker, self._pace, self._settled = shard, worker, pace, settled
         self._waiting: list[tuple[float, Settlement]] = []
         self._wanted = asyncio.Event()
         self._idle = asyncio.Event()
@@ -37,6 +40,7 @@ class Settler:
             await self._wanted.wait()
             self._wanted.clear()
             while self._waiting:
+                await self._pace.more(len(self._waiting))
                 part, self._waiting = self._waiting[:MOST], self._waiting[MOST:]
                 await self._write(part)
             self._idle.set()

@@ -27,6 +27,7 @@ from workers.runtime.flight import Flights
 from workers.runtime.gate import Gate
 from workers.runtime.janitor import Janitor
 from workers.runtime.keeper import Keeper
+from workers.runtime.pace import Pace
 from workers.runtime.planning import Planning
 from workers.runtime.reclaimer import Reclaimer
 from workers.runtime.settler import Settler
@@ -129,16 +130,18 @@ class Worker:
         reports = Reports(installation.budgets, self._wake)
         reports.attach(root)
         flights = Flights()
-        settler = Settler(shard, self.name, self._settled)
+        pace = Pace(self.crew)
+        settler = Settler(shard, self.name, pace, self._settled)
         gate = Gate(installation.caller, installation.keys, shard.number, clock, self.registry.consent)
         bench = Bench(
             shard, installation.budgets, self.registry, settings, self.name, self.crew, Caps(settings.worker), clock,
-            gate, reports, settler, flights, wakeups, root, self.tally,
+            gate, reports, settler, flights, wakeups, root, self.tally, pace,
         )  # fmt: skip
         planning = Planning(
             shard, installation.connections.blocking(), self.registry, settings, self.name, self.crew,
             self.tally,
         )  # fmt: skip
+        wakeups.breathe = pace.more
         wakeups.on_loss = planning.on_loss = self._doubt.set
         self._benches.append(bench)
         self._plannings.append(planning)

@@ -13,9 +13,9 @@ from service.cluster.conditions import ConditionStatus, set_condition
 from service.cluster.events import EventType, post
 from service.contract.names import CONDITION
 from service.settings import FeedbackSettings
-from service.stream.engine import ms
 from service.stream.installation import Installation
 from service.stream.keys import deletion_of
+from service.stream.telling import first_to_tell, told_key
 from service.stream.views.deletions import one_deletion
 from workers.handlers.notes import DONE, WARNINGS, Note, Reason
 from workers.handlers.objects import About
@@ -131,14 +131,17 @@ class Teller:
         place = self._places.of(note.about.source)
         if place is None:
             return
-        event = self._settings.events and await self._first(note, "event", "", ms(self._settings.every))
-        condition = self._settings.conditions and await self._first(note, "condition", note.reason, CONDITION_EVERY)
+        about, every = note.about, self._settings.every
+        event = self._settings.events and await first_to_tell(
+            self._installation, about.deletion, about.uid, note.reason, every
+        )
+        condition = self._settings.conditions and await self._is_new_condition(note)
         if not (event or condition):
             return
         message = note.message
         if note.reason == DONE:
             message = done(await one_deletion(self._installation, note.about.deletion))
-        about, seen = note.about, note.live or _named(note.about)
+        seen = note.live or _named(about)
         served = await place.served(about.resource)
         if condition:
             status: ConditionStatus = "True" if note.reason == DONE else "False"
@@ -147,18 +150,14 @@ class Teller:
             kind: EventType = "Warning" if note.reason in WARNINGS else "Normal"
             await post(place.cluster, served, seen, note.reason, message, kind)
 
-    async def _first(self, note: Note, what: str, value: str, every: int) -> bool:
+    async def _is_new_condition(self, note: Note) -> bool:
         """Whether nobody, in any replica, told this lately. An Event is told once per reason; a condition whenever its
         reason changes."""
-        if not every:
-            return True
-        stem = self._installation.shard_of(note.about.deletion).stem
-        key = f"{stem}told:{note.about.uid}:{what}"
-        if not value:
-            key = f"{key}:{note.reason}"
-            return bool(await self._installation.caller.command("SET", key, "1", "NX", "PX", every))
-        before = await self._installation.caller.command("SET", key, value, "PX", every, "GET", get=True)
-        return bool(before != value.encode())
+        key = told_key(self._installation, note.about.deletion, note.about.uid, "condition")
+        before = await self._installation.caller.command(
+            "SET", key, note.reason, "PX", CONDITION_EVERY, "GET", get=True
+        )  # fmt: skip
+        return bool(before != note.reason.encode())
 
 
 def _notes(about: About, waiting: list[Waiting]) -> list[Note]:

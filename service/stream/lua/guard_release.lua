@@ -2,17 +2,16 @@
 -- count any more, what comes from now on does. args: {source, who}; answers {whether it had tripped (0|1)}.
 if repeated then return repeated end
 local source, who = args[1], args[2]
-local record, passed, waiting = stem .. 'source:' .. source, stem .. 'guard:' .. source, stem .. 'guarded:' .. source
+local record, waiting = stem .. 'source:' .. source, stem .. 'guarded:' .. source
 if not redis.call('HGET', record, 'guard_tripped') then return answer({0}) end
 -- Should the clock have gone back, what was noted before is still before this moment.
-local from = now
-for _, key in ipairs({passed, waiting}) do
-  local last = redis.call('ZRANGE', key, -1, -1, 'WITHSCORES')[2]
-  if last then from = math.max(from, tonumber(last)) end
-end
+local last = redis.call('ZRANGE', waiting, -1, -1, 'WITHSCORES')[2]
+local from = math.max(now, tonumber(last or 0))
 redis.call('HSET', record, 'guard_from', from, 'guard_released', now, 'guard_released_by', who)
+-- Who was let through stays so; only the count begins anew.
+redis.call('UNLINK', stem .. 'guard:' .. source)
 -- What the source owned before is no measure for what comes now.
-redis.call('HDEL', record, 'guard_tripped', 'guard_why', 'guard_owned')
+redis.call('HDEL', record, 'guard_tripped', 'guard_why', 'guard_counted', 'guard_owned')
 count('guard_tripped', -1)
 local name = 'guard/' .. source .. '/'
 redis.call('HSET', stem .. 'stats', name .. 'counted', 0, name .. 'tripped', 0, name .. 'held', 0)

@@ -73,6 +73,26 @@ class Keepsakes(msgspec.Struct, frozen=True, kw_only=True):
     unreadable: int
 
 
+class Watched(msgspec.Struct, frozen=True, kw_only=True):
+    """What a source was last about, whatever the settings say now."""
+
+    source: str
+    cluster_uid: str
+    resource: str
+
+
+async def watched_before(installation: Installation) -> list[Watched]:
+    """Of every source that is remembered and was ever listed. Walks all keys of the server."""
+    names = sorted(await _remembered(installation))
+    reads = [("HMGET", installation.keys.of(0, f"source:{name}"), "cluster", "resource") for name in names]
+    answers = await batch(installation.caller, reads)
+    found = [
+        Watched(source=name, cluster_uid=text(uid or b""), resource=text(resource or b""))
+        for name, (uid, resource) in zip(names, answers, strict=True)
+    ]
+    return [one for one in found if one.cluster_uid and one.resource]
+
+
 async def declared_sources(installation: Installation) -> list[SourceView]:
     """Those of the settings, in one round trip."""
     return await _views(installation, installation.settings.sources)
