@@ -1,4 +1,4 @@
-"""`--deletion-policy` says what the settings say otherwise, for all or for one service, and nothing that is not meant."""
+"""`--deletion-policy` says it for all or for one service, over the settings, and takes nothing that is not meant."""
 
 import pytest
 from click.testing import CliRunner
