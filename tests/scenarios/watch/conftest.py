@@ -1,0 +1,51 @@
+"""The worlds that scenarios run in: on the control plane that all tests share, or on one that may be broken."""
+
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+
+from service.local.controlplane import ControlPlane
+from service.local.servers import Server
+from tests.clusters import need_real
+from tests.scenarios.watch.world import World, opened
+from tests.servers import TestServer
+
+
+@pytest.fixture
+async def world(plane: ControlPlane, embedded_server: TestServer, tmp_path: Path) -> AsyncIterator[World]:
+    """On the shared control plane and the shared Valkey: neither may be stopped or emptied."""
+    async with opened(plane, embedded_server.settings(), tmp_path) as made:
+        yield made
+
+
+@pytest.fixture(scope="session")
+def own_plane() -> Iterator[ControlPlane]:
+    """For stories that restart or compact it, one after the other: they belong to one xdist group."""
+    need_real()
+    with ControlPlane() as plane:
+        yield plane
+
+
+@pytest.fixture
+async def fragile(own_plane: ControlPlane, embedded_server: TestServer, tmp_path: Path) -> AsyncIterator[World]:
+    """Its control plane may be broken."""
+    async with opened(own_plane, embedded_server.settings(), tmp_path) as made:
+        yield made
+
+
+@pytest.fixture
+def valkey() -> Iterator[Server]:
+    """A Valkey that may be emptied and frozen."""
+    server = Server().start()
+    try:
+        yield server
+    finally:
+        server.stop()
+
+
+@pytest.fixture
+async def forgetful(plane: ControlPlane, valkey: Server, tmp_path: Path) -> AsyncIterator[World]:
+    """Its Valkey may lose everything."""
+    async with opened(plane, valkey.settings(), tmp_path) as made:
+        yield made

@@ -1,0 +1,137 @@
+"""The service as a scenario runs it: both sides in this process, put together as `knell run` does, or real processes.
+The first can be looked into, the second can be killed."""
+
+import asyncio
+import contextlib
+import os
+import signal
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from service.cli.work import handlers_of
+from service.settings import RedisSettings, Settings
+from service.stream.installation import Installation
+from service.watching.replicas import Post
+from service.watching.watcher import Watcher
+from tests.engine.waiting import until
+from tests.integration.test_work_command import Process
+from workers.runtime.worker import Worker
+
+
+class Service:
+    """Both sides, inside this process. `watches` and `works` say which of them it has."""
+
+    def __init__(self, settings: Settings, address: str, *, watches: bool = True, works: bool = True) -> None:
+        self.settings = settings
+        self._address, self._watches, self._works = address, watches, works
+        self.watcher: Watcher | None = None
+        self.worker: Worker | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        self._task = asyncio.create_task(self._run())
+        await self.until("both sides are ready", self._is_ready)
+
+    async def stop(self) -> None:
+        """In order, as after a first signal."""
+        task, self._task = self._task, None
+        if task is None:
+            return
+        if self.watcher is not None:
+            self.watcher.stop()
+        if self.worker is not None:
+            self.worker.stop()
+        async with asyncio.timeout(20):
+            await task
+
+    async def end(self) -> None:
+        """Whatever happened."""
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError, Exception):
+                await task
+
+    def look(self) -> None:
+        """Raises what ended it, if anything did."""
+        if self._task is not None and self._task.done():
+            self._task.result()
+            raise AssertionError("the service ended by itself")
+
+    def post(self, source: str) -> Post:
+        assert self.watcher is not None
+        return next(post for post in self.watcher.posts if post.share.source == source)
+
+    async def until_watching(self, *sources: str) -> None:
+        posts = [self.post(source) for source in sources]
+        await self.until(f"{', '.join(sources)} are listed", lambda: all(post.tally.relists for post in posts))
+
+    async def until(self, what: str, look: Callable[[], Any], within: timedelta = timedelta(seconds=30)) -> Any:
+        async def looked() -> Any:
+            self.look()
+            return look()
+
+        return await until(what, looked, within)
+
+    def _is_ready(self) -> bool:
+        watching = not self._watches or (self.watcher is not None and self.watcher.ready)
+        return watching and (not self._works or (self.worker is not None and self.worker.ready))
+
+    async def _run(self) -> None:
+        installation = Installation(self.settings)
+        try:
+            async with (
+                handlers_of(self.settings, installation, self._address) as registry,
+                asyncio.TaskGroup() as group,
+            ):
+                if self._watches:
+                    self.watcher = Watcher(self.settings, installation)
+                    group.create_task(self.watcher.run())
+                if self._works:
+                    self.worker = Worker(installation, registry)
+                    group.create_task(self.worker.run())
+        finally:
+            await installation.aclose()
+
+
+class Replica:
+    """A real process of `knell`, with a surface that is asked from another thread: this one serves the provider."""
+
+    def __init__(self, folder: Path, redis: RedisSettings, config: Path, *words: str) -> None:
+        self.process = Process(folder, redis, "--config", str(config), *words)
+
+    @property
+    def name(self) -> str:
+        return f"worker-{self.process.port}"
+
+    @property
+    def log(self) -> str:
+        return self.process.log.read_text(errors="replace")
+
+    async def until_ready(self) -> None:
+        await asyncio.to_thread(self.process.until_ready)
+
+    def kill(self) -> None:
+        """kill -9, without a chance to hand anything back."""
+        os.kill(self.process.process.pid, signal.SIGKILL)
+        self.process.process.wait()
+
+    def freeze(self) -> None:
+        """SIGSTOP: it is still there, and does nothing."""
+        self.process.process.send_signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        self.process.process.send_signal(signal.SIGCONT)
+
+    async def stop(self) -> None:
+        """SIGTERM, and an orderly end."""
+        self.process.process.send_signal(signal.SIGTERM)
+        assert await asyncio.to_thread(self.process.end) == 0, self.log[-4000:]
+
+    def end(self) -> None:
+        """Whatever happened."""
+        if self.process.process.poll() is None:
+            self.process.process.kill()
+        self.process.process.wait()

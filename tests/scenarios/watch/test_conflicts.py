@@ -1,0 +1,109 @@
+"""Another client writes the same objects all the time: ours comes on and goes off all the same, and theirs stays."""
+
+import asyncio
+import itertools
+from typing import Any
+
+from service.contract.names import FINALIZER
+from tests.scenarios.watch.evidence import assert_story, until_released
+from tests.scenarios.watch.objects import VMS, finalizers, is_going
+from tests.scenarios.watch.world import World
+
+HOLDS = "someone.else/holds"
+FLIPS = "someone.else/flips"
+
+
+class Meddler:
+    """Changes labels, annotations and finalizers of its own, over and over, each time on what it has just read."""
+
+    def __init__(self, world: World, names: list[str]) -> None:
+        self._world, self._names = world, names
+        self.wrote: set[str] = set()
+        """Versions of objects that it made."""
+        self.conflicts = 0
+
+    async def run(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            for name in self._names:
+                group.create_task(self._meddle(name))
+
+    async def _meddle(self, name: str) -> None:
+        for number in itertools.count():
+            found = await self._world.read(name)
+            if found is None:
+                return
+            meta = found["metadata"]
+            theirs = finalizers(found)
+            # The server lets nobody add one to an object that is going.
+            if FLIPS in theirs:
+                theirs.remove(FLIPS)
+            elif not is_going(found):
+                theirs.insert(number % 2, FLIPS)
+            meta["labels"] = {**meta.get("labels", {}), "turn": str(number)}
+            meta["annotations"] = {**meta.get("annotations", {}), "someone.else/turn": str(number)}
+            meta["finalizers"] = theirs
+            answer = await self._world.admin.request("PUT", self._world.made[name].path, found)
+            if answer.status == 409:
+                self.conflicts += 1
+            elif answer.status == 200:
+                self.wrote.add(answer.body["metadata"]["resourceVersion"])
+            else:
+                assert answer.status == 404
+
+
+async def test_an_object_that_another_client_writes_all_the_time_is_marked_and_released(world: World) -> None:
+    service = await world.start()
+    names = await world.many("vm", 8, finalizers=[HOLDS])
+    bystander = await world.make("stays", finalizers=[HOLDS])
+    listed: Any = await world.admin.get(world.crds[VMS].path(world.namespace))
+    start = listed["metadata"]["resourceVersion"]
+    history: list[Any] = []
+
+    async def record() -> None:
+        async for event in world.admin.changes(world.crds[VMS].path(world.namespace), start):
+            # One by one: this is cancelled.
+            history.append(event)  # noqa: PERF401
+
+    meddler = Meddler(world, names)
+    tasks = [asyncio.create_task(record()), asyncio.create_task(meddler.run())]
+    try:
+        await world.until_marked(*names, *bystander)
+        await world.delete(*names)
+
+        async def only_theirs() -> bool:
+            live = await world.live()
+            return all(FINALIZER not in finalizers(live[name]) for name in names)
+
+        await world.until("ours is off everywhere", only_theirs)
+        await world.until("their deletions are done", lambda: _done(world, names))
+        assert all(HOLDS in finalizers(item) for item in (await world.live()).values())
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+    # Now the other lets go of its own.
+    for name in names:
+        await world.admin.patch(world.made[name].path, {"metadata": {"finalizers": None}})
+    await until_released(world, *names)
+    await service.stop()
+    assert meddler.conflicts > 0, "nobody was in anybody's way"
+    assert _touched_by_others(history, meddler.wrote) == []
+    assert HOLDS in finalizers((await world.live())["stays"])
+    await assert_story(world, names)
+
+
+def _touched_by_others(history: list[Any], wrote: set[str]) -> list[str]:
+    """Changes of finalizers that are not ours, made by somebody who is not their owner."""
+    before: dict[str, list[str]] = {}
+    found = []
+    for event in history:
+        meta = event["object"]["metadata"]
+        theirs = [one for one in meta.get("finalizers", []) if one != FINALIZER]
+        if before.get(meta["uid"], theirs) != theirs and meta["resourceVersion"] not in wrote:
+            found.append(f"{meta['name']} at {meta['resourceVersion']}: {before[meta['uid']]} became {theirs}")
+        before[meta["uid"]] = theirs
+    return found
+
+
+async def _done(world: World, names: list[str]) -> bool:
+    return set(names) <= await world.done()

@@ -1,0 +1,69 @@
+"""Events that nobody of ours has published, or that are not true: they are hints, and what is found decides."""
+
+import uuid
+from collections.abc import Sequence
+from typing import Any
+
+from service.contract import Event
+from tests.scenarios.watch.evidence import assert_story, until_released
+from tests.scenarios.watch.objects import DISKS
+from tests.scenarios.watch.world import World
+
+
+def _event(world: World, name: str, /, **changed: Any) -> Event:
+    """What the watch side would publish of that object."""
+    made = world.made[name]
+    true = {
+        "cluster": world.cluster, "resource": made.crd.resource, "uid": made.uid, "name": name,
+        "namespace": made.namespace, "source": made.source,
+    }  # fmt: skip
+    return Event(**{**true, **changed})
+
+
+async def _by_hand(world: World, events: Sequence[Event]) -> None:
+    """As anybody could who reaches Redis."""
+    client: Any = world.installation.connections.client
+    for event in events:
+        await client.xadd(world.installation.keys.of(0, "events"), event.fields())
+
+
+async def test_forged_events_are_held_with_the_reason_and_touch_nothing(world: World) -> None:
+    service = await world.start()
+    vms, disks = await world.many("vm", 3), await world.many("disk", 3, source=DISKS)
+    await world.ready(*vms, *disks)
+    before = {name: item["metadata"]["resourceVersion"] for name, item in (await world.live()).items()}
+    forged = {
+        "there is no": _event(world, vms[0], name="ghost", uid=str(uuid.uuid4())),
+        "lives: it has no deletionTimestamp": _event(world, vms[0]),
+        "the one with uid": _event(world, vms[0], uid=str(uuid.uuid4())),
+        "holds no object with uid": _event(world, disks[0], uid=str(uuid.uuid4())),
+        "is still there": _event(world, disks[0]),
+        "and this is about cluster": _event(world, vms[1], cluster=str(uuid.uuid4())),
+        "is about": _event(world, vms[1], resource=world.crds[DISKS].resource, uid=world.made[disks[1]].uid),
+    }
+    events = list(forged.values())
+    await _by_hand(world, events[::2])
+    await world.installation.publish(events[1::2])
+
+    async def all_held() -> bool:
+        found = await world.deletions()
+        return all(
+            one.deletion in found and found[one.deletion].state == "held" and words in found[one.deletion].held_why
+            for words, one in forged.items()
+        )
+
+    await world.until("all are held, each with its reason", all_held)
+    # Again, and the other way: what is held is held.
+    await _by_hand(world, events[1::2])
+    await world.installation.publish(events[::2])
+    await world.until("they are held again", all_held)
+    after = {name: item["metadata"]["resourceVersion"] for name, item in (await world.live()).items()}
+    assert after == before
+    assert world.calls() == []
+    # A forged event is not in the way of a true one.
+    await world.delete(vms[0], disks[0])
+    await until_released(world, vms[0], disks[0])
+    await service.stop()
+    true = {world.deletion_of(name) for name in (vms[0], disks[0])}
+    held = {one.deletion: "held" for one in events if one.deletion not in true}
+    await assert_story(world, [vms[0], disks[0]], others=held)
