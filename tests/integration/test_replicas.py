@@ -117,7 +117,8 @@ def test_a_replica_that_slept_wakes_up_without_its_lease(world: Declared, start:
 
 
 def test_a_replica_that_comes_later_gets_its_part(world: Declared, start: Start) -> None:
-    sources = {f"s{number}": {"resource": world.crd.resource, "collector": "none"} for number in range(4)}
+    shared = {"resource": world.crd.resource, "collector": "none"}
+    sources = {f"s{number}": {**shared, "opt_out": f"part={number}"} for number in range(4)}
     config = world.config(sources=sources)
 
     def held(process: Process) -> float:

@@ -29,8 +29,11 @@ async def test_a_crd_that_comes_later_is_watched_then_while_others_go_on(watched
         api.kube.create(absent.path(watched.namespace), absent.body("first"))
         path = absent.path(watched.namespace, "first")
         await watched.until("its object is marked", lambda: FINALIZER in watched.finalizers("first", path))
-        assert waiting.source.problem == ""
-        assert "problem" not in await waiting.source.store.facts()
+
+        async def recovered() -> bool:
+            return waiting.source.problem == "" and "problem" not in await waiting.source.store.facts()
+
+        await watched.until("its trouble is over", recovered)
         assert other.source.problem == ""
         await waiting.stop()
         api.kube.patch(path, {"metadata": {"finalizers": []}})
