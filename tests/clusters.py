@@ -126,7 +126,15 @@ def api(request: pytest.FixtureRequest) -> Iterator[TestApi]:
 
 
 # With `--dist loadgroup` all tests of a kind run in one process, so each kind is started once for them.
-@pytest.fixture(params=[pytest.param(kind, marks=pytest.mark.xdist_group(f"api-{kind}")) for kind in kinds()])
+# On the real one the suite takes minutes: it is part of the long tests, where nothing runs beside it.
+@pytest.fixture(
+    params=[
+        pytest.param(
+            kind, marks=[pytest.mark.xdist_group(f"api-{kind}"), *([pytest.mark.long] if kind == "real" else [])]
+        )
+        for kind in kinds()
+    ]
+)
 def both_apis(request: pytest.FixtureRequest) -> Iterator[TestApi]:
     """A test that takes this runs on every kind of server."""
     yield from _lent(request, request.param)

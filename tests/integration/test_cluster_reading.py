@@ -67,6 +67,7 @@ async def test_core_and_built_in_resources_are_discovered(cluster: Cluster) -> N
     assert not leases.status
 
 
+@pytest.mark.long  # a CRD goes at its own pace
 async def test_a_resource_without_a_crd_is_not_served(cluster: Cluster) -> None:
     with pytest.raises(NotServed):
         await cluster.discover("nothings.nowhere.knell.test")
@@ -101,6 +102,7 @@ async def test_a_served_version_that_changes_is_discovered_again(api: TestApi, c
     assert after.uid == before.uid
 
 
+@pytest.mark.long  # a CRD goes at its own pace
 async def test_the_state_of_a_crd_is_told(api: TestApi, cluster: Cluster) -> None:
     crd = api.crd()
     namespace = api.namespace()
@@ -116,6 +118,7 @@ async def test_the_state_of_a_crd_is_told(api: TestApi, cluster: Cluster) -> Non
     assert await cluster.crd_state(crd.resource) == "absent"
 
 
+@pytest.mark.long  # a CRD goes at its own pace
 async def test_an_object_of_a_crd_that_is_gone_is_not_called_absent(api: TestApi, cluster: Cluster) -> None:
     crd = api.crd()
     namespace = api.namespace()

@@ -51,7 +51,9 @@ def left_behind(directory: Path) -> list[str]:
     return [path.name for path in directory.glob("knell-*")] + processes_in(directory)
 
 
-@pytest.mark.parametrize("api", kinds())
+@pytest.mark.parametrize(
+    "api", [pytest.param(kind, marks=[pytest.mark.long] if kind == "real" else []) for kind in kinds()]
+)
 def test_the_demo_ends_well_by_the_api_server_and_the_provider_s_own_log(
     environment: dict[str, str], tmp_path: Path, api: str
 ) -> None:

@@ -81,6 +81,7 @@ async def test_an_object_that_was_never_recognised_is_left_alone(stage: Stage) -
     assert not stage.there("w")
 
 
+@pytest.mark.long  # a CRD goes at its own pace
 async def test_an_object_of_a_crd_that_was_replaced_is_left_alone(
     api: TestApi, embedded_server: TestServer, tmp_path: Path
 ) -> None:
@@ -123,6 +124,7 @@ async def test_a_name_that_lives_again_keeps_what_is_recognised_by_name(stage: S
     assert not stage.there("t")
 
 
+@pytest.mark.long  # a CRD goes at its own pace
 async def test_an_object_that_its_crd_took_along_is_left_alone(
     api: TestApi, embedded_server: TestServer, tmp_path: Path
 ) -> None:

@@ -16,6 +16,9 @@ from tests.integration.declared import Declared, declare
 from tests.integration.test_work_command import AT_ONCE, Process, until, with_installation
 from tests.servers import TestServer
 
+# Leases have to run out, with nothing beside them that takes the processor.
+pytestmark = pytest.mark.long
+
 Start = Callable[..., Process]
 
 REPLACED = 15.0

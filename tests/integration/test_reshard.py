@@ -304,6 +304,7 @@ class DyingCaller(Caller):
         return answer
 
 
+@pytest.mark.timeout(400)
 async def test_a_move_that_dies_anywhere_is_finished_by_running_it_again(embedded_server: TestServer) -> None:
     world = World(embedded_server.server, embedded_server.settings(shards=1))
     await world.arrive()

@@ -288,6 +288,7 @@ async def test_what_was_held_can_be_dropped(watched: Watched) -> None:
     assert await watched.deletions() == {}
 
 
+@pytest.mark.long  # a CRD goes at its own pace
 async def test_a_crd_deleted_with_its_objects_holds_them_also_when_it_comes_back(watched: Watched) -> None:
     names = [f"w{number}" for number in range(5)]
     for name in names:
@@ -313,6 +314,7 @@ async def test_a_crd_deleted_with_its_objects_holds_them_also_when_it_comes_back
     assert await watched.deletions() == {}
 
 
+@pytest.mark.long  # a CRD goes at its own pace
 async def test_what_a_crd_on_its_way_out_took_along_is_held(watched: Watched) -> None:
     kept = watched.kube.get(watched.crd.own_path)
     assert kept is not None
@@ -332,6 +334,7 @@ async def test_what_a_crd_on_its_way_out_took_along_is_held(watched: Watched) ->
     watched.kube.patch(watched.crd.own_path, {"metadata": {"finalizers": []}})
 
 
+@pytest.mark.long  # a CRD goes at its own pace
 async def test_a_crd_replaced_while_nobody_watched_holds_its_objects(watched: Watched) -> None:
     watched.create("one")
     first = await watched.start(mode="observe")
@@ -344,6 +347,7 @@ async def test_a_crd_replaced_while_nobody_watched_holds_its_objects(watched: Wa
     await watched.until_published("one")
 
 
+@pytest.mark.long  # a CRD goes at its own pace
 async def test_a_crd_replaced_while_deletions_are_proven_holds_its_objects(watched: Watched) -> None:
     for name in ("one", "two", "three"):
         watched.create(name)
@@ -372,6 +376,7 @@ async def test_a_crd_replaced_while_deletions_are_proven_holds_its_objects(watch
     assert set(await watched.until_published("new")) == {"new"}
 
 
+@pytest.mark.long  # a CRD goes at its own pace
 async def test_a_crd_replaced_during_the_diff_holds_its_objects(watched: Watched) -> None:
     for name in ("one", "two", "three"):
         watched.create(name)

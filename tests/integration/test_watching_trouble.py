@@ -13,6 +13,7 @@ from tests.integration.watched import OTHER, Watched
 from tests.kube import Crd, wait_until
 
 
+@pytest.mark.long  # a CRD goes at its own pace
 async def test_a_crd_that_comes_later_is_watched_then_while_others_go_on(watched: Watched, api: TestApi) -> None:
     absent = Crd(group="knell.test", plural=f"later{watched.namespace}s")
     waiting = await watched.start(name="later", resource=absent.resource, ready=False)
@@ -167,6 +168,7 @@ async def test_objects_that_can_t_be_converted_are_never_taken_for_gone(watched:
     api.kube.patch(watched.crd.own_path, {"spec": {"conversion": {"strategy": "None", "webhook": None}}})
 
 
+@pytest.mark.long  # a CRD goes at its own pace
 async def test_a_crd_that_goes_holds_its_objects_until_a_person_confirms_it(watched: Watched, api: TestApi) -> None:
     running = await watched.start()
     watched.create("one")

@@ -9,7 +9,7 @@ from tests.scenarios.watch.objects import DISKS, VMS
 from tests.scenarios.watch.relay import Relay
 from tests.scenarios.watch.world import World, control_plane
 
-pytestmark = pytest.mark.xdist_group("own-plane")
+pytestmark = [pytest.mark.long, pytest.mark.xdist_group("own-plane")]
 
 
 async def test_what_vanishes_before_a_410_is_found_by_the_list(fragile: World) -> None:

@@ -4,10 +4,14 @@ import asyncio
 import itertools
 from typing import Any
 
+import pytest
+
 from service.contract.names import FINALIZER
 from tests.scenarios.watch.evidence import assert_story, until_released
 from tests.scenarios.watch.objects import VMS, finalizers, is_going
 from tests.scenarios.watch.world import World
+
+pytestmark = pytest.mark.long
 
 HOLDS = "someone.else/holds"
 FLIPS = "someone.else/flips"

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+import pytest
 from aiohttp import web
 
 from service.contract.names import FINALIZER
@@ -11,6 +12,8 @@ from tests.integration.front import Front
 from tests.scenarios.watch.evidence import assert_story, until_released
 from tests.scenarios.watch.objects import VMS
 from tests.scenarios.watch.world import World
+
+pytestmark = pytest.mark.long
 
 
 class Deadly(Front):

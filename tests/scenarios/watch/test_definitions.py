@@ -4,12 +4,16 @@ import uuid
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from service.stream.inventory import Inventory
 from tests.kube import Crd
 from tests.scenarios.watch.evidence import assert_story, until_released
 from tests.scenarios.watch.objects import VMS, finalizers, is_going
 from tests.scenarios.watch.service import Service
 from tests.scenarios.watch.world import World
+
+pytestmark = pytest.mark.long
 
 
 def fresh(name: str = "things", **how: Any) -> Crd:

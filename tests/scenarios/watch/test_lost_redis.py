@@ -2,12 +2,16 @@
 
 from datetime import timedelta
 
+import pytest
+
 from service.local.provider import Behaviour
 from service.local.servers import Server
 from service.stream.inventory import Inventory
 from tests.scenarios.watch.evidence import assert_story, until_released
 from tests.scenarios.watch.objects import DISKS, VMS
 from tests.scenarios.watch.world import World
+
+pytestmark = pytest.mark.long
 
 
 async def test_a_redis_that_is_flushed_in_the_middle_heals_by_a_list(forgetful: World, valkey: Server) -> None:

@@ -8,6 +8,8 @@ from tests.scenarios.watch.evidence import assert_story, until_released
 from tests.scenarios.watch.objects import VMS
 from tests.scenarios.watch.world import World
 
+pytestmark = pytest.mark.long
+
 
 async def test_three_hundred_objects_deleted_at_once_are_released(world: World) -> None:
     await _delete_at_once(world, 300, timedelta(seconds=60))

@@ -2,12 +2,16 @@
 
 from typing import Any
 
+import pytest
+
 from service.settings import load
 from service.stream.inventory import Inventory
 from service.watching.role import Holder, manifests
 from tests.scenarios.watch.evidence import assert_story, until_released
 from tests.scenarios.watch.objects import DISKS, VMS
 from tests.scenarios.watch.world import World, control_plane
+
+pytestmark = pytest.mark.long
 
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
 

@@ -10,7 +10,7 @@ from tests.scenarios.watch.service import Replica
 from tests.scenarios.watch.world import World
 
 # Several processes at once, and times that are promised: beside the other scenarios of that kind, not at their side.
-pytestmark = pytest.mark.xdist_group("scenarios")
+pytestmark = [pytest.mark.long, pytest.mark.xdist_group("scenarios")]
 
 REPLACED = 15.0
 """Seconds within which a dead replica must be replaced, with settings as they are shipped."""
