@@ -120,9 +120,11 @@ def _lent(request: pytest.FixtureRequest, kind: str) -> Iterator[TestApi]:
 
 @pytest.fixture
 def api(request: pytest.FixtureRequest) -> Iterator[TestApi]:
-    """The real control plane if there is one, else the embedded API. A test must neither stop nor restart it: others
-    use it, too."""
-    yield from _lent(request, kinds()[0])
+    """The real control plane for long tests, if there is one; for short ones the embedded API, for every CRD that a
+    test makes keeps the real one busy for a second. `KNELL_TEST_API=real` has all of them on the real one, and the
+    conformance suite says that it makes no difference. A test must neither stop nor restart it: others use it, too."""
+    there = kinds()
+    yield from _lent(request, there[0] if request.node.get_closest_marker("long") else there[-1])
 
 
 # With `--dist loadgroup` all tests of a kind run in one process, so each kind is started once for them.
