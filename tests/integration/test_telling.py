@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
-from unittest.mock import AsyncMock
 
 import msgspec
 import pytest
@@ -243,7 +242,11 @@ async def test_what_can_not_wait_is_dropped_and_counted(stage: Stage) -> None:
 
 
 async def test_of_one_object_things_are_told_in_their_order(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    places = Places(stage.settings, {"local": stage.cluster}, AsyncMock(return_value=None))
+
+    async def nothing_remembered(_name: str) -> str | None:
+        return None
+
+    places = Places(stage.settings, {"local": stage.cluster}, nothing_remembered)
     teller = Teller(stage.installation, FeedbackSettings(), places, Records(stage.installation))
     told: list[tuple[str, str]] = []
 
