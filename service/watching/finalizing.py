@@ -61,6 +61,11 @@ class Finalizing:
         await self._publisher.end(self._going)
         self._going.clear()
 
+    def passing(self, seen: Seen) -> None:
+        """A state that was over before it could be dealt with; but a worker may have judged by its marks."""
+        if seen.going and has_ours(seen) and self._scope.is_ours_to_publish(seen):
+            self._reconsider([seen])
+
     async def changes(self, served: Served, latest: Sequence[Change]) -> None:
         """The latest change of each object; of one that came and went, both."""
         going: list[Seen] = []

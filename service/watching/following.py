@@ -169,13 +169,7 @@ class Following:
                 # Taken out first: the order is that of the latest changes.
                 uid = change.seen.uid
                 before = latest.pop(uid, None)
-                if before is not None and before.kind == "ADDED":
-                    # Whoever came within this batch is counted as that, whatever happened to it since.
-                    if change.kind == "DELETED":
-                        came.append(before)
-                    else:
-                        change = msgspec.structs.replace(change, kind="ADDED")
-                latest[uid] = change
+                latest[uid] = change if before is None else self._after(before, change, came)
         self._assignment.tally.events += sum(change.kind != "BOOKMARK" for change in batch)
         if latest:
             self._assignment.act()
@@ -186,6 +180,18 @@ class Following:
             await self._store.note(
                 {self._strand.field(VERSION_FIELD): version, self._strand.owned_field: self._duties.owned}
             )
+
+    def _after(self, before: Change, change: Change, came: list[Change]) -> Change:
+        """Two changes of one object in a batch, where only the latest is dealt with."""
+        if before.seen is not None:
+            self._duties.passing(before.seen)
+        if before.kind != "ADDED":
+            return change
+        # Whoever came within this batch is counted as that, whatever happened to it since.
+        if change.kind == "DELETED":
+            came.append(before)
+            return change
+        return msgspec.structs.replace(change, kind="ADDED")
 
     # ---- lists that are asked for
 

@@ -77,6 +77,9 @@ class Observing:
 
     # ---- a watch
 
+    def passing(self, seen: Seen) -> None:
+        """What is kept of an observed object is its latest state."""
+
     async def changes(self, served: Served, latest: Sequence[Change]) -> None:
         """The latest change of each object; of one that came and went, both."""
         seen = [change.seen for change in latest if change.seen is not None and change.kind != "DELETED"]

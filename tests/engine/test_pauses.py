@@ -133,7 +133,8 @@ async def test_a_pause_named_here_holds_here_at_once_and_only_for_its_account(wo
         return Gone()
 
     outside.answers["first"] = [tells]
-    outside.answers["second"] = outside.answers["other account"] = [after]
+    # A list each: whoever comes first would else take the answer of the other.
+    outside.answers["second"], outside.answers["other account"] = [after], [after]
     one, other = event("a"), event("b")
     await world.lay(one, [thing("first"), thing("second")])
     await world.lay(other, [thing("other account", "sim/else/delete")])

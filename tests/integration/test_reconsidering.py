@@ -10,13 +10,14 @@ from typing import Any
 
 import pytest
 
-from service.cluster import Cluster, Seen
+from service.cluster import Change, Cluster, Seen
 from service.contract import Blocked, Event
 from service.contract.names import STATUS
 from service.stream.engine import Kept, flat
 from service.watching import reconsidering
 from service.watching.assignment import Assignment
 from service.watching.collectors import COLLECTORS
+from service.watching.following import Inbox
 from service.watching.reconsidering import WHY, Reconsidering
 from service.watching.reporting import Report
 from service.watching.run import SourceRun
@@ -266,6 +267,35 @@ async def test_jobs_refused_for_a_protection_go_on_when_it_is_taken_off(stage: S
     await stage.until_done(one)
     assert stage.deletes == 3
     assert await stage.members("held") == {}
+
+
+async def test_a_protection_that_was_over_before_the_watch_dealt_with_it_is_noticed_too(
+    stage: Stage, watch: Watch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both changes are read in one go, and the latest looks as the first did; a worker saw what was in between."""
+    free, take = asyncio.Event(), Inbox.take
+
+    async def held(self: Inbox, within: float) -> list[Change]:
+        await free.wait()
+        return await take(self, within)
+
+    free.set()
+    await watch()
+    await stage.stop_lanes()
+    await stage.work()
+    one = await gone(stage, "w", targets=3)
+    await stage.until_state(one, "running")
+    monkeypatch.setattr(Inbox, "take", held)
+    free.clear()
+    # One that was waiting already is passed on; what is gathered from here on comes together.
+    stage.make("other")
+    stage.annotate("w", **{PROTECTED: "true"})
+    await stage.free_lanes()
+    await stage.until_refused(one, PROTECTED)
+    stage.annotate("w", **{PROTECTED: None})
+    free.set()
+    await stage.until_done(one)
+    assert stage.deletes == 3
 
 
 async def test_only_refused_jobs_are_brought_forward_however_many_there_are(stage: Stage) -> None:
