@@ -12,6 +12,7 @@ import pytest
 from service.local.controlplane import ControlPlane, NoControlPlane, available, find_programs
 from service.settings.sources import ClusterSettings
 from tests.kube import Crd, Kube
+from tests.stock import Stock
 
 VARIABLE: Final = "KNELL_TEST_API"
 KINDS: Final = ("real", "embedded")
@@ -34,15 +35,16 @@ class ApiServer(Protocol):
 
 class TestApi:
     """A running server that tests share, as one test sees it: what it makes has names of its own, so none sees
-    another's, and goes with the test."""
+    another's. Its kinds go with the test, and their objects with them; its Namespaces go with the server."""
 
     __test__ = False
 
-    def __init__(self, kind: str, server: ApiServer) -> None:
+    def __init__(self, kind: str, server: ApiServer, stock: Stock | None = None) -> None:
         self.kind = kind
         self.server = server
+        self._stock = stock
         self.kube = Kube(server.url, server.token, server.ca)
-        self._made: list[str] = []
+        self._kinds: list[Crd] = []
 
     @property
     def url(self) -> str:
@@ -68,20 +70,23 @@ class TestApi:
         name = f"t{uuid.uuid4().hex[:10]}"
         body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "annotations": annotations}}
         self.kube.create("/api/v1/namespaces", body)
-        self._made.append(f"/api/v1/namespaces/{name}")
         return name
 
-    def crd(self, group: str = "knell.test", *, scope: str = "Namespaced", versions: tuple[str, ...] = ("v1",)) -> Crd:
-        """Makes one that accepts everything and has a status, and waits until it is served."""
-        crd = Crd(group=group, plural=f"widgets{uuid.uuid4().hex[:8]}", scope=scope, versions=versions)
-        self._made.append(crd.own_path)
-        self.kube.install(crd)
+    def crd(self, *, scope: str = "Namespaced", versions: tuple[str, ...] = ("v1",)) -> Crd:
+        """One of the test's own that accepts everything and has a status, and is served."""
+        if self._stock is not None and (scope, versions) == ("Namespaced", ("v1",)):
+            crd = self._stock.take()
+        else:
+            crd = Crd(group="knell.test", plural=f"widgets{uuid.uuid4().hex[:8]}", scope=scope, versions=versions)
+            self.kube.install(crd)
+        self._kinds.append(crd)
         return crd
 
     def clear(self) -> None:
-        """Only asks for it: what a test holds back by a finalizer stays until the server goes, and hurts nobody."""
-        for path in reversed(self._made):
-            self.kube.request("DELETE", path)
+        """Only asks for it: what a test holds back by a finalizer stays until the server goes, and hurts nobody. A
+        Namespace that is asked to go would: a real server looks for what may be left in it, over and over."""
+        for crd in self._kinds:
+            self.kube.request("DELETE", crd.own_path)
 
 
 def demanded() -> list[str]:
@@ -111,24 +116,28 @@ def embedded_api() -> Iterator[ApiServer]:
         yield api
 
 
+@pytest.fixture(scope="session")
+def real_stock(real_api: ControlPlane) -> Stock:
+    return Stock(Kube(real_api.url, real_api.token, real_api.ca))
+
+
 def _lent(request: pytest.FixtureRequest, kind: str) -> Iterator[TestApi]:
     request.node.user_properties.append((_USED, kind))
-    lent = TestApi(kind, request.getfixturevalue(f"{kind}_api"))
+    stock = request.getfixturevalue("real_stock") if kind == "real" else None
+    lent = TestApi(kind, request.getfixturevalue(f"{kind}_api"), stock)
     yield lent
     lent.clear()
 
 
 @pytest.fixture
 def api(request: pytest.FixtureRequest) -> Iterator[TestApi]:
-    """The real control plane for long tests, if there is one; for short ones the embedded API, for every CRD that a
-    test makes keeps the real one busy for a second. `KNELL_TEST_API=real` has all of them on the real one, and the
-    conformance suite says that it makes no difference. A test must neither stop nor restart it: others use it, too."""
-    there = kinds()
-    yield from _lent(request, there[0] if request.node.get_closest_marker("long") else there[-1])
+    """The real control plane if there is one, else the embedded API. A test must neither stop nor restart it: others
+    use it, too."""
+    yield from _lent(request, kinds()[0])
 
 
 # With `--dist loadgroup` all tests of a kind run in one process, so each kind is started once for them.
-# On the real one the suite takes minutes: it is part of the long tests, where nothing runs beside it.
+# On the real one the suite takes one minute and a half: it is part of the long tests, where nothing runs beside it.
 @pytest.fixture(
     params=[
         pytest.param(

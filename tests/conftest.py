@@ -4,7 +4,7 @@ import signal
 
 import pytest
 
-from tests.clusters import api, both_apis, embedded_api, plane, real_api, summary
+from tests.clusters import api, both_apis, embedded_api, plane, real_api, real_stock, summary
 from tests.servers import (
     cluster_server,
     embedded_server,
@@ -26,6 +26,7 @@ __all__ = [
     "embedded_server",
     "plane",
     "real_api",
+    "real_stock",
     "redis_server",
     "redis_settings",
     "sentinel_server",

@@ -131,8 +131,14 @@ class Kube:
         return answer.body
 
     def install(self, crd: Crd) -> None:
-        """Returns when its objects can be listed, which is a moment after it is established."""
+        self.define(crd)
+        self.wait_until_served(crd)
+
+    def define(self, crd: Crd) -> None:
         self.create("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", crd.definition())
+
+    def wait_until_served(self, crd: Crd) -> None:
+        """Its objects can be listed, which is a moment after it is established."""
         wait_until(
             f"{crd.resource} is served",
             lambda: self._established(crd) and self.request("GET", crd.path()).status == 200,

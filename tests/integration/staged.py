@@ -222,7 +222,7 @@ _CRDS: dict[str, Crd] = {}
 
 
 def _shared_crd(api: TestApi) -> Crd:
-    """One for all tests of a server: it takes a real one a second to serve a new kind."""
+    """One for all tests of a server, which live in namespaces of their own: a real one has work with every kind."""
     if api.url not in _CRDS:
         crd = Crd(group="knell.test", plural=f"gadgets{uuid.uuid4().hex[:8]}")
         api.kube.install(crd)

@@ -145,7 +145,6 @@ async def test_a_served_version_that_changes_is_discovered_anew(watched: Watched
     assert running.source.problem == ""
 
 
-@pytest.mark.long  # only the real server converts, and long tests run there
 async def test_objects_that_can_t_be_converted_are_never_taken_for_gone(watched: Watched, api: TestApi) -> None:
     if api.kind != "real":
         pytest.skip("the embedded API converts nothing: run `make controlplane` once")
