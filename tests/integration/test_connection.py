@@ -1,7 +1,6 @@
 """Connections on every kind of server: routing, separate pools, rotating passwords, healing after a loss."""
 
 import asyncio
-import subprocess
 from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import timedelta
 from functools import partial
@@ -12,11 +11,11 @@ import msgspec
 import pytest
 from redis import exceptions as errors
 
-from service.local.ports import free_ports
 from service.local.servers import Cluster, Sentinels, Server, embedded_binary, redis_binary
-from service.settings import HostPort, RedisSettings, RedisUrl, Secret, TlsSettings
+from service.settings import HostPort, RedisSettings, RedisUrl, Secret
 from service.stream.away import AWAY, is_away
 from service.stream.connection import Client, Connections
+from tests.papers import draw_up
 from tests.servers import TestServer
 
 COUNT = "return redis.call('INCR', KEYS[1])"
@@ -326,39 +325,17 @@ async def test_a_socket_file_serves_as_an_address(tmp_path: Path) -> None:
         await connections.aclose()
 
 
-def certificates(directory: Path) -> None:
-    """An authority, and a certificate for 127.0.0.1 by it that serves both sides."""
-
-    def openssl(*words: str) -> None:
-        subprocess.run(["openssl", *words], cwd=directory, check=True, capture_output=True)
-
-    ca = ["-x509", "-keyout", "ca.key", "-out", "ca.pem", "-subj", "/CN=ca", "-days", "2", "-nodes"]
-    openssl("req", "-newkey", "rsa:2048", *ca)
-    openssl("req", "-newkey", "rsa:2048", "-keyout", "k.pem", "-out", "r.pem", "-subj", "/CN=s", "-nodes")
-    (directory / "ext").write_text("subjectAltName=IP:127.0.0.1\n")
-    signing = ["-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial", "-days", "2", "-extfile", "ext"]
-    openssl("x509", "-req", "-in", "r.pem", "-out", "c.pem", *signing)
-
-
 @pytest.mark.skipif(redis_binary() is None, reason="the embedded server is built without TLS")
 async def test_tls_is_verified_unless_it_is_told_not_to(tmp_path: Path) -> None:
-    certificates(tmp_path)
-    files = {"tls-ca-cert-file": "ca.pem", "tls-cert-file": "c.pem", "tls-key-file": "k.pem"}
-    with Server(redis_binary()) as server:
-        with server.admin() as admin:
-            for option, name in files.items():
-                admin.config_set(option, str(tmp_path / name))
-            (port,) = free_ports(1)
-            admin.config_set("tls-port", port)
-        url = RedisUrl("rediss", host=server.host, port=port)
-        own = TlsSettings(cert_file=tmp_path / "c.pem", key_file=tmp_path / "k.pem")
-        known = msgspec.structs.replace(own, ca_file=tmp_path / "ca.pem")
-        trusted = Connections(RedisSettings(url=url, tls=known))
+    with Server(redis_binary(), papers=draw_up(tmp_path)) as server:
+        known = server.settings()
+        trusted = Connections(known)
         assert await trusted.client.ping()
-        strange = Connections(RedisSettings(url=url, tls=own))
+        unknown = msgspec.structs.replace(known.tls, ca_file=None)
+        strange = Connections(msgspec.structs.replace(known, tls=unknown))
         with pytest.raises(errors.ConnectionError, match="CERTIFICATE_VERIFY_FAILED"):
             await strange.client.ping()
-        lenient = Connections(RedisSettings(url=url, tls=msgspec.structs.replace(own, verify=False)))
+        lenient = Connections(msgspec.structs.replace(known, tls=msgspec.structs.replace(unknown, verify=False)))
         assert await lenient.client.ping()
         for connections in (trusted, strange, lenient):
             await connections.aclose()

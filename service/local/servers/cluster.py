@@ -8,11 +8,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
+import msgspec
+
 from service.local.ports import free_ports
 from service.local.servers.binaries import embedded_binary
+from service.local.servers.papers import Papers
 from service.local.servers.single import Server
 from service.local.servers.waiting import wait_until
-from service.settings import HostPort, RedisSettings, RedisUrl
+from service.settings import HostPort, RedisSettings
 
 MASTERS: Final = 3
 SLOTS: Final = 16384
@@ -29,6 +32,7 @@ class Cluster:
         replicas: int = 0,
         node_timeout: timedelta = timedelta(milliseconds=1500),
         appendfsync: str = "everysec",
+        papers: Papers | None = None,
     ) -> None:
         if replicas not in (0, 1):
             raise ValueError("a master has no replica or one")
@@ -41,7 +45,9 @@ class Cluster:
                 binary if binary is not None else embedded_binary(),
                 root / f"node-{number}",
                 appendfsync=appendfsync,
+                papers=papers,
                 options={
+                    **({"tls-cluster": "yes"} if papers else {}),
                     "cluster-enabled": "yes",
                     "cluster-config-file": "nodes.conf",
                     "cluster-port": str(bus_port),
@@ -77,9 +83,9 @@ class Cluster:
 
     def settings(self, *, prefix: str = "knell", shards: int = 4) -> RedisSettings:
         """Tags {0} to {3} lie on all three masters, so four shards are the fewest that use every one."""
-        entries = tuple(HostPort(node.host, node.port) for node in self.nodes)
-        url = RedisUrl("redis", host=entries[0].host, port=entries[0].port)
-        return RedisSettings(url=url, mode="cluster", nodes=entries, prefix=prefix, shards=shards)
+        entries = tuple(HostPort(node.host, node.meeting_port) for node in self.nodes)
+        own = self.nodes[0].settings(prefix=prefix, shards=shards)
+        return msgspec.structs.replace(own, mode="cluster", nodes=entries)
 
     def owner_of(self, key: str) -> Server:
         """The running master that serves the slot of a key, as the first node that is up sees it."""
@@ -121,7 +127,7 @@ class Cluster:
                     client.execute_command("CLUSTER", "ADDSLOTSRANGE", number * share, last)
         with self.nodes[0].admin() as client:
             for node, bus_port in zip(self.nodes[1:], self._bus_ports[1:], strict=True):
-                client.execute_command("CLUSTER", "MEET", node.host, node.port, bus_port)
+                client.execute_command("CLUSTER", "MEET", node.host, node.meeting_port, bus_port)
         wait_until("all nodes know each other", lambda: all(self._knows_all(node) for node in self.nodes))
         for master, replica in zip(self.nodes, self.nodes[MASTERS:], strict=False):
             with master.admin() as client:

@@ -8,11 +8,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
+import msgspec
+
 from service.local.ports import free_ports
 from service.local.servers.binaries import embedded_binary
+from service.local.servers.papers import Papers
 from service.local.servers.single import Server
 from service.local.servers.waiting import wait_until
-from service.settings import HostPort, RedisSettings, RedisUrl
+from service.settings import HostPort, RedisSettings
 
 SENTINELS: Final = 3
 MASTER_NAME: Final = "mymaster"
@@ -23,14 +26,16 @@ class SentinelProcess(Server):
 
     def __init__(self, binary: Path, directory: Path, *, watch: Server, down_after: timedelta) -> None:
         (port,) = free_ports(1)
-        super().__init__(binary, directory, port=port)
+        super().__init__(binary, directory, port=port, papers=watch.papers)
+        encrypted = {**watch.papers.options(), "tls-port": str(self.tls_port)} if watch.papers else {}
         milliseconds = f"{down_after / timedelta(milliseconds=1):.0f}"
         self._configuration = "\n".join(
             [
                 "bind 127.0.0.1",
                 f"port {port}",
                 f"dir {directory}",
-                f"sentinel monitor {MASTER_NAME} {watch.host} {watch.port} {SENTINELS // 2 + 1}",
+                *(f"{name} {value}" for name, value in encrypted.items()),
+                f"sentinel monitor {MASTER_NAME} {watch.host} {watch.meeting_port} {SENTINELS // 2 + 1}",
                 f"sentinel down-after-milliseconds {MASTER_NAME} {milliseconds}",
                 # A promotion that fails is tried again after twice this time.
                 f"sentinel failover-timeout {MASTER_NAME} 5000",
@@ -57,6 +62,7 @@ class Sentinels:
         replicas: int = 1,
         down_after: timedelta = timedelta(milliseconds=1000),
         appendfsync: str = "everysec",
+        papers: Papers | None = None,
     ) -> None:
         self.binary = binary if binary is not None else embedded_binary()
         self.replicas = replicas
@@ -68,6 +74,7 @@ class Sentinels:
                 self.binary,
                 self._root / f"server-{number}",
                 appendfsync=appendfsync,
+                papers=papers,
                 options={"repl-diskless-sync-delay": "0"},
             )
             for number in range(1 + replicas)
@@ -93,22 +100,16 @@ class Sentinels:
             self._temporary.cleanup()
 
     def settings(self, *, prefix: str = "knell", shards: int = 1) -> RedisSettings:
-        entries = tuple(HostPort(sentinel.host, sentinel.port) for sentinel in self.sentinels)
-        return RedisSettings(
-            url=RedisUrl("redis", host=entries[0].host, port=self.servers[0].port),
-            mode="sentinel",
-            sentinels=entries,
-            sentinel_master=MASTER_NAME,
-            prefix=prefix,
-            shards=shards,
-        )
+        entries = tuple(HostPort(sentinel.host, sentinel.meeting_port) for sentinel in self.sentinels)
+        own = self.servers[0].settings(prefix=prefix, shards=shards)
+        return msgspec.structs.replace(own, mode="sentinel", sentinels=entries, sentinel_master=MASTER_NAME)
 
     @property
     def master(self) -> Server:
         """Whom the sentinels name."""
         with self.sentinels[0].admin() as client:
             _, port = client.execute_command("SENTINEL", "GET-MASTER-ADDR-BY-NAME", MASTER_NAME)
-        return next(server for server in self.servers if server.port == int(port))
+        return next(server for server in self.servers if server.meeting_port == int(port))
 
     def kill_master(self) -> Server:
         """Returns the killed one, for `wait_until_promoted` and for a later restart."""
@@ -141,7 +142,7 @@ class Sentinels:
                 master = self.master
                 if master is not server:
                     with server.admin() as client:
-                        client.execute_command("REPLICAOF", master.host, master.port)
+                        client.execute_command("REPLICAOF", master.host, master.meeting_port)
         self.wait_until_settled()
 
     def __enter__(self) -> Self:
@@ -156,7 +157,7 @@ class Sentinels:
         master, *replicas = self.servers
         for replica in replicas:
             with replica.admin() as client:
-                client.execute_command("REPLICAOF", master.host, master.port)
+                client.execute_command("REPLICAOF", master.host, master.meeting_port)
         # A sentinel asks a master for its replicas when it first connects, and then only every ten seconds.
         wait_until("all replicas follow", lambda: self._followers(master) == len(replicas))
 

@@ -21,7 +21,8 @@ from redis.retry import Retry
 from service.local.ports import free_ports
 from service.local.process import launch
 from service.local.servers.binaries import NoServerError, embedded_binary
-from service.settings import RedisSettings, RedisUrl
+from service.local.servers.papers import Papers
+from service.settings import RedisSettings, RedisUrl, TlsSettings
 
 _STEP: Final = 0.01
 _START_ATTEMPTS: Final = 5
@@ -48,6 +49,7 @@ class Server:
         appendonly: bool = True,
         appendfsync: str = "everysec",
         ready_within: timedelta = timedelta(seconds=20),
+        papers: Papers | None = None,
     ) -> None:
         self._is_embedded = binary is None
         self.binary = binary if binary is not None else embedded_binary()
@@ -55,12 +57,15 @@ class Server:
         self.directory = Path(self._temporary.name) if self._temporary else Path(directory or ".")
         self.port = port if port is not None else 0
         self._port_is_given = port is not None
+        self.papers = papers
+        self.tls_port = free_ports(1)[0] if papers else 0
         self.options = {
             "bind": "127.0.0.1",
             "save": "",
             "appendonly": "yes" if appendonly else "no",
             "appendfsync": appendfsync,
             "maxmemory-policy": "noeviction",
+            **(papers.options() if papers else {}),
             **(options or {}),
         }
         self._ready_within = ready_within
@@ -69,6 +74,11 @@ class Server:
     @property
     def host(self) -> str:
         return "127.0.0.1"
+
+    @property
+    def meeting_port(self) -> int:
+        """Where clients and other servers connect."""
+        return self.tls_port if self.papers else self.port
 
     @property
     def pid(self) -> int:
@@ -84,7 +94,8 @@ class Server:
         """Returns when the server answers. A port that somebody else took in the meantime is exchanged."""
         for attempt in range(_START_ATTEMPTS):
             if not self._port_is_given:
-                (self.port,) = free_ports(1)
+                self.port, *others = free_ports(2 if self.papers else 1)
+                self.tls_port = others[0] if others else 0
             self._launch()
             try:
                 self._wait_until_ready()
@@ -132,7 +143,12 @@ class Server:
         await asyncio.to_thread(self._wait_until_ready)
 
     def settings(self, *, prefix: str = "knell", shards: int = 1) -> RedisSettings:
-        return RedisSettings(url=RedisUrl("redis", host=self.host, port=self.port), prefix=prefix, shards=shards)
+        return RedisSettings(
+            url=RedisUrl("rediss" if self.papers else "redis", host=self.host, port=self.meeting_port),
+            tls=self.papers.settings() if self.papers else TlsSettings(),
+            prefix=prefix,
+            shards=shards,
+        )
 
     def admin(self) -> "redis.Redis":
         """A plain client for set-up and inspection. The caller closes it, best by `with`."""
@@ -168,6 +184,8 @@ class Server:
 
     def _command(self) -> list[str]:
         options = {**self.options, "port": str(self.port), "dir": str(self.directory)}
+        if self.papers:
+            options["tls-port"] = str(self.tls_port)
         return [str(self.binary), *(word for name, value in options.items() for word in (f"--{name}", value))]
 
     def _launch(self) -> None:
