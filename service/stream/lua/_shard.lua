@@ -45,6 +45,13 @@ end
 
 local before = first_score(lanes)
 
+-- The time as text: a number would be written out anew for every command that it stands in.
+local written
+local function moment()
+  written = written or string.format('%.0f', now)
+  return written
+end
+
 -- When the lane may be served next: its first due job, but not before its budget said to come again. A lane that was
 -- served stands behind those that have waited since, so a full lane never keeps another from its turn.
 local function rescore(lane)
@@ -146,23 +153,30 @@ end
 -- A stage ended: open its successor, or the release once every chain has ended, or finish the deletion. A stage
 -- whose jobs were all abandoned before it opened ends when its turn comes, and none ends twice.
 local function stage_ended(id, stage)
-  local key = deletion_key(id)
-  local shape = redis.call('HMGET', key, 'stage.' .. stage, 'release', 'opened.' .. stage, 'plan', 'last')
-  if not shape[1] or not shape[3] or redis.call('HSETNX', key, 'closed.' .. stage, now) == 0 then return end
-  if stage == tonumber(shape[2]) then
-    redis.call('HSET', key, 'state', 'done', 'done_at', now)
+  local key, closed, at = deletion_key(id), 'closed.' .. stage, moment()
+  local known = redis.call('HMGET', key, 'stage.' .. stage, 'opened.' .. stage, closed, 'release', 'chains_left')
+  if not known[1] or not known[2] or known[3] then return end
+  if stage == tonumber(known[4]) then
+    redis.call('HSET', key, closed, at, 'state', 'done', 'done_at', at)
     finished[#finished + 1] = id
     return
   end
-  local successor = split(shape[1])[4]
+  local successor = string.match(known[1], '%S+$')
   if successor ~= '-' then
+    redis.call('HSET', key, closed, at)
     open_stage(id, successor)
-  elseif redis.call('HINCRBY', key, 'chains_left', -1) == 0 then
-    -- The release is a single job whose lane stands here: it needs no round of opening.
-    local last = split(shape[5])
-    redis.call('HSET', key, 'state', 'releasing', 'opened.' .. shape[2], now)
-    enter(id .. '#' .. shape[4] .. '.' .. last[1], last[2], last[3] == '1', now)
+    return
   end
+  local chains = tonumber(known[5] or 0) - 1
+  if chains ~= 0 then
+    redis.call('HSET', key, closed, at, 'chains_left', chains)
+    return
+  end
+  -- The release is a single job whose lane stands here: it needs no round of opening.
+  local shape = redis.call('HMGET', key, 'plan', 'last')
+  local number, lane, urgent = unpack(split(shape[2]))
+  redis.call('HSET', key, closed, at, 'chains_left', 0, 'state', 'releasing', 'opened.' .. known[4], at)
+  enter(id .. '#' .. shape[1] .. '.' .. number, lane, urgent == '1', at)
 end
 
 -- One job less in its stage; written by `close_books`, once for all jobs of a stage that end in one call.

@@ -9,7 +9,6 @@
 if repeated then return repeated end
 local worker, names = args[1], args[2]
 local counts, plans, refused = {}, {}, {}
-local moment = string.format('%.0f', now)
 
 -- Written once for each plan, with all its jobs of this call.
 local function keep(plan, number, text)
@@ -66,7 +65,7 @@ local function move(lane, item)
     job_over(plan, stage, 1)
   else
     local due = now + item[8]
-    keep(plan, number, item[6] .. ',"last_at":' .. moment .. ',"due":' .. string.format('%.0f', due) .. '}')
+    keep(plan, number, item[6] .. ',"last_at":' .. moment() .. ',"due":' .. string.format('%.0f', due) .. '}')
     if item[13] == 1 and kind == 'back' then
       -- Handed back before it was tried: it is still under suspicion.
       redis.call('ZADD', stem .. 'alone', due, job)

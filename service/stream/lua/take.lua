@@ -14,7 +14,7 @@ local function records_of(jobs)
   end
   local length
   for _, job in ipairs(jobs) do
-    if not plan or #fields == SPREAD or string.sub(job, 1, length) ~= plan then
+    if not plan or #fields == SPREAD or string.find(job, plan, 1, true) ~= 1 then
       if plan then read_on() end
       length = string.find(job, '.', string.find(job, '#', 1, true), true)
       plan = string.sub(job, 1, length)
@@ -95,7 +95,7 @@ for i, want in ipairs(args[4]) do
     end
     for n, job in ipairs(ids) do
       local text = from.records[n]
-      if text and string.sub(text, 1, #ours) == ours or is_fit(text) then
+      if text and string.find(text, ours, 1, true) == 1 or is_fit(text) then
         jobs[#jobs + 1], texts[#texts + 1] = job, text
       else
         put_aside(job, text)
