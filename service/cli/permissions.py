@@ -21,7 +21,7 @@ def harmless(stem: str) -> Iterator[Command]:
     text, table, names, scored, stream = (f"{stem}:{name}" for name in ("text", "hash", "set", "sorted", "stream"))
     group = (stream, "planners")
     yield from [
-        ("SET", text, "1"), ("GET", text), ("EXISTS", text),
+        ("SET", text, "1"), ("GET", text), ("EXISTS", text), ("PERSIST", text),
         ("HSET", table, "a", "1"), ("HSETNX", table, "a", "1"), ("HINCRBY", table, "a", 1),
         ("HGET", table, "a"), ("HMGET", table, "a"), ("HGETALL", table), ("HKEYS", table), ("HLEN", table),
         ("HSCAN", table, 0), ("HDEL", table, "b"),
@@ -35,7 +35,7 @@ def harmless(stem: str) -> Iterator[Command]:
         ("XREVRANGE", stream, "+", "-", "COUNT", 1), ("XREAD", "COUNT", 1, "STREAMS", stream, "0"),
         ("XREADGROUP", "GROUP", "planners", "doctor", "COUNT", 1, "STREAMS", stream, ">"),
         ("XPENDING", *group), ("XCLAIM", *group, "doctor", 0, "0-1", "JUSTID"),
-        ("XAUTOCLAIM", *group, "doctor", 0, "0-0", "COUNT", 1), ("XACK", *group, "0-1"),
+        ("XACK", *group, "0-1"),
         ("XDEL", stream, "0-1"), ("XTRIM", stream, "MAXLEN", 100),
         ("XGROUP", "DELCONSUMER", *group, "doctor"),
         ("EVAL", "return 1", 1, text), ("EVALSHA", "0" * 40, 1, text), ("TIME",), ("INFO", "replication"),

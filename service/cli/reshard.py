@@ -50,7 +50,8 @@ def reshard(count: int, yes: bool, config: Path | None, form: str) -> None:
     else:
         click.echo(
             f"Moved from {done.before} to {done.after} shards, {done.moved} items changed their place. "
-            f"Now set redis.shards (KNELL_REDIS_SHARDS) to {done.after}, then start the workers."
+            f"Now set redis.shards (KNELL_REDIS_SHARDS) to {done.after}, then start the workers. "
+            "The audit so far stays under its old keys until its retention ends; `knell deletions show` reads it there."
         )
 
 

@@ -140,6 +140,14 @@ class Reclaimed(NamedTuple):
     next_end: int
 
 
+class Claimed(NamedTuple):
+    """An entry ('': none), whether it is to be held and not planned, and how often a planner died alone with it."""
+
+    entry: str
+    hold: bool
+    fallen: int
+
+
 class Reconsidered(NamedTuple):
     """The state in which a deletion was met, how much of it was brought forward, and the next job to look at, or -1."""
 
@@ -161,7 +169,7 @@ def _decoder(kind: Any) -> Callable[[bytes], Any]:
 _look, _taken = _decoder(Look), _decoder(Taken)
 _late: Callable[[bytes], tuple[list[list[str]], int]] = _decoder(tuple[list[list[str]], int])
 _published, _planned = _decoder(list[Published]), _decoder(list[Planned])
-_reclaimed, _attended = _decoder(Reclaimed), _decoder(Attended)
+_reclaimed, _attended, _claimed = _decoder(Reclaimed), _decoder(Attended), _decoder(Claimed)
 _numbers, _words = _decoder(list[int]), _decoder(list[str])
 _reconsidered: Callable[[bytes], list[Reconsidered]] = _decoder(list[Reconsidered])
 _recalled: Callable[[bytes], list[list[str]]] = _decoder(list[list[str]])
@@ -342,6 +350,21 @@ class Shard:
     ) -> Reclaimed:
         args = [most, deaths, ms(silence), ms(storm), deaths_in_all]
         answer: Reclaimed = _reclaimed(await self._move("reclaim", args))
+        return answer
+
+    async def claim(
+        self,
+        worker: str,
+        *,
+        silent: timedelta,
+        deaths: int = 3,
+        silence: timedelta,
+        storm: timedelta = timedelta(seconds=60),
+        deaths_in_all: int = 10,
+    ) -> Claimed:
+        """For a planner with empty hands: an entry that nobody has touched for that long is its own from now on."""
+        args = [worker, ms(silent), deaths, ms(silence), ms(storm), deaths_in_all]
+        answer: Claimed = _claimed(await self._move("claim", args))
         return answer
 
     async def requeue(

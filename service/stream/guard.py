@@ -124,10 +124,10 @@ class Guard:
     async def _owned(self, source: str, settings: GuardSettings) -> int | None:
         """At its most lately. Of two processes that note it at once one may be lost: the next one notes it again."""
         record = texts(await self._shard.caller.command("HGETALL", self._record(source)))
-        owned = _owned_by(record)
+        owned = owned_by(record)
         if owned is None:
             return None
-        known = _peak_in(record)
+        known = peak_in(record)
         peak = peak_of(known, owned, await server_ms(self._shard), ms(settings.window))
         if peak != known:
             await self._shard.caller.command("HSET", self._record(source), _PEAK, " ".join(map(str, peak)))
@@ -197,9 +197,9 @@ class Guard:
             [("ZCOUNT", f"{stem}guard:{source}", f"({now - window}", "+inf"),
              ("ZCOUNT", f"{stem}guarded:{source}", f"({since:.0f}", "+inf")],
         )  # fmt: skip
-        owned = _owned_by(record)
+        owned = owned_by(record)
         if owned is not None and guard is not None:
-            owned = peak_of(_peak_in(record), owned, now, ms(guard.window)).owned
+            owned = peak_of(peak_in(record), owned, now, ms(guard.window)).owned
         return GuardView(
             source=source,
             tripped=moment(record.get("guard_tripped")),
@@ -220,12 +220,12 @@ class Guard:
         return await self._shard.caller.move(name, self._shard.stem + "meta", self._shard.stem, args)
 
 
-def _owned_by(record: dict[str, str]) -> int | None:
+def owned_by(record: dict[str, str]) -> int | None:
     """A source that is watched in shares has a number for each, `owned.N`."""
     counts = [number(value) for name, value in record.items() if name == "owned" or name.startswith("owned.")]
     return int(sum(counts)) if counts else None
 
 
-def _peak_in(record: dict[str, str]) -> Peak | None:
+def peak_in(record: dict[str, str]) -> Peak | None:
     words = record.get(_PEAK, "").split()
     return Peak(*map(int, words)) if len(words) == 3 and all(word.isdecimal() for word in words) else None

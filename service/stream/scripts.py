@@ -11,6 +11,7 @@ from importlib.resources import files
 
 BUDGET_MOVES = frozenset({"reserve", "give_back", "correct"})
 ENDING_MOVES = frozenset({"abandon", "withdraw"})
+DYING_MOVES = frozenset({"reclaim", "claim"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +39,8 @@ class Scripts:
             shared = ["_budget" if name in BUDGET_MOVES else "_shard"]
             if name in ENDING_MOVES:
                 shared.append("_ending")
+            if name in DYING_MOVES:
+                shared.append("_storm")
             parts = ("_move", *shared, name)
             source = "\n".join(self._changed.get(part) or _text(part) for part in parts)
             script = Script(name, source, hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest())

@@ -11,6 +11,7 @@ from service.contract import Event, Hold, Plan
 from service.policy.guard import PREFIX
 from service.settings import GuardSettings
 from service.stream.guard import Going, Guard
+from service.stream.views.outlook import outlook
 from tests.engine.outside import Outside, event, thing
 from tests.engine.world import World
 from tests.servers import TestServer
@@ -422,3 +423,25 @@ async def test_what_the_guard_held_is_planned_again_and_done_after_a_release(emb
         assert await guarded.guard.held(SOURCE) == []
     finally:
         await world.close()
+
+
+# ---- who only wants to know
+
+
+@pytest.mark.parametrize("seed", range(4))
+async def test_who_looks_ahead_is_told_what_the_guard_says_then(embedded_world: World, seed: int) -> None:
+    """Whatever was deleted when, in whatever order it comes, and whatever was released meanwhile."""
+    chance = random.Random(seed)
+    guarded = Guarded(embedded_world, GuardSettings(most=4, percent=100, window=HOUR))
+    said, found = list[bool](), list[bool]()
+    for number in range(80):
+        at = await embedded_world.now() - chance.randrange(1, 12 * 3_600_000)
+        uid = f"u{number if chance.random() < 0.8 else chance.randrange(number + 1)}"
+        seen = await outlook(embedded_world.installation, SOURCE, Going(uid, at), guarded.settings)
+        assert seen.holds == bool(seen.why)
+        said.append(not seen.holds)
+        found += await guarded.ask_at(at, uid)
+        if chance.random() < 0.1:
+            await guarded.release()
+    assert said == found
+    assert set(found) == {True, False}

@@ -75,6 +75,7 @@ async def every_move(world: World) -> None:
     taken = await world.take(one, "other", LANE, alone=jobs["one"])
     await world.settle(taken, "other", Gone())
     entry = await world.deliver(other)
+    await shard.claim("hand", silent=timedelta(0), silence=LEASE)
     await shard.hold([Kept(entry, "held", "why", other.deletion, list(flat(other)))])
     await shard.reconsider([(one.deletion, 0)], "why")
     await shard.unhold(f"deletion:{other.deletion}", replay=True, who="ann", event=list(flat(other)))

@@ -23,6 +23,8 @@ from service.stream.engine import Kept, rows
 from service.stream.installation import Installation
 from service.stream.keys import Keys
 from service.stream.reshard import CannotReshard, Reshard
+from service.stream.views.deletions import one_deletion
+from service.stream.views.timeline import timeline
 from tests.engine.outside import Outside, event, thing
 from tests.engine.world import World
 from tests.servers import TestServer
@@ -280,6 +282,58 @@ async def test_data_in_every_state_moves_to_four_shards_and_to_three_and_is_fini
     assert await world.decisions("resharded") == ["1 to 4", "4 to 3"] * 3
 
 
+async def told_of(world: World, shards: int, deletions: list[Event]) -> dict[str, list[tuple[str, str]]]:
+    """What the audit tells of each deletion, when there are so many shards."""
+    installation, told = await install(world, shards), {}
+    for one in deletions:
+        view = await one_deletion(installation, one.deletion)
+        assert view is not None
+        moments = [moment async for page in timeline(installation, view) for moment in page.moments]
+        told[one.uid] = sorted((moment.what, moment.job) for moment in moments)
+    return told
+
+
+async def test_the_story_of_a_deletion_is_told_after_a_move_though_the_audit_stays_where_it_was(world: World) -> None:
+    outside = Outside()
+    done, going = [event(f"done-{n}") for n in range(6)], [event(f"going-{n}") for n in range(6)]
+    await world.publish(*done)
+    running = await world.start(outside)
+    await world.until_done(*done)
+    await running.stop()
+    for one in going:
+        await world.lay(one, [thing("first", LANES[0]), thing("second", LANES[1], stage=1)])
+        await world.settle(await world.take(one, "hand", LANES[0]), "hand", Gone())
+    before = await told_of(world, 1, done + going)
+    assert all(len(moments) >= 2 for moments in before.values())
+    await world.jump(timedelta(minutes=5))
+
+    for here, there in ((1, 4), (4, 2), (2, 3)):
+        await Reshard(await install(world, here), there).run("test")
+        assert await told_of(world, there, done + going) == before
+
+    # What happens from now on is told beside it, wherever the one and the other is.
+    world.change("redis", shards=3)
+    world.installation = await install(world, 3)
+    await Attendance(world.installation.shards).attend()
+    await world.start(outside)
+    await world.until_done(*going)
+    after = await told_of(world, 3, done + going)
+    for one in going:
+        assert set(after[one.uid]) > set(before[one.uid])
+    assert {uid: after[uid] for uid in before if uid.startswith("done")} == {
+        uid: moments for uid, moments in before.items() if uid.startswith("done")
+    }
+
+
+async def test_the_audit_of_a_shard_that_comes_back_does_not_end_with_what_it_had_before(world: World) -> None:
+    await Reshard(await install(world, 1), 3).run("test")
+    await Reshard(await install(world, 3), 1).run("test")
+    keys = Keys(world.settings.redis.prefix)
+    assert await world.client.pttl(keys.of(2, "audit")) > 0
+    await Reshard(await install(world, 1), 3).run("test")
+    assert [await world.client.pttl(keys.of(shard, "audit")) for shard in range(3)] == [-1, -1, -1]
+
+
 class DyingCaller(Caller):
     """The process dies when the server has carried out so many of its calls; nobody hears the last answer."""
 
@@ -415,6 +469,7 @@ def test_the_command_moves_the_data_and_says_what_to_set(
     moved = CliRunner().invoke(cli, ["reshard", "--to", "3", "--yes"])
     assert moved.exit_code == 0, moved.output
     assert "set redis.shards (KNELL_REDIS_SHARDS) to 3" in moved.stdout
+    assert "audit so far stays under its old keys" in moved.stdout
     again = CliRunner().invoke(cli, ["reshard", "--to", "3", "--yes"])
     assert again.exit_code == 1
     assert "kept in 3 shards already" in again.output

@@ -192,6 +192,7 @@ ERRANDS: dict[str, Errand] = {
     "settle": Errand(lambda site: site.shard.settle("w0", site.kept["items"]), _taken),
     "renew": Errand(lambda site: site.shard.renew("w0", LEASE, [(LANE, site.kept["fence"]), (LANE, 7)], LEASE), _taken),
     "reclaim": Errand(lambda site: site.shard.reclaim(silence=LEASE), _ran_out),
+    "claim": Errand(lambda site: site.shard.claim("w1", silent=timedelta(0), silence=LEASE), _deliver),
     "requeue": Errand(lambda site: site.shard.requeue(grace=timedelta(0)), _misplaced),
     "mend": Errand(lambda site: site.shard.mend(grace=timedelta(0)), _entry_gone),
     "hold": Errand(

@@ -21,6 +21,8 @@ class Crew:
         self._alone = False
         self._rest_until = 0.0
         self.stopping = False
+        # One suspect at a time, be it a job or an event: a death must point to one of them.
+        self.suspects = asyncio.Lock()
 
     def room(self) -> int:
         """Places free for ordinary work."""
@@ -49,15 +51,17 @@ class Crew:
             await self._changed.wait()
 
     def may_work_alone(self) -> bool:
-        return not self._alone and not self.stopping and time.monotonic() >= self._rest_until
+        free = not self._alone and not self.suspects.locked()
+        return free and not self.stopping and time.monotonic() >= self._rest_until
 
     @asynccontextmanager
     async def alone(self) -> AsyncIterator[float]:
         """Take nothing new, wait until all hands are free, and have the process for one job at a time."""
         self._alone = True
         try:
-            await self.empty()
-            yield time.monotonic() + SOLO_SPELL
+            async with self.suspects:
+                await self.empty()
+                yield time.monotonic() + SOLO_SPELL
         finally:
             self._alone = False
             self._rest_until = time.monotonic() + SOLO_SPELL / 2

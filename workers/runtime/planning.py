@@ -5,6 +5,7 @@ set aside if it goes on killing.
 """
 
 import asyncio
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -18,7 +19,7 @@ from service.stream.calls import Caller
 from service.stream.connection import Client, is_away
 from service.stream.engine import CHUNK, Kept, PlanRow, Shard, flat, ms, rows
 from workers.handlers.registry import Registry
-from workers.runtime.crew import Crew
+from workers.runtime.crew import SOLO_SPELL, Crew
 from workers.runtime.tally import Tally
 
 log = structlog.get_logger(__name__)
@@ -52,6 +53,7 @@ class Planning:
         self._unbegun: set[str] = set()
         self._kept = True
         self._reader: asyncio.Task[None] | None = None
+        self._suspects, self._suspect = shard.stem + "suspects", ""
         self.on_loss: Callable[[], None] = lambda: None
 
     # ---- reading
@@ -202,73 +204,80 @@ class Planning:
                     await self.make_group()
 
     async def claim(self) -> None:
-        """Take over, one at a time, entries whose planner has gone silent."""
+        """Take over entries whose planner has gone silent, one at a time, in spells: jobs under suspicion wait, too."""
         while not self._crew.stopping:
             await asyncio.sleep(self._settings.worker.plan_claim.total_seconds() / 4)
+            until = time.monotonic() + SOLO_SPELL
             while await self._claim_one():
                 if self._leaving():
                     return
+                if time.monotonic() >= until:
+                    await asyncio.sleep(SOLO_SPELL / 2)
+                    until = time.monotonic() + SOLO_SPELL
 
     def _leaving(self) -> bool:
         return self._crew.stopping
 
-    async def _silent(self) -> tuple[str, dict[bytes, bytes]] | None:
-        """The first entry that nobody has touched for too long; from now on it is ours."""
-        limit = int(self._settings.worker.plan_claim.total_seconds() * 1000)
-        cursor = b"0-0"
-        while True:
-            # One call looks at a few entries only: behind those that are being planned there may be silent ones.
-            answer = await self._caller.command(
-                "XAUTOCLAIM", self._events, GROUP, self._worker, limit, cursor, "COUNT", 1
-            )
-            if answer[1] and answer[1][0][1] is not None:
-                return answer[1][0][0].decode(), _fields(answer[1][0][1])
-            cursor = answer[0]
-            if cursor == b"0-0":
-                return None
-
     async def _claim_one(self) -> bool:
-        async with self._claiming:
-            try:
-                found = await self._silent()
-                if found is None:
-                    return False
-                entry, raw = found
-                # Kept from now on, also while we wait for our other plans: nobody else shall claim it.
-                self._unbegun.add(entry)
-                only = (entry, entry, 1)
-                pending = await self._caller.command("XPENDING", self._events, GROUP, *only, parse_detail=True)
-                times = _times(pending)
-                log.warning("entry of a silent planner claimed", entry=entry, delivered=times)
-                if times > self._settings.worker.deaths + 1:
-                    why = f"its planner died {times - 1} times, lastly alone with it"
-                    self._tally.held += await self._shard.hold([_held(entry, raw, why)])
-                    return True
-                while self._in_hand:
-                    self._free.clear()
-                    await self._free.wait()
-                self._in_hand.add(entry)
-                await self._plan_one(entry, raw)
-                while entry in self._in_hand:
-                    self._free.clear()
-                    await self._free.wait()
-                return True
-            except Exception as error:
-                if "NOGROUP" not in str(error):
-                    raise
-                await self.make_group()
+        """Whether there was one."""
+        try:
+            if not await self._any_silent():
                 return False
-            finally:
-                self._unbegun.clear()
-                self._free.set()
+            async with self._crew.suspects, self._claiming:
+                try:
+                    return await self._plan_suspect()
+                finally:
+                    self._free.set()
+        except Exception as error:
+            if "NOGROUP" not in str(error):
+                raise
+            await self.make_group()
+            return False
+
+    async def _any_silent(self) -> bool:
+        """Asked before anybody empties his hands."""
+        limit = ms(self._settings.worker.plan_claim)
+        first = ("IDLE", limit, "-", "+", 1)
+        return bool(await self._caller.command("XPENDING", self._events, GROUP, *first, parse_detail=True))
+
+    async def _plan_suspect(self) -> bool:
+        await self._empty_hands()
+        if self._leaving():
+            return False
+        worker = self._settings.worker
+        claimed = await self._shard.claim(
+            self._worker, silent=worker.plan_claim, deaths=worker.deaths, silence=worker.lease / 2
+        )
+        entry = claimed.entry
+        if not entry:
+            return False
+        self._suspect = entry
+        self._in_hand.add(entry)
+        log.warning("entry of a silent planner claimed", entry=entry, died_alone=claimed.fallen)
+        found = await self._caller.command("XRANGE", self._events, entry, entry)
+        if not found:
+            self._done(entry)
+        elif claimed.hold:
+            why = f"its planner died {claimed.fallen} times while it was planned alone"
+            self._tally.held += await self._shard.hold([_held(entry, _fields(found[0][1]), why)])
+            self._done(entry)
+        else:
+            await self._plan_one(entry, _fields(found[0][1]))
+            await self._empty_hands()
+        await self._caller.command("HDEL", self._suspects, entry)
+        self._suspect = ""
+        return True
+
+    async def _empty_hands(self) -> None:
+        while self._in_hand:
+            self._free.clear()
+            await self._free.wait()
 
     async def finish(self) -> None:
         """Nothing more is read; what is in hand is planned before the worker goes."""
         if self._reader is not None:
             self._reader.cancel()
-        while self._in_hand:
-            self._free.clear()
-            await self._free.wait()
+        await self._empty_hands()
 
     async def hand_back(self) -> None:
         """What was delivered to us and is not planned is made claimable at once, and not charged with our end."""
@@ -276,11 +285,15 @@ class Planning:
         self._kept = False
         mine = ("-", "+", 1000, self._worker)
         pending = await self._caller.command("XPENDING", self._events, GROUP, *mine, parse_detail=True)
-        idle = int(self._settings.worker.plan_claim.total_seconds() * 1000) + 1
+        idle = ms(self._settings.worker.plan_claim) + 1
         for entry in pending:
-            times = max(0, entry["times_delivered"] - 1)
-            free = (entry["message_id"], "IDLE", idle, "RETRYCOUNT", times, "JUSTID")
+            free = (entry["message_id"], "IDLE", idle, "JUSTID")
             await self._caller.command("XCLAIM", self._events, GROUP, self._worker, 0, *free, parse_justid=True)
+        if self._suspect:
+            # Nobody's name stands last: our end is no death.
+            known = await self._caller.command("HGET", self._suspects, self._suspect)
+            if known is not None:
+                await self._caller.command("HSET", self._suspects, self._suspect, known + b" -")
 
 
 def _held(entry: str, raw: dict[bytes, bytes], why: str) -> Kept:
@@ -296,7 +309,3 @@ def _fields(raw: Any) -> dict[bytes, bytes]:
     if isinstance(raw, dict):
         return raw
     return dict(zip(raw[::2], raw[1::2], strict=True))
-
-
-def _times(pending: Any) -> int:
-    return int(pending[0]["times_delivered"]) if pending else 1

@@ -23,13 +23,20 @@ for _, id in ipairs(redis.call('ZRANGEBYSCORE', stem .. 'finished', '-inf', now 
 end
 if #doomed > 0 then redis.call('UNLINK', unpack(doomed)) end
 
--- A job that was given up is shown as dead as long as its record is there.
-local dead = redis.call('ZSCAN', stem .. 'dead', redis.call('HGET', stem .. 'meta', 'dead_cursor') or '0', 'COUNT', 200)
-redis.call('HSET', stem .. 'meta', 'dead_cursor', dead[1])
-for i = 1, #dead[2], 2 do
-  local record, text = read(dead[2][i])
-  if not record and not text then redis.call('ZREM', stem .. 'dead', dead[2][i]) end
+-- A job that was given up, or is held, is shown as that for as long as its record is there.
+local function forget(index, pattern)
+  local cursor = index .. '_cursor'
+  local page = redis.call('ZSCAN', stem .. index, redis.call('HGET', stem .. 'meta', cursor) or '0', 'COUNT', 200)
+  redis.call('HSET', stem .. 'meta', cursor, page[1])
+  for i = 1, #page[2], 2 do
+    local job = string.match(page[2][i], pattern)
+    local record, text
+    if job then record, text = read(job) end
+    if job and not record and not text then redis.call('ZREM', stem .. index, page[2][i]) end
+  end
 end
+forget('dead', '^.*$')
+forget('held', '^job:(.*)$')
 
 redis.call('XTRIM', stem .. 'audit', 'MINID', '~', string.format('%.0f', math.max(0, now - args[3])), 'LIMIT', 1000)
 redis.call('XTRIM', stem .. 'audit', 'MAXLEN', '~', args[4], 'LIMIT', 1000)
@@ -58,6 +65,14 @@ for i = 1, math.min(#consumers, 200) do
   for j = 1, #one, 2 do facts[one[j]] = one[j + 1] end
   if facts['pending'] == 0 and tonumber(facts['idle']) > args[6] then
     redis.call('XGROUP', 'DELCONSUMER', stem .. 'events', 'planners', facts['name'])
+  end
+end
+
+-- What is known of a suspect is of use as long as its entry is there.
+local suspects = redis.call('HSCAN', stem .. 'suspects', '0', 'COUNT', 100)[2]
+for i = 1, math.min(#suspects, 200), 2 do
+  if #redis.call('XRANGE', stem .. 'events', suspects[i], suspects[i]) == 0 then
+    redis.call('HDEL', stem .. 'suspects', suspects[i])
   end
 end
 return answer({removed, emptied})

@@ -1,7 +1,7 @@
 -- Walks the open deletions in steps and puts right what a crash, a hand or a lost write left behind: an event whose
--- entry is gone is added again, a stage whose turn has come is opened, one whose jobs
--- have all ended is closed. args: {cursor, most deletions, grace in ms}; answers {next cursor, events added again,
--- stages reopened}.
+-- entry is gone is added again, a stage whose turn has come is opened, one whose jobs have all ended is closed, a
+-- deletion whose jobs are lost in part or whole is planned anew. args: {cursor, most deletions, grace in ms}; answers
+-- {next cursor, events added again, stages reopened}.
 if repeated then return repeated end
 local grace, added, reopened = args[3], 0, 0
 local step = redis.call('ZSCAN', stem .. 'open', args[1], 'COUNT', args[2])
@@ -81,26 +81,82 @@ local function look_after(id, key, record)
   end
 end
 
--- Whoever has a job of that deletion in hand works for a plan that is no more: its settle must count for nothing.
-local function break_leases(id)
-  local known, stub = {}, id .. '#'
+-- Leased jobs by deletion, read once for a call and only if it is wanted.
+local hands
+local function in_hand()
+  if hands then return hands end
+  local known = {}
+  hands = {}
   for _, name in ipairs(redis.call('ZRANGE', stem .. 'batches', 0, -1)) do
     local lane = split(name)[2]
     if not known[lane] then
       known[lane] = true
       for _, job in ipairs(redis.call('ZRANGE', stem .. 'leases:' .. lane, 0, -1)) do
-        if string.sub(job, 1, #stub) == stub then redis.call('ZREM', stem .. 'leases:' .. lane, job) end
+        local _, _, id = home(job)
+        hands[id] = hands[id] or {}
+        table.insert(hands[id], {lane, job})
       end
-      fresh(lane)
     end
+  end
+  return hands
+end
+
+-- Whoever has a job of that deletion in hand works for a plan that is no more: its settle must count for nothing.
+local function break_leases(id)
+  for _, lease in ipairs(in_hand()[id] or {}) do
+    redis.call('ZREM', stem .. 'leases:' .. lease[1], lease[2])
+    fresh(lease[1])
   end
 end
 
--- Its jobs are lost: it is planned anew, from the event that the record still holds.
-local function plan_anew(id, key, record)
+-- What is left of a plan goes as a whole: a job of it that still ran would count in the plan that follows. Its jobs
+-- leave their places as far as one call goes; what is left of a large plan, `take` finds without a record.
+local cleared = 0
+local function take_apart(plan)
+  local left = redis.call('HSCAN', stem .. 'job:' .. plan, '0', 'COUNT', 2 * SPREAD)[2]
+  for i = 1, #left, 2 do
+    local job, record = plan .. '.' .. left[i], decoded(left[i + 1])
+    if record then
+      redis.call('ZREM', lane_key(record.lane, true), job)
+      redis.call('ZREM', lane_key(record.lane, false), job)
+      fresh(record.lane)
+    end
+    redis.call('ZREM', stem .. 'alone', job)
+    redis.call('ZREM', stem .. 'dead', job)
+    redis.call('ZREM', stem .. 'newer', 'job:' .. job)
+    redis.call('ZREM', stem .. 'held', 'job:' .. job)
+  end
+  redis.call('UNLINK', stem .. 'job:' .. plan)
+  cleared = cleared + #left / 2
+end
+
+-- The number of a job whose record has been gone for a while, and whose stage waits for it.
+local function torn(id, key, record)
+  local number, seen = string.match(record['torn'] or '', '^(%d+) (%d+)$')
+  if not number then return nil end
+  local there = redis.call('HGET', stem .. 'job:' .. id .. '#' .. record['plan'], number)
+  for field, shape in pairs(record) do
+    local stage = string.match(field, '^stage%.(%d+)$')
+    if stage and record['closed.' .. stage] then
+      local parts = split(shape)
+      local first = tonumber(parts[2])
+      there = there or (tonumber(number) >= first and tonumber(number) < first + tonumber(parts[3]))
+    end
+  end
+  if there then
+    redis.call('HDEL', key, 'torn')
+    return nil
+  end
+  return now - tonumber(seen) > grace and cleared < SPREAD and number or nil
+end
+
+-- Its jobs are lost, or one of them, without which its stage would never end: it is planned anew, from the event that
+-- the record still holds. What is gone already is found gone.
+local function plan_anew(id, key, record, why)
   break_leases(id)
+  take_apart(id .. '#' .. record['plan'])
   local stale = {'plan', 'planned_at', 'release', 'chains_left', 'walked', 'given_up', 'abandoned', 'withdrawn',
-                 'withdrawing'}
+                 'withdrawing', 'torn'}
   for field in pairs(record) do
     local stage = string.match(field, '^%a+%.(%d+)$')
     if stage then
@@ -110,9 +166,19 @@ local function plan_anew(id, key, record)
   end
   spread('HDEL', key, stale)
   redis.call('HSET', key, 'state', 'published')
-  decide('planned anew', id, 'the records of its jobs are gone')
+  decide('planned anew', id, why)
   count('lost', 1)
   publish_again(id, key, nil)
+end
+
+local function tend(id, key, record)
+  if redis.call('EXISTS', stem .. 'job:' .. id .. '#' .. record['plan']) == 0 then
+    plan_anew(id, key, record, 'the records of its jobs are gone')
+    return
+  end
+  local number = torn(id, key, record)
+  if number then plan_anew(id, key, record, 'the record of its job ' .. number .. ' is gone')
+  else look_after(id, key, record) end
 end
 
 for i = 1, #step[2], 2 do
@@ -135,8 +201,7 @@ for i = 1, #step[2], 2 do
     redis.call('ZREM', stem .. 'held', 'deletion:' .. id)
     publish_again(id, key, nil, 'it was held for a reason that may have passed')
   elseif (state == 'running' or state == 'releasing') and now - tonumber(record['planned_at'] or 0) > grace then
-    if redis.call('EXISTS', stem .. 'job:' .. id .. '#' .. record['plan']) == 0 then plan_anew(id, key, record)
-    else look_after(id, key, record) end
+    tend(id, key, record)
   end
 end
 close_books()

@@ -8,22 +8,6 @@ local most, deaths, silence, storm, limit = args[1], args[2], args[3], args[4], 
 local given, aside = {}, {}
 redis.call('ZREMRANGEBYSCORE', stem .. 'deaths', '-inf', now - storm)
 
--- Others died at about the same time: their leases ran out lately, or they have fallen silent and will run out.
--- Whom this same job killed, and who held it when it came under suspicion, do not count.
-local function stormy(job, suspect, worker, heard)
-  local own = {[worker] = true, [suspect] = true}
-  for _, death in ipairs(redis.call('ZRANGE', stem .. 'deaths', 0, 99)) do
-    local who, cause = string.match(death, '^(%S+) ?(.*)$')
-    if cause == job then own[who] = true
-    elseif not own[who] then return true end
-  end
-  local from = (heard or now - silence) - storm
-  for _, who in ipairs(redis.call('ZRANGEBYSCORE', stem .. 'workers', from, now - silence, 'LIMIT', 0, 100)) do
-    if not own[who] then return true end
-  end
-  return false
-end
-
 local function give_back(lane, worker, job)
   local heard = redis.call('ZSCORE', stem .. 'workers', worker)
   local record = read(job)
@@ -52,7 +36,9 @@ local function give_back(lane, worker, job)
     return
   end
   record.fallen = (record.fallen or 0) + 1
-  if not stormy(job, record.suspect or '', worker, tonumber(heard)) then record.kills = (record.kills or 0) + 1 end
+  -- Whom this same job killed, and who held it when it came under suspicion, do not count.
+  local own = {[worker] = true, [record.suspect or ''] = true}
+  if not stormy(job, own, tonumber(heard), silence, storm) then record.kills = (record.kills or 0) + 1 end
   if (record.kills or 0) < deaths and record.fallen < limit then
     record.due = now + record.fallen * 1000
     write(job, record)

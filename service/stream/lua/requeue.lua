@@ -1,5 +1,5 @@
--- Walks the open stages of open deletions in steps and puts back jobs that are in no place; puts back parked records
--- of versions that this process knows. A step that is too large for one call is taken up again by the next.
+-- Walks the open stages of open deletions in steps and puts back jobs that are in no place; marks a deletion of which
+-- a job's record is gone; puts back parked records of versions that this process knows. A step that is too large for one call is taken up again by the next.
 -- args: {cursor, most deletions, most jobs, grace in ms, version}; answers {next cursor, put back, known again}.
 if repeated then return repeated end
 local budget, grace, version, back, known = args[3], args[4], args[5], 0, 0
@@ -36,6 +36,8 @@ local function look_at(job, text)
   back = back + 1
 end
 
+-- The first job of a deletion whose record is gone, while the rest of its plan is there.
+local gap
 -- Numbers of one open stage from `first` on, as many as the budget allows; answers where it stopped.
 local function walk(id, plan, first, last)
   while first <= last and budget > 0 do
@@ -43,6 +45,7 @@ local function walk(id, plan, first, last)
     for i = 1, part do numbers[i] = first + i - 1 end
     for i, text in ipairs(redis.call('HMGET', stem .. 'job:' .. id .. '#' .. plan, unpack(numbers))) do
       if text then look_at(id .. '#' .. plan .. '.' .. numbers[i], text) end
+      if not text and not gap then gap = numbers[i] end
     end
     first, budget = first + part, budget - part
   end
@@ -85,7 +88,10 @@ for i = 1, #step[2], 2 do
   for j = 1, #flat, 2 do record[flat[j]] = flat[j + 1] end
   if record.walked then marked[#marked + 1] = key end
   if record.plan and now - tonumber(record.planned_at or 0) >= grace then
+    gap = nil
     through = visit(id, key, record)
+    -- Whoever has it in hand may yet write it anew; `mend` sees whether that comes.
+    if gap and not record.torn then redis.call('HSET', key, 'torn', string.format('%.0f %.0f', gap, now)) end
     if not through then break end
     visited[#visited + 1] = key
   end

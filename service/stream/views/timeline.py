@@ -1,5 +1,6 @@
 """What the audit says of one deletion: who took its jobs when, what came of each attempt, what was decided.
-The audit is one stream for a whole shard, so it is read in pages, within the deletion's lifetime."""
+The audit is one stream for a whole shard, so it is read in pages, within the deletion's lifetime. It stays where it
+was made when the number of shards changes, and is looked for there."""
 
 import re
 from collections.abc import AsyncIterator, Mapping
@@ -36,21 +37,41 @@ class Page(NamedTuple):
 
 async def timeline(installation: Installation, view: DeletionView) -> AsyncIterator[Page]:
     """The audit from the publication on, page by page; whoever has seen enough stops asking."""
-    shard = installation.shard_of(view.id)
-    low, high = bounds(view, shard.caller.offset_ms)
-    read, start = 0, str(low)
-    while True:
-        command: tuple[Any, ...] = ("XRANGE", f"{shard.stem}audit", start, high, "COUNT", PAGE)
-        (entries,) = await batch(shard.caller, [command])
-        if not entries:
-            return
+    caller = installation.shard_of(view.id).caller
+    low, high = bounds(view, caller.offset_ms)
+    ends = await _places(installation, view, low, high)
+    starts, reached, read = dict.fromkeys(ends, str(low)), dict.fromkeys(ends, low), 0
+    while starts:
+        # What is read is read up to the same time everywhere: the stream that is furthest behind comes next.
+        stream = min(starts, key=lambda name: reached[name])
+        command: tuple[Any, ...] = ("XRANGE", stream, starts[stream], ends[stream], "COUNT", PAGE)
+        (entries,) = await batch(caller, [command])
         read += len(entries)
         found = [moment for entry, fields in entries for moment in about(view.id, text(entry), texts(fields))]
-        last = text(entries[-1][0])
-        yield Page(found, read, _time(last))
         if len(entries) < PAGE:
-            return
-        start = f"({last}"
+            del starts[stream]
+        else:
+            last = text(entries[-1][0])
+            starts[stream], reached[stream] = f"({last}", int(last.partition("-")[0])
+        if entries:
+            behind = min((reached[name] for name in starts), default=None)
+            yield Page(found, read, _time(text(entries[-1][0]) if behind is None else str(behind)))
+
+
+async def _places(installation: Installation, view: DeletionView, low: int, high: str) -> dict[str, str]:
+    """The streams that may tell of it, and up to where: its shard's, and, from before the number of shards was changed
+    for the last time, all that there have been."""
+    own = installation.shard_of(view.id)
+    places = {f"{own.stem}audit": high}
+    command = ("HMGET", f"{installation.shards[0].stem}meta", "resharded_at", "resharded_widest")
+    ((at, widest),) = await batch(own.caller, [command])
+    if at is None or low > int(at) + _MARGIN_MS:
+        return places
+    until = int(at) + _MARGIN_MS
+    for number in range(int(widest)):
+        end = str(until if high == "+" else min(until, int(high)))
+        places.setdefault(f"{installation.keys.stem(number)}audit", end)
+    return places
 
 
 def milestones(story: Story) -> list[Moment]:
