@@ -74,6 +74,7 @@ class OneTarget:
     """A collector under the name of the one that finds nothing."""
 
     name = "none"
+    metadata_only = True
 
     async def collect(self, facts: Facts) -> Plan:
         return Plan([Target(kind=KIND, id=facts.about.name, lane=LANE)])

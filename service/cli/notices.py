@@ -19,8 +19,9 @@ def told(view: SourceView) -> list[str]:
         lines.append(f"The guard of {view.name} holds new deletions since {output.moment(view.guard_tripped)}.")
     if not view.declared:
         lines.append(
-            f"Source {view.name} is remembered, but the settings do not declare it; "
-            f"`knell sources drop {view.name}` forgets it."
+            f"Source {view.name} is remembered, but the settings do not declare it. Was it renamed or removed? "
+            f"Deletions in its name that are still open (`knell held list`) go on when it is declared again, by this "
+            f"name; `knell sources drop {view.name}` forgets it."
         )
     return lines
 

@@ -1,18 +1,18 @@
 """`knell plan KIND/NAME`: what would be deleted with an object, in which stages, why, and how long it takes at least.
-It only reads: the object, its Namespace, the budgets; nothing is published, marked or counted."""
+It only reads: the object, its Namespace, the guard, the budgets; nothing is published, marked or counted."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import aiohttp
 import click
 from redis.exceptions import RedisError
 from rich.text import Text
 
-from service.cli import objects, output, session
+from service.cli import objects, output, plan_guard, session
 from service.cli.estimate import Need, Standing, needs
 from service.cli.objects import Chosen
 from service.cli.work import simulate_option
@@ -31,6 +31,8 @@ from workers.judging.weighing import weigh
 
 _STYLES = {"delete": "bold red", "retain": "green"}
 
+T = TypeVar("T")
+
 
 @click.command()
 @objects.object_argument
@@ -41,7 +43,8 @@ def plan(what: str, namespace: str, cluster: str | None, simulate: str | None, f
     """Show what would be deleted with KIND/NAME, in which stages and why, without touching anything.
 
     KIND is a plural with its group (nodeclaims.karpenter.sh), a plural or a Kind, of a resource that a source watches.
-    The estimate is what the budgets alone make it last; providers take their own time on top of it.
+    It also tells whether the guard of its source would hold this deletion now, without counting it. The estimate is
+    what the budgets alone make it last; providers take their own time on top of it.
     """
     settings = session.prepared(config)
     picture = objects.run(_plan(settings, what, namespace, cluster, simulate))
@@ -67,8 +70,16 @@ async def _plan(
         targets = await _targets(facts, [Nothing(), provider]) if decision.kind in ("delete", "dry-run") else []
         held = targets.reason if isinstance(targets, Hold) else ""
         found = [] if isinstance(targets, Hold) else sorted(targets, key=lambda one: (one.chain, one.stage))
-        estimate = await _estimate(settings, found, provider.draws)
-    return _picture(one, decision, held, found, estimate)
+        installation = Installation(settings, name="knell-cli", patience=session.PATIENCE)
+        stack.push_async_callback(installation.aclose)
+        guard = await _or_none(plan_guard.look(installation, one))
+        if guard is None:
+            click.echo(
+                "Redis does not answer: what the guard says is not known, the estimate takes all budgets for full.",
+                err=True,
+            )
+        estimate = await _estimate(installation, found, provider.draws, asks=guard is not None)
+    return _picture(one, decision, held, found, estimate) | {"guard": plan_guard.picture(guard, decision)}
 
 
 async def _facts(one: Chosen) -> Facts:
@@ -104,29 +115,35 @@ async def _targets(facts: Facts, collectors: Sequence[Collector]) -> list[Target
     return plan if isinstance(plan, Hold) else list(plan.targets)
 
 
+async def _or_none(reading: Awaitable[T]) -> T | None:
+    """Without Redis there is still a plan."""
+    try:
+        return await reading
+    except (RedisError, OSError, ServerAway):
+        return None
+
+
 async def _estimate(
-    settings: Settings, targets: Sequence[Target], draws: Callable[[str], Sequence[Draw] | None]
+    installation: Installation,
+    targets: Sequence[Target],
+    draws: Callable[[str], Sequence[Draw] | None],
+    *,
+    asks: bool,
 ) -> list[Need]:
     """From the budgets as they are now; without Redis as if nobody had used them."""
-    installation = Installation(settings, name="knell-cli", patience=session.PATIENCE)
-    try:
-        drawn = [
-            (place_of(target.lane), Draw(installation.budgets.in_force(draw.limit), draw.cost))
-            for target in targets
-            for draw in draws(target.lane) or ()
-        ]
-        standing: dict[tuple[str, str], Standing] = {}
-        if drawn:
-            try:
-                await installation.connections.client.execute_command("PING")
-                now = await server_ms(installation.shards[0])
-                for one in await allowances(installation, {target.lane for target in targets}, now):
-                    standing[one.place, one.limit] = Standing(one.tokens, one.factor, one.paused_until)
-            except (RedisError, OSError, ServerAway):
-                click.echo("Redis does not answer: the estimate takes all budgets for full.", err=True)
-        return needs(drawn, standing, datetime.now(UTC))
-    finally:
-        await installation.aclose()
+    drawn = [
+        (place_of(target.lane), Draw(installation.budgets.in_force(draw.limit), draw.cost))
+        for target in targets
+        for draw in draws(target.lane) or ()
+    ]
+    found = await _or_none(_standing(installation, targets)) if drawn and asks else None
+    return needs(drawn, found or {}, datetime.now(UTC))
+
+
+async def _standing(installation: Installation, targets: Sequence[Target]) -> dict[tuple[str, str], Standing]:
+    now = await server_ms(installation.shards[0])
+    found = await allowances(installation, {target.lane for target in targets}, now)
+    return {(one.place, one.limit): Standing(one.tokens, one.factor, one.paused_until) for one in found}
 
 
 def _picture(one: Chosen, decision: Decision, held: str, targets: list[Target], estimate: list[Need]) -> dict[str, Any]:
@@ -176,6 +193,7 @@ def _show(picture: dict[str, Any]) -> None:
         ("policy says", word),
         ("because", decision["reason"]),
         ("held, for", picture["held"]),
+        ("guard", plan_guard.shown(picture["guard"])),
     ]
     output.show([output.facts(where, rows)])
     if targets:

@@ -189,8 +189,8 @@ def _declared(view: SourceView, otherwise: str) -> SourceView:
     if not view.declared:
         name = output.clean(view.name)
         raise session.Misuse(
-            f"the settings do not declare {name}, so {otherwise}; declare it again, or forget it by "
-            f"`knell sources drop {name}`"
+            f"the settings do not declare {name}, so {otherwise}; declare it again, by this name also if it was "
+            f"renamed, or forget it by `knell sources drop {name}`"
         )
     return view
 

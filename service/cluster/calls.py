@@ -15,11 +15,11 @@ from yarl import URL
 from service.cluster.access import Access, Way
 from service.cluster.answers import no_answer, problem
 from service.cluster.errors import ClusterError
+from service.cluster.slots import Slots
 from service.cluster.wire import Answer, Wires
 
 CALL_TIMEOUT: Final = timedelta(seconds=30)
 _CONNECT_TIMEOUT: Final = 10.0
-_CONCURRENT: Final = 32
 _KEEP_IDLE: Final = 60.0
 # Compressed answers save a network that is near anyway, and cost processor time on both sides.
 _HEADERS: Final = {"User-Agent": "knell", "Accept-Encoding": "identity"}
@@ -52,7 +52,7 @@ class Calls:
             auto_decompress=True,
         )
         self._wires = Wires()
-        self._slots = asyncio.Semaphore(_CONCURRENT)
+        self._slots = Slots()
 
     async def aclose(self) -> None:
         await self._wires.aclose()
@@ -76,7 +76,8 @@ class Calls:
         ask = _Ask(method, path, target, headers, data, timeout.total_seconds())
         if urgent:
             return await self._called(ask)
-        async with self._slots:
+        # Its time begins when its turn has come.
+        async with self._slots.of(path):
             return await self._called(ask)
 
     async def _called(self, ask: _Ask) -> bytes:

@@ -8,6 +8,7 @@ from service.cluster import Cluster
 from service.settings import PolicySettings, SourceSettings, WatchSettings
 from service.stream.installation import Installation
 from service.watching.collectors import COLLECTORS, Recognise
+from service.watching.namespace_marks import NamespaceMarks
 
 
 class NotHolding(Exception):
@@ -46,7 +47,8 @@ def _always() -> bool:
 class Assignment:
     """`enabled_at` is the moment of first enabling in milliseconds: what is older is left alone unless told otherwise.
 
-    `part` names the share among its source's others, such as `1/3`; empty where there is only one.
+    `part` names the share among its source's others, such as `1/3`; empty where there is only one. `namespaces` tells
+    whose marks change; without it that is noticed later.
     """
 
     name: str
@@ -59,6 +61,7 @@ class Assignment:
     share: Callable[[str], bool] = _everything
     may_act: Callable[[], bool] = _always
     part: str = ""
+    namespaces: NamespaceMarks | None = None
     tally: Tally = field(default_factory=Tally)
     _owned: dict[str, int] = field(default_factory=dict)
     _held: dict[str, int] = field(default_factory=dict)

@@ -4,7 +4,7 @@ Whoever mends an annotation would else wait for minutes, and wonder; what is not
 import asyncio
 import contextlib
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
 import structlog
@@ -29,6 +29,7 @@ _TROUBLE: Final = 5.0
 class _Wanted(NamedTuple):
     due: float
     looks: int
+    why: str
 
 
 class Reconsidering:
@@ -50,8 +51,14 @@ class Reconsidering:
                 # The oldest: whatever holds it is looked at in its own time.
                 del self._known[next(iter(self._known))]
         elif before != marks:
-            self._wanted[deletion] = _Wanted(time.monotonic(), 0)
-            self._changed.set()
+            self.look_at([deletion], WHY)
+
+    def look_at(self, deletions: Iterable[str], why: str) -> None:
+        """What is held of them is looked at anew, whatever is known of their objects."""
+        now = time.monotonic()
+        for one in deletions:
+            self._wanted[one] = _Wanted(now, 0, why)
+        self._changed.set()
 
     def drop(self, uid: str) -> None:
         self._known.pop(uid, None)
@@ -79,32 +86,37 @@ class Reconsidering:
         now = time.monotonic()
         if not self._assignment.may_act():
             # Without the Lease nothing is done; who loses it for good is cancelled.
-            self._wanted = {one: _Wanted(now + _AGAIN[0], wanted.looks) for one, wanted in self._wanted.items()}
+            self._wanted = {one: wanted._replace(due=now + _AGAIN[0]) for one, wanted in self._wanted.items()}
             return
         due = {one: wanted for one, wanted in self._wanted.items() if wanted.due <= now}
         for one in due:
             del self._wanted[one]
-        for shard in self._assignment.installation.shards:
-            mine = [one for one in due if self._assignment.installation.shard_of(one) is shard]
+        shard_of = self._assignment.installation.shard_of
+        places: dict[tuple[int, str], list[str]] = {}
+        for one, wanted in due.items():
+            places.setdefault((shard_of(one).number, wanted.why), []).append(one)
+        for (number, why), mine in places.items():
             for first in range(0, len(mine), _AT_ONCE):
-                await self._ask(shard, mine[first : first + _AT_ONCE], due)
+                shard = self._assignment.installation.shards[number]
+                await self._ask(shard, mine[first : first + _AT_ONCE], due, why)
 
-    async def _ask(self, shard: Shard, deletions: Sequence[str], due: dict[str, _Wanted]) -> None:
+    async def _ask(self, shard: Shard, deletions: Sequence[str], due: dict[str, _Wanted], why: str) -> None:
         rest, forward = [(one, 0) for one in deletions], 0
         while rest:
-            answers = await shard.reconsider(rest, WHY)
+            answers = await shard.reconsider(rest, why)
             forward += sum(answer.forward for answer in answers)
             for (one, _), answer in zip(rest, answers, strict=True):
                 if answer.state in _UNDECIDED and answer.next < 0:
-                    self._look_later(one, due[one].looks)
+                    self._look_later(one, due[one])
             rest = [(one, answer.next) for (one, _), answer in zip(rest, answers, strict=True) if answer.next >= 0]
         if forward:
-            self._report.said("marks of objects changed, what was held is looked at anew", count=forward)
+            self._report.said("what was held is looked at anew", count=forward, reason=why)
 
-    def _look_later(self, deletion: str, looks: int) -> None:
+    def _look_later(self, deletion: str, wanted: _Wanted) -> None:
+        looks = wanted.looks
         if looks < len(_AGAIN):
             # Marks that changed meanwhile are looked at sooner.
-            self._wanted.setdefault(deletion, _Wanted(time.monotonic() + _AGAIN[looks], looks + 1))
+            self._wanted.setdefault(deletion, _Wanted(time.monotonic() + _AGAIN[looks], looks + 1, wanted.why))
 
 
 def _marks(seen: Seen) -> int:

@@ -20,6 +20,7 @@ from service.watching.clusters import cluster_of
 from service.watching.collectors import Recognise
 from service.watching.confirmed import ConfirmedCluster
 from service.watching.enabling import NotEnabled, first_enabled
+from service.watching.namespace_marks import NamespaceMarks
 from service.watching.run import SourceRun
 from service.watching.shares import Share
 
@@ -52,11 +53,11 @@ class Post:
     def cluster(self) -> str:
         return cluster_of(self.settings, self.share.source)
 
-    async def run(self, cluster: ConfirmedCluster, uid: str) -> None:
+    async def run(self, cluster: ConfirmedCluster, uid: str, namespaces: NamespaceMarks) -> None:
         """Until cancelled."""
         while True:
             try:
-                await self._turn(cluster, uid)
+                await self._turn(cluster, uid, namespaces)
                 continue
             except (ClusterError, NotEnabled) as error:
                 self._trouble(str(error))
@@ -71,7 +72,7 @@ class Post:
         """What is wrong with it at the moment, found here or by the one who watches."""
         return self.problem or (self._run.problem if self._run is not None else "")
 
-    async def _turn(self, cluster: ConfirmedCluster, uid: str) -> None:
+    async def _turn(self, cluster: ConfirmedCluster, uid: str, namespaces: NamespaceMarks) -> None:
         """Wait for the Lease, and watch for as long as we have it."""
         watch = self.settings.watch
         await cluster.confirm()
@@ -85,29 +86,30 @@ class Post:
         try:
             # A moment and a Lease of another cluster would be worth nothing.
             await cluster.confirm()
-            self._run = self._begun(cluster, uid, enabled, lease)
+            self._run = SourceRun(self._assigned(cluster, uid, enabled, lease, namespaces))
             self._handed_over = await _while_held(lease, self._run, self.load)
         finally:
             self._run = None
             self.held, self.load.held = False, self.load.held - 1
             await lease.release()
 
-    def _begun(self, cluster: ConfirmedCluster, uid: str, enabled: datetime, lease: Lease) -> SourceRun:
-        return SourceRun(
-            Assignment(
-                name=self.share.source,
-                settings=self.settings.sources[self.share.source],
-                cluster=cluster,
-                cluster_uid=uid,
-                installation=self.installation,
-                recognise=self.recognise,
-                enabled_at=int(enabled.timestamp() * 1000),
-                share=self.share.includes,
-                may_act=lambda: lease.held,
-                part=self.share.label,
-                # One for all turns: counts that are shown never go back.
-                tally=self.tally,
-            )
+    def _assigned(
+        self, cluster: ConfirmedCluster, uid: str, enabled: datetime, lease: Lease, namespaces: NamespaceMarks
+    ) -> Assignment:
+        return Assignment(
+            name=self.share.source,
+            settings=self.settings.sources[self.share.source],
+            cluster=cluster,
+            cluster_uid=uid,
+            installation=self.installation,
+            recognise=self.recognise,
+            enabled_at=int(enabled.timestamp() * 1000),
+            share=self.share.includes,
+            may_act=lambda: lease.held,
+            part=self.share.label,
+            namespaces=namespaces,
+            # One for all turns: counts that are shown never go back.
+            tally=self.tally,
         )
 
     async def _acquire(self, lease: Lease) -> None:

@@ -48,8 +48,9 @@ def manifests(settings: Settings, cluster: str, holder: Holder | None = None) ->
 def _everywhere(settings: Settings, sources: Iterable[SourceSettings]) -> list[Rule]:
     known = list(sources)
     rules = [
-        # Its uid tells kube-system of one cluster from that of another; annotations carry the policy of all others.
-        _rule("", ["namespaces"], ["get"]),
+        # Its uid tells kube-system of one cluster from that of another; annotations carry the policy of all others, and
+        # who watches them notices a changed one at once.
+        _rule("", ["namespaces"], ["get", "list", "watch"] if known else ["get"]),
     ]
     definitions = sorted({one.resource for one in known if "." in one.resource})
     if definitions:

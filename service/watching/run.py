@@ -15,6 +15,7 @@ from service.watching.following import Following
 from service.watching.former import Former
 from service.watching.listing import Duties, Listing
 from service.watching.marking import Marker
+from service.watching.mending import Mending
 from service.watching.observing import Observing
 from service.watching.publishing import Publisher
 from service.watching.reconsidering import Reconsidering
@@ -39,6 +40,7 @@ class SourceRun:
         self._report = Report(assignment, self.store)
         self._marker = Marker(assignment, self._scope, self._report)
         self._reconsidering = Reconsidering(assignment, self._report)
+        self._mending = Mending(assignment, self._reconsidering)
         self._strands = strands_of(assignment)
         self._listed: set[str] = set()
         # Strands whose latest list was complete: trouble after it begins with a short wait again.
@@ -66,6 +68,7 @@ class SourceRun:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._marker.run())
             group.create_task(self._reconsidering.run())
+            group.create_task(self._mending.run())
             for strand in self._strands:
                 group.create_task(self._live(strand))
             if not self._assignment.observes:
@@ -114,7 +117,11 @@ class SourceRun:
         served = await self._assignment.cluster.discover(self._assignment.settings.resource)
         if strand.namespace is not None and not served.namespaced:
             raise Invalid(f"{served.resource} have no namespaces; take `namespaces` out of source {self.name}")
+        if served.namespaced:
+            self._mending.attend()
         version = await listing.run(served)
+        if strand.label not in self._listed:
+            self._mending.begun(strand.namespace)
         self._listed.add(strand.label)
         self._fresh.add(strand.label)
         await self._report.fine(strand.label)

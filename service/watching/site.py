@@ -14,6 +14,7 @@ from service.masking import mask_text
 from service.settings import Settings
 from service.watching.clusters import Identities, OtherCluster, reached
 from service.watching.confirmed import ConfirmedCluster
+from service.watching.namespace_marks import NamespaceMarks
 from service.watching.replicas import Post
 
 log = structlog.get_logger(__name__)
@@ -63,10 +64,12 @@ class Site:
             await self._identities.confirm(self.name, uid)
             self._well(uid)
             confirmed = ConfirmedCluster(cluster, uid)
+            namespaces = NamespaceMarks(confirmed, self._settings.watch)
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._look_again(confirmed))
+                group.create_task(namespaces.run())
                 for post in self.posts:
-                    group.create_task(post.run(confirmed, uid))
+                    group.create_task(post.run(confirmed, uid, namespaces))
 
     async def _look_again(self, cluster: ConfirmedCluster) -> None:
         """When somebody saw another cluster, nothing goes on here; and now and then, whatever was seen."""

@@ -13,7 +13,7 @@ from service.watching.clusters import Identities
 from tests.clusters import TestApi
 from tests.integration.declared import Declared, declare
 from tests.integration.operating import Answer, environment
-from tests.integration.test_role import clear, grant, kubeconfig
+from tests.integration.test_role import clear, confine, grant, kubeconfig
 from tests.servers import TestServer
 
 
@@ -130,6 +130,20 @@ def test_what_a_role_lacks_is_named_with_how_to_mend_it(world: Declared) -> None
     assert f"get leases.coordination.k8s.io knell-more-0 in {world.home}" in after["access"]["what"]
     assert world.crd.resource not in after["access"]["what"]
     assert "knell role --cluster here | kubectl apply -f -" in after["access"]["mend"]
+
+
+def test_a_role_that_only_lacks_what_makes_it_quicker_is_a_warning(world: Declared) -> None:
+    account = grant(world, world.config("admin"))
+    confine(world)
+    try:
+        here = {"kubeconfig": str(kubeconfig(world, account.token)), "context": "local"}
+        answer, found = examined(world, world.config("account", clusters={"here": here}))
+    finally:
+        clear(world)
+    assert answer.code == 0
+    assert found["access"]["state"] == ("warning" if told(world) == "fine" else "unknown")
+    if told(world) == "fine":
+        assert "may not list namespaces, watch namespaces: " in found["access"]["what"]
 
 
 def test_credentials_that_may_do_nothing_are_told_which_role_they_need(world: Declared) -> None:

@@ -9,6 +9,8 @@ import pytest
 
 from service.contract.names import FINALIZER
 from service.local.provider import Behaviour, ProviderProcess, Quota, Seed
+from service.settings import GuardSettings
+from service.stream.guard import Going, Guard
 from service.stream.installation import Installation
 from tests.clusters import TestApi
 from tests.integration.declared import Declared, declare
@@ -125,3 +127,81 @@ def test_it_works_without_redis(world: Declared, cloud: ProviderProcess) -> None
     assert away.code == 0, away.err
     assert "Redis does not answer" in away.err
     assert "3 resources would be removed" in away.out
+    assert "not known: Redis does not answer" in away.out
+
+
+# ---- the guard
+
+
+def counted(world: Declared, guard: GuardSettings, *uids: str) -> list[bool]:
+    """Other deletions of the source, which its guard is really asked for."""
+
+    async def admit(installation: Installation) -> list[bool]:
+        answers = await Guard(installation).admit("widgets", [Going(uid, 0) for uid in uids], guard)
+        return [one.admitted for one in answers]
+
+    found: list[bool] = with_installation(world.redis, admit)
+    return found
+
+
+def kept(world: Declared) -> dict[str, Any]:
+    """What the guard has written down."""
+
+    async def read(installation: Installation) -> dict[str, Any]:
+        client, stem = installation.connections.client, installation.shards[0].stem
+        scored = {name: await client.zrange(f"{stem}{name}:widgets", 0, -1, withscores=True)
+                  for name in ("guard", "passed", "guarded")}  # fmt: skip
+        return {**scored, "record": await client.hgetall(f"{stem}source:widgets")}
+
+    found: dict[str, Any] = with_installation(world.redis, read)
+    return found
+
+
+def test_it_tells_whether_the_guard_would_hold_it_and_counts_nothing(world: Declared) -> None:
+    uid = world.create("one", finalizers=[FINALIZER])["metadata"]["uid"]
+    config = world.config(guard={"most": 3, "percent": 100, "window": "1h"})
+    guard = GuardSettings(most=3, percent=100, window=timedelta(hours=1))
+    assert counted(world, guard, "a", "b") == [True, True]
+    before = kept(world)
+    # However often it is asked for, it does not count.
+    for told in [ask(world, config, "one")["guard"] for _ in range(3)]:
+        assert (told["holds"], told["tripped"], told["counted"], told["limit"]) == (False, None, 2, 3)
+        assert "would let it through, 2 of 3 deletions within 1h" in told["says"]
+    assert kept(world) == before
+
+    assert counted(world, guard, "c") == [True]
+    before = kept(world)
+    told = ask(world, config, "one")["guard"]
+    assert (told["holds"], told["tripped"], told["counted"]) == (True, None, 3)
+    assert "would trip and hold it" in told["says"]
+    assert kept(world) == before
+
+    assert counted(world, guard, "d") == [False]
+    before = kept(world)
+    told = ask(world, config, "one")["guard"]
+    assert told["holds"] is True
+    assert told["tripped"] is not None
+    assert "`knell guard release widgets`" in told["why"]
+    table = world.knell(config, "plan", f"{world.crd.resource}/one", "-n", world.namespace).out
+    assert "would hold it, tripped since 20" in table
+    assert kept(world) == before
+    # Just as the guard itself says when it is asked in earnest.
+    assert counted(world, guard, uid) == [False]
+
+
+def test_what_the_guard_has_let_through_before_is_not_held_although_it_has_tripped(world: Declared) -> None:
+    uid = world.create("one", finalizers=[FINALIZER])["metadata"]["uid"]
+    config = world.config(guard={"most": 1, "percent": 100})
+    assert counted(world, GuardSettings(most=1, percent=100), uid, "a") == [True, False]
+    told = ask(world, config, "one")["guard"]
+    assert (told["holds"], told["passed"]) == (False, True)
+
+
+def test_what_is_retained_is_not_asked_of_the_guard(world: Declared) -> None:
+    world.create("one", annotations={"knell.dev/deletion-policy": "retain"})
+    config = world.config(guard={"most": 1, "percent": 100})
+    counted(world, GuardSettings(most=1, percent=100), "a", "b")
+    told = ask(world, config, "one")["guard"]
+    assert (told["asked"], told["holds"]) == (False, False)
+    off = ask(world, world.config(guard={"enabled": False}), "one")["guard"]
+    assert (off["asked"], off["limit"]) == (False, None)

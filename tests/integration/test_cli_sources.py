@@ -290,6 +290,7 @@ async def test_a_source_that_is_declared_no_more_is_shown_and_can_only_be_forgot
     assert widgets["resource"] == watched.crd.resource
     table = (await run(watched, "sources", "list", "--config", path)).out
     assert "not declared" in table
+    assert "go on when it is declared again, by this name" in table
     for word in ("relist", "release"):
         refused = await run(watched, "sources", word, "widgets", "--config", path)
         assert refused.code == 2

@@ -98,6 +98,19 @@ async def test_retain_said_on_the_object_keeps_what_is_left_and_lets_it_go(stage
 # ---- consent withdrawn
 
 
+async def test_retain_said_on_an_object_that_left_its_selector_meanwhile_lets_it_go_too(stage: Stage) -> None:
+    stage.source(selector="team=blue")
+    one = await planned(stage, labels={"team": "blue"})
+    stage.api.kube.patch(stage.path("w"), {"metadata": {"labels": {"team": "red"}}})
+    await stage.free_lanes()
+    await stage.until_refused(one, "team=blue", "not released by that")
+    stage.annotate("w", **{"knell.dev/deletion-policy": "retain"})
+    await stage.until_state(one, "done")
+    assert stage.read("w") is None
+    assert stage.there("w")
+    assert stage.deletes == 0
+
+
 async def test_our_finalizer_taken_off_by_another_hand_cancels_what_is_open(stage: Stage) -> None:
     one = await planned(stage, targets=3, finalizers=[FINALIZER, "example.com/other"])
     stage.unmark("w", keep=("example.com/other",))

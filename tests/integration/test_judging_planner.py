@@ -210,17 +210,51 @@ async def test_an_object_that_left_the_scope_by_a_setting_is_held_and_not_releas
     assert stage.deletes == 0
 
 
-@pytest.mark.parametrize("changed", [{"opt_in": "team=ours"}, {"selector": "team=ours"}, {"namespaces": ("else",)}])
-async def test_an_object_that_left_the_scope_goes_when_it_is_opted_out_and_not_by_retain(
-    stage: Stage, changed: dict[str, object]
+LEFT = pytest.mark.parametrize(
+    "changed", [{"opt_in": "team=ours"}, {"opt_out": "!team"}, {"selector": "team=ours"}, {"namespaces": ("else",)}]
+)
+
+
+@LEFT
+@pytest.mark.parametrize("mark", [{"knell.dev/gc": "disabled"}, {"services.k8s.aws/deletion-policy": "Retain"}])
+async def test_an_object_that_left_the_scope_goes_when_its_own_marks_say_so(
+    stage: Stage, changed: dict[str, object], mark: dict[str, str]
 ) -> None:
+    """Opted out, or retained: whoever wrote that wants it let go, and what it owns to stay."""
     stage.source(**changed)
-    one = await stage.going("w", annotations={"knell.dev/deletion-policy": "retain"})
+    one = await stage.going("w")
     await stage.work()
     await stage.until_held(one, "not released by that")
-    stage.annotate("w", **{"knell.dev/gc": "disabled"})
+    stage.annotate("w", **mark)
     await stage.until_done(one)
     assert stage.read("w") is None
+    assert stage.there("w")
+    assert stage.deletes == 0
+
+
+@LEFT
+async def test_an_object_that_left_the_scope_is_not_let_go_by_a_setting_that_says_retain(
+    stage: Stage, changed: dict[str, object]
+) -> None:
+    stage.source(deletion_policy="retain", **changed)
+    one = await stage.going("w")
+    await stage.work()
+    await stage.until_held(one, "not released by that")
+    assert stage.read("w")["metadata"]["finalizers"] == [FINALIZER]
+
+
+@LEFT
+@pytest.mark.parametrize("mark", ["knell.dev/prevent-delete", "knell.dev/dry-run"])
+async def test_an_object_that_left_the_scope_and_is_retained_is_held_by_what_holds_any_other(
+    stage: Stage, changed: dict[str, object], mark: str
+) -> None:
+    stage.source(**changed)
+    one = await stage.going("w", annotations={"knell.dev/deletion-policy": "retain", mark: "true"})
+    await stage.work()
+    await stage.until_held(one)
+    assert stage.read("w")["metadata"]["finalizers"] == [FINALIZER]
+    stage.annotate("w", **{mark: None})
+    await stage.until_done(one)
     assert stage.there("w")
 
 

@@ -174,6 +174,23 @@ async def test_an_object_that_comes_back_into_the_selector_goes_on(stage: Stage,
     assert not stage.there("w")
 
 
+async def test_an_object_that_left_its_source_while_it_was_going_is_let_go_by_retain(
+    stage: Stage, watch: Watch
+) -> None:
+    stage.source(opt_out="keep=yes")
+    await watch()
+    await stage.stop_lanes()
+    one = await gone(stage, "w")
+    stage.api.kube.patch(stage.path("w"), {"metadata": {"labels": {"keep": "yes"}}})
+    await stage.work()
+    await stage.until_held(one, "keep=yes", "not released by that")
+    await stage.free_lanes()
+    stage.annotate("w", **{POLICY: "retain"})
+    await stage.until_done(one)
+    assert stage.read("w") is None
+    assert stage.there("w")
+
+
 async def test_what_was_held_while_its_marks_were_changed_is_looked_at_a_moment_later(
     stage: Stage, watch: Watch
 ) -> None:

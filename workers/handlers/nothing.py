@@ -7,6 +7,7 @@ from workers.handlers.objects import Facts
 
 class Nothing:
     name = "none"
+    metadata_only = True
 
     async def collect(self, facts: Facts) -> Plan:
         del facts

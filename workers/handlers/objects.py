@@ -65,9 +65,15 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Collector(Protocol):
-    """Says which outside resources an object owns; reads only. Its name stands in the settings of sources."""
+    """Says which outside resources an object owns; reads only. Its name stands in the settings of sources.
+
+    With `metadata_only` the object comes without its text: its name, labels and our annotations are all that it needs.
+    """
 
     @property
     def name(self) -> str: ...
+
+    @property
+    def metadata_only(self) -> bool: ...
 
     async def collect(self, facts: Facts) -> Plan | Hold: ...

@@ -17,7 +17,10 @@ V = TypeVar("V")
 TRUSTED = timedelta(seconds=30)
 """How long a cluster's proven identity serves where the object's own uid says the same."""
 
-LATELY = 4096
+WITHIN = timedelta(seconds=10)
+"""How long one reading may take once its turn has come."""
+
+LATELY = 512
 """Objects whose last reading is kept for a change that names its resource version."""
 
 
@@ -114,9 +117,12 @@ class Place:
 
     async def get(self, resource: str, namespace: str, name: str, *, metadata_only: bool = False) -> Live | None:
         """None only where the API server says that there is no such object. A changed version is discovered anew."""
-        return await self.on(
-            resource, lambda served: self.cluster.get(served, namespace, name, metadata_only=metadata_only)
+        live = await self.on(
+            resource,
+            lambda served: self.cluster.get(served, namespace, name, timeout=WITHIN, metadata_only=metadata_only),
         )
+        # What is no whole text must not be taken for one: it would seem to have no status.
+        return live.without_raw() if live is not None and metadata_only else live
 
     async def on(self, resource: str, call: Callable[[Served], Coroutine[Any, Any, V]]) -> V:
         """A call on the resource as it is served now."""
@@ -131,6 +137,8 @@ class Place:
 
     def note(self, live: Live) -> None:
         """Keep a reading for `lately`."""
+        # Taken out first: those that were read longest ago are forgotten first.
+        self._lately.pop(live.uid, None)
         self._lately[live.uid] = live.without_raw()
         if len(self._lately) > LATELY:
             del self._lately[next(iter(self._lately))]

@@ -54,7 +54,11 @@ class Registry:
         planner = self._planners.get(event.source) or self._planners.get("*")
         if planner is None:
             known = ", ".join(sorted(self._planners)) or "none"
-            return Hold(f"no planner for source {event.source!r} in this process (there is: {known})", again=True)
+            return Hold(
+                f"no planner for source {event.source!r} in this process (there is: {known}); declare that source, "
+                f"again if it was renamed or removed, or give this up by `knell held drop`",
+                again=True,
+            )
         return await planner.plan(event)
 
     async def aclose(self) -> None:

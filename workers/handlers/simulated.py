@@ -111,6 +111,7 @@ class Simulated:
     kind = KIND
     name = SOURCE
     """As a collector, under which the settings of a source name it."""
+    metadata_only = False
 
     def __init__(
         self,

@@ -21,11 +21,9 @@ from workers.judging.weighing import weigh
 
 log = structlog.get_logger(__name__)
 
-AT_ONCE = 64
-"""Deletions looked at side by side."""
-
-PATIENCE = timedelta(seconds=10)
-"""A cluster that does not answer must not keep the jobs of others in the same batch waiting for long."""
+PATIENCE = timedelta(seconds=30)
+"""A cluster that does not answer must not keep the jobs of others in the same batch waiting for long. Each of its calls
+has a shorter time of its own, which begins when its turn has come."""
 
 NO_RECORD = 5_000
 """Milliseconds until a job whose deletion has no record is looked at again; by then the janitor has seen it."""
@@ -56,7 +54,6 @@ class LiveConsent:
         self._inspector, self._records, self._policy = inspector, records, policy
         self._withdraw, self._detached, self._tell = withdraw, frozenset(detached), tell
         self._looks = Shared[About, Exception | None](self._look)
-        self._slots = asyncio.Semaphore(AT_ONCE)
 
     async def objections(self, deletions: Collection[str]) -> Mapping[str, Exception]:
         """What stands against each of these, where anything does."""
@@ -83,17 +80,16 @@ class LiveConsent:
         await self._looks.aclose()
 
     async def _look(self, about: About) -> Exception | None:
-        async with self._slots:
-            try:
-                async with asyncio.timeout(PATIENCE.total_seconds()):
-                    facts = await self._inspector.look(about, metadata_only=True)
-            except (ClusterError, TimeoutError) as error:
-                words = str(error) or f"no answer within {PATIENCE.total_seconds():g} s"
-                return CannotAsk(f"{about.object} can't be looked at: {type(error).__name__}: {words}")
-            try:
-                return await self._judge(about, facts)
-            except Exception as error:  # noqa: BLE001  # one deletion's trouble is not that of the others in its batch
-                return CannotAsk(f"{about.object} can't be judged: {type(error).__name__}: {error}")
+        try:
+            async with asyncio.timeout(PATIENCE.total_seconds()):
+                facts = await self._inspector.look(about, metadata_only=True)
+        except (ClusterError, TimeoutError) as error:
+            words = str(error) or f"no answer within {PATIENCE.total_seconds():g} s"
+            return CannotAsk(f"{about.object} can't be looked at: {type(error).__name__}: {words}")
+        try:
+            return await self._judge(about, facts)
+        except Exception as error:  # noqa: BLE001  # one deletion's trouble is not that of the others in its batch
+            return CannotAsk(f"{about.object} can't be judged: {type(error).__name__}: {error}")
 
     async def _judge(self, about: About, facts: Facts | Objection) -> NotCleared | None:
         if isinstance(facts, Objection):

@@ -29,8 +29,13 @@ class Inspector:
     def __init__(self, settings: Settings, places: Places, memory: Callable[[str], Inventory]) -> None:
         self._settings, self._places, self._memory = settings, places, memory
 
+    def collector_of(self, source: str) -> str:
+        """Its name, empty for a source that is not declared."""
+        declared = self._settings.sources.get(source)
+        return declared.collector if declared is not None else ""
+
     async def look(self, about: About, *, metadata_only: bool = False) -> Facts | Objection:
-        """`metadata_only` is for who judges and does not collect. Raises ClusterError where the API server can't be
+        """`metadata_only` is for who needs nothing of its text. Raises ClusterError where the API server can't be
         asked: that is no finding."""
         source = self._settings.sources.get(about.source)
         if source is None:

@@ -33,7 +33,7 @@ class LivePlanner:
     async def plan(self, event: Event) -> Plan | Hold:
         """What keeps us from finding out is no finding: it is held, and looked at again."""
         try:
-            facts = await self._inspector.look(about_event(event))
+            facts = await self._inspector.look(about_event(event), metadata_only=self._needs_no_text(event.source))
         except ClusterError as error:
             return Hold(f"its cluster can't be asked: {type(error).__name__}: {error}", again=True)
         if isinstance(facts, Objection):
@@ -53,6 +53,10 @@ class LivePlanner:
         if isinstance(found, Hold):
             self._say(facts, "CleanupHeld", found.reason)
         return found
+
+    def _needs_no_text(self, source: str) -> bool:
+        collector = self._collectors.get(self._inspector.collector_of(source))
+        return collector is not None and collector.metadata_only
 
     async def _delete(self, facts: Facts, decision: Decision) -> Plan | Hold:
         about = facts.about

@@ -1,5 +1,7 @@
 """What policy makes of an object that is going: delete, retain, or hold, each with its reason.
-Pure: the facts and the settings go in; leaving the scope is a reason to let go only where the object itself says so."""
+Pure: the facts and the settings go in. Leaving the scope lets nothing go; a mark that says so does, wherever it is."""
+
+import msgspec
 
 from service.contract.names import GC
 from service.policy.decisions import Decision
@@ -15,14 +17,26 @@ STAYS = "what is already going is not released by that"
 
 def weigh(facts: Facts, policy: PolicySettings) -> Decision:
     """`delete`, `retain`, `dry-run`, or why it is held: `hold`, `protected`, `paused`."""
-    found = verdict_of(_known(facts, policy))
+    known = _known(facts, policy)
+    found = verdict_of(known)
     if found.kind == "out-of-scope":
         if found.mark == GC:
             return Decision("retain", found.reason, found.mark)
-        return Decision("hold", f"{found.reason}; {STAYS}", found.mark)
+        return _retained(verdict_of(_in_scope(known))) or Decision("hold", f"{found.reason}; {STAYS}", found.mark)
     if found.kind in ("delete", "retain", "dry-run") and (reason := _unwatched(facts)):
-        return Decision("hold", f"{reason}; {STAYS}")
+        return _retained(found) or Decision("hold", f"{reason}; {STAYS}")
     return found
+
+
+def _retained(found: Decision) -> Decision | None:
+    """Retain, where the object or its Namespace says so: then it is let go by whoever marked it, and by no change of
+    settings, and nothing outside is lost sight of that was meant to go."""
+    return found if found.kind == "retain" and found.mark else None
+
+
+def _in_scope(known: PolicyFacts) -> PolicyFacts:
+    """As if its labels fitted: what its marks say beside that, protection and dry runs among it."""
+    return msgspec.structs.replace(known, source=msgspec.structs.replace(known.source, opt_in="", opt_out=""))
 
 
 def meant(facts: Facts, policy: PolicySettings) -> Decision:
