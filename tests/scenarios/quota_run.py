@@ -45,7 +45,7 @@ class Size:
     eaten: float = 0.2
     """The part of the refill that the second client takes."""
     gulps: int = 0
-    """How often, besides, it takes everything that is there at once."""
+    """How often, besides, it takes everything that is there, until somebody was refused for want of it."""
     pause: timedelta = timedelta(seconds=15)
     """What a refusal names, at least."""
     spare: float = 0.01
@@ -166,7 +166,7 @@ class SecondClient:
         self.taken: list[tuple[float, float]] = []
 
     async def drink(self, tail: Tail, jobs: int) -> None:
-        thirst, last = 0.0, time.monotonic()
+        thirst, last, until = 0.0, time.monotonic(), 0
         gulps = [jobs * (number + 1) // (self._size.gulps + 1) for number in range(self._size.gulps)]
         async with aiohttp.ClientSession(headers={"x-caller": "somebody-else"}) as session:
             while True:
@@ -178,6 +178,8 @@ class SecondClient:
                 thirst -= sip
                 if gulps and tail.gone >= gulps[0]:
                     del gulps[0]
+                    until = tail.throttled + 1
+                if tail.throttled < until:
                     sip = int(self._size.quota.capacity)
                 if sip:
                     await self._take(session, sip)

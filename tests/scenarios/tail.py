@@ -12,13 +12,13 @@ from service.local.provider import Line
 
 
 class Tail:
-    """`gone` resources so far, and who was heard."""
+    """`gone` resources so far, calls that were `throttled`, and who was heard."""
 
     def __init__(self, path: Path) -> None:
         self._file: BinaryIO = path.open("rb")
         self._rest = b""
         self._decode = msgspec.json.Decoder(Line).decode
-        self.gone = 0
+        self.gone = self.throttled = 0
         self.callers: set[str] = set()
 
     def look(self) -> list[Line]:
@@ -29,6 +29,7 @@ class Tail:
                 self.gone += 1
             elif line.caller:
                 self.callers.add(line.caller)
+            self.throttled += line.status == 429
         return lines
 
     def __enter__(self) -> Self:

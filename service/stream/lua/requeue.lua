@@ -1,5 +1,6 @@
 -- Walks the open stages of open deletions in steps and puts back jobs that are in no place; marks a deletion of which
--- a job's record is gone; puts back parked records of versions that this process knows. A step that is too large for one call is taken up again by the next.
+-- a job's record is gone; puts back parked records of versions that this process knows. A step that is too large for
+-- one call is taken up again by the next.
 -- args: {cursor, most deletions, most jobs, grace in ms, version}; answers {next cursor, put back, known again}.
 if repeated then return repeated end
 local budget, grace, version, back, known = args[3], args[4], args[5], 0, 0
