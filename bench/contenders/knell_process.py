@@ -20,8 +20,8 @@ from service.logs import configure
 from service.settings import load
 from service.stream.arrange import arrange
 from service.stream.attendance import Attendance
-from service.stream.engine import PlanRow, rows
 from service.stream.installation import Installation
+from service.stream.rows import PlanRow, rows
 from workers.handlers.protocol import Batch
 from workers.handlers.registry import Registry
 from workers.handlers.release import Release

@@ -15,8 +15,9 @@ import structlog
 
 from service.policy.guard import PREFIX, Peak, held_reason, limit_of, peak_of
 from service.settings import GuardSettings
-from service.stream.engine import Shard, ms
+from service.stream.engine import Shard
 from service.stream.installation import Installation
+from service.stream.rows import ms
 from service.stream.views.deletions import event_of
 from service.stream.views.held import names
 from service.stream.views.reading import batch, chunks, moment, number, server_ms, text, texts

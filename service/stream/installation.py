@@ -13,8 +13,9 @@ from service.settings import LimitOverride, Settings
 from service.stream.budgets import Budgets
 from service.stream.calls import Caller
 from service.stream.connection import Connections
-from service.stream.engine import Published, Shard
+from service.stream.engine import Shard
 from service.stream.keys import Keys, deletion_of
+from service.stream.replies import Published
 from service.stream.scripts import Scripts
 
 

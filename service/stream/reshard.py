@@ -9,10 +9,11 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any, Final, NamedTuple
 
 from service.stream.belonging import EVENT, INDEXES, Belonging, is_queue
-from service.stream.engine import Shard, ms
+from service.stream.engine import Shard
 from service.stream.installation import Installation
 from service.stream.keys import Keys
 from service.stream.pieces import STEP, Entries, Hashes, KeptEvent, Members, Piece, adopt, key_of
+from service.stream.rows import ms
 
 # Numbers that a survey works out anew. The others in `stats` only ever grow, and are added up.
 _SURVEYED: Final = frozenset(

@@ -3,8 +3,8 @@ The key runs out by itself; a lost Redis costs one Event more."""
 
 from datetime import timedelta
 
-from service.stream.engine import ms
 from service.stream.installation import Installation
+from service.stream.rows import ms
 
 
 def told_key(installation: Installation, deletion: str, uid: str, what: str) -> str:

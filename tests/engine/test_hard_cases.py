@@ -23,7 +23,7 @@ from service.contract import (
 )
 from service.contract.targets import lane_fault
 from service.stream.budgets import Ask, Said
-from service.stream.engine import Kept, Want
+from service.stream.rows import Kept, Want
 from tests.engine.outside import LANE, Outside, event, thing
 from tests.engine.world import World
 from workers.handlers.protocol import Batch

@@ -6,7 +6,7 @@ import pytest
 
 from service.contract import Event, Gone, Hold
 from service.stream.arrange import arrange
-from service.stream.engine import CHUNK, Kept, flat, rows
+from service.stream.rows import CHUNK, Kept, flat, rows
 from tests.engine.outside import LANE, Outside, event, thing
 from tests.engine.world import World
 

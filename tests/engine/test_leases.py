@@ -7,7 +7,7 @@ from datetime import timedelta
 
 from service.contract import Event, Gone, Job, Verdict
 from service.local.servers import Server
-from service.stream.engine import Taken
+from service.stream.replies import Taken
 from tests.engine.outside import LANE, Outside, event, thing
 from tests.engine.world import LEASE, World
 from workers.handlers.protocol import Batch

@@ -6,7 +6,7 @@ import pytest
 
 from service.contract import Event
 from service.stream.arrange import arrange
-from service.stream.engine import CHUNK, PlanRow, rows
+from service.stream.rows import CHUNK, PlanRow, rows
 from tests.engine.outside import LANE, Outside, event, thing
 from tests.engine.world import World
 

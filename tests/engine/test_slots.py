@@ -13,8 +13,8 @@ from service.contract import Draw, Gone, Limit
 from service.local.servers import Cluster, Sentinels, Server
 from service.settings import GuardSettings
 from service.stream.budgets import Ask, Said
-from service.stream.engine import Kept, flat
 from service.stream.guard import Going, Guard
+from service.stream.rows import Kept, flat
 from tests.engine.outside import LANE, event, thing
 from tests.engine.world import LEASE, World, _tap
 

@@ -4,7 +4,7 @@ import asyncio
 from datetime import timedelta
 
 from service.contract import Event, Plan
-from service.stream.engine import Claimed
+from service.stream.replies import Claimed
 from tests.engine.outside import LANE, Outside, event, thing
 from tests.engine.world import LEASE, World
 from workers.runtime.crew import Crew

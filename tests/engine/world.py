@@ -21,8 +21,10 @@ from service.contract.version import VERSION
 from service.settings import RedisSettings, RetrySettings, Settings, WorkerSettings
 from service.stream.arrange import arrange
 from service.stream.attendance import Attendance
-from service.stream.engine import Shard, Taken, Want
+from service.stream.engine import Shard
 from service.stream.installation import Installation
+from service.stream.replies import Taken
+from service.stream.rows import Want
 from service.stream.scripts import Scripts
 from tests.engine.outside import Outside, event
 from tests.engine.waiting import PATIENCE, stays, until

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from service.contract import Hold, Refused
-from service.stream.engine import Kept
+from service.stream.rows import Kept
 from tests.engine.outside import Outside, event, thing
 from tests.engine.world import World
 from tests.integration.operating import knell, operated

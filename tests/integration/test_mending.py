@@ -14,8 +14,8 @@ import pytest
 from service.cluster import Cluster
 from service.contract import Event
 from service.settings import GuardSettings
-from service.stream.engine import Kept, flat
 from service.stream.inventory import end_removed
+from service.stream.rows import Kept, flat
 from service.watching.assignment import Assignment
 from service.watching.collectors import COLLECTORS
 from service.watching.mending import BEGUN

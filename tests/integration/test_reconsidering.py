@@ -13,7 +13,7 @@ import pytest
 from service.cluster import Change, Cluster, Seen
 from service.contract import Blocked, Event
 from service.contract.names import STATUS
-from service.stream.engine import Kept, flat
+from service.stream.rows import Kept, flat
 from service.watching import reconsidering
 from service.watching.assignment import Assignment
 from service.watching.collectors import COLLECTORS

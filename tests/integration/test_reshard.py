@@ -19,10 +19,10 @@ from service.contract.jobs import decode_record
 from service.stream.arrange import arrange
 from service.stream.attendance import Attendance, WrongShards
 from service.stream.calls import Caller
-from service.stream.engine import Kept, rows
 from service.stream.installation import Installation
 from service.stream.keys import Keys
 from service.stream.reshard import CannotReshard, Reshard
+from service.stream.rows import Kept, rows
 from service.stream.views.deletions import one_deletion
 from service.stream.views.timeline import timeline
 from tests.engine.outside import Outside, event, thing

@@ -14,8 +14,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from service.local.servers import Server
 from service.settings import GuardSettings, RedisSettings, RedisUrl, Secret, Settings, SurfaceSettings
-from service.stream.engine import CHUNK
 from service.stream.guard import Going, Guard
+from service.stream.rows import CHUNK
 from service.surface import Health, Metrics, ProcessCounts, Surface, SurfaceFailed
 from service.surface.metrics import MOST_LANES, OTHERS
 from service.surface.numbers import read_lag

@@ -9,7 +9,7 @@ import pytest
 from service.contract import Event
 from service.contract.names import DRY_RUN, FINALIZER, GC
 from service.settings import PolicySettings, SourceSettings
-from service.stream.engine import Kept, flat
+from service.stream.rows import Kept, flat
 from service.watching import wishes
 from service.watching.reporting import MISSED
 from tests.clusters import TestApi

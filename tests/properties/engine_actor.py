@@ -13,7 +13,8 @@ import msgspec
 from service.contract import Event, Job, Record, decode_event
 from service.settings import RetrySettings
 from service.stream.arrange import Arranged, arrange
-from service.stream.engine import MOMENT, Settlement, Shard, Want, flat, ms, rows
+from service.stream.engine import MOMENT, Shard
+from service.stream.rows import Settlement, Want, flat, ms, rows
 from service.stream.scripts import Scripts
 from tests.properties import engine_laws as laws
 from tests.properties import shapes

@@ -11,7 +11,7 @@ import msgspec
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from service.stream.engine import Kept, Want, flat
+from service.stream.rows import Kept, Want, flat
 from service.stream.scripts import Scripts
 from tests.properties import engine_laws as laws
 from tests.properties import shapes

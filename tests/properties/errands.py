@@ -14,8 +14,9 @@ from service.contract import Draw, Event, Gone, Job, Limit, Target, decode_recor
 from service.settings import RetrySettings
 from service.stream.arrange import Arranged, arrange
 from service.stream.budgets import Ask, Budgets, Said
-from service.stream.engine import Kept, Settlement, Shard, Want, flat, rows
+from service.stream.engine import Shard
 from service.stream.pieces import adopt, leave
+from service.stream.rows import Kept, Settlement, Want, flat, rows
 from tests.properties.rig import WrittenDown
 from workers.runtime.outcomes import judge, settlement
 

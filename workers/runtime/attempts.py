@@ -14,7 +14,9 @@ import structlog
 from service.contract import Draw, Job, Limit, Pause, Throttled, Undecodable, Verdict, decode_record, place_of
 from service.settings import Settings
 from service.stream.budgets import Ask, Budgets, Grant
-from service.stream.engine import DueLane, Look, Settlement, Shard, TakenLane, Want
+from service.stream.engine import Shard
+from service.stream.replies import DueLane, Look, TakenLane
+from service.stream.rows import Settlement, Want
 from service.stream.wakeups import WakeUps
 from workers.handlers.protocol import NotCleared
 from workers.handlers.registry import Registry

@@ -14,7 +14,7 @@ from service.contract import Blocked, Gone, Job, Pending, Record, Refused, Throt
 from service.contract.targets import lane_fault
 from service.masking import mask_text
 from service.settings import RetrySettings
-from service.stream.engine import Settlement, ms
+from service.stream.rows import Settlement, ms
 from workers.handlers.protocol import NotCleared
 
 LONGEST = 500

@@ -17,7 +17,8 @@ from service.settings import Settings
 from service.stream.arrange import Arranged, UnusablePlan, arrange
 from service.stream.calls import Caller
 from service.stream.connection import Client, is_away
-from service.stream.engine import CHUNK, Kept, PlanRow, Shard, flat, ms, rows
+from service.stream.engine import Shard
+from service.stream.rows import CHUNK, Kept, PlanRow, flat, ms, rows
 from workers.handlers.registry import Registry
 from workers.runtime.crew import SOLO_SPELL, Crew
 from workers.runtime.tally import Tally

@@ -14,8 +14,9 @@ import structlog
 
 from service.settings import Settings
 from service.stream.attendance import Attendance
-from service.stream.engine import Settlement, Shard
+from service.stream.engine import Shard
 from service.stream.installation import Installation
+from service.stream.rows import Settlement
 from service.stream.wakeups import WakeUps
 from workers.handlers.registry import Registry
 from workers.runtime.attempts import Bench, Pilot

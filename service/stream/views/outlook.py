@@ -8,9 +8,10 @@ import msgspec
 
 from service.policy.guard import held_reason, limit_of, peak_of
 from service.settings import GuardSettings
-from service.stream.engine import Shard, ms
+from service.stream.engine import Shard
 from service.stream.guard import Going, owned_by, peak_in
 from service.stream.installation import Installation
+from service.stream.rows import ms
 from service.stream.views.reading import batch, moment, number, server_ms, texts
 
 # As the guard's own script has them.

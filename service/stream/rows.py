@@ -1,0 +1,161 @@
+"""What the moves of a shard are given: wants, plans, events to keep, what became of attempts; as rows for the scripts.
+Times are milliseconds there, and everything that a script does not look into goes as text."""
+
+from collections.abc import Iterable, Sequence
+from datetime import timedelta
+from typing import Any, NamedTuple
+
+import msgspec
+from msgspec.structs import astuple
+
+from service.contract import Event
+from service.stream.arrange import Arranged
+
+CHUNK = 1000
+"""Jobs or events in one call: what keeps a script short."""
+
+
+def ms(duration: timedelta) -> int:
+    return int(duration / timedelta(milliseconds=1))
+
+
+class Want(NamedTuple):
+    """What to take of a lane. `again` says when its budget has more; `alone` names a job to be tried alone."""
+
+    lane: str
+    urgent: int
+    background: int
+    cap: int
+    again: int = 0
+    alone: str = ""
+
+
+class PlanRow(NamedTuple):
+    """One deletion's plan, or a chunk of it."""
+
+    deletion: str
+    entry: str
+    number: int
+    offset: int
+    jobs: list[list[Any]]
+    final: bool
+    stages: list[list[Any]]
+    release: int
+    chains: int
+    event: list[str | int]
+    last: str
+    why: str = ""
+
+
+class Kept(NamedTuple):
+    """An event that can't be planned. `where` is held or newer; after `again` ms it is planned again (0: never)."""
+
+    entry: str
+    where: str
+    why: str
+    deletion: str = ""
+    event: Sequence[str | int] = ()
+    again: int = 0
+
+
+class Settlement(NamedTuple):
+    """What becomes of one attempt's job. `delay` is in milliseconds from the moment it is sent.
+
+    `record` is the new record without its closing brace: the script adds the server's times to it.
+    """
+
+    job: str
+    fence: int
+    kind: str
+    delay: int
+    stage: int
+    lane: str
+    urgent: int
+    next_lane: str
+    was_held: int
+    held: int
+    alone: int
+    record: str
+    note: str
+
+
+class Grouped:
+    """What a lane's batch came to, as `settle` takes it: the plain successes by their note, and the rest."""
+
+    __slots__ = ("gone", "rest")
+
+    def __init__(self) -> None:
+        self.gone: dict[str, tuple[list[str], dict[tuple[int, int], list[str]]]] = {}
+        self.rest: list[Any] = []
+
+    def row(self, lane: str, fence: int) -> list[Any]:
+        # The ids stand in the server's order, so that a whole batch is known by its text.
+        gone = [
+            (note, len(jobs), " ".join(sorted(jobs)), [(*place, fields) for place, fields in parts.items()])
+            for note, (jobs, parts) in self.gone.items()
+        ]
+        return [lane, fence, gone, self.rest]
+
+
+def grouped(items: Sequence[Settlement]) -> tuple[list[str], dict[tuple[str, int], Grouped]]:
+    """Settlements by lane and fence; plans are named once and then by number."""
+    plans: dict[str, int] = {}
+    groups: dict[tuple[str, int], Grouped] = {}
+    seen: set[tuple[str, int]] = set()
+    for item in items:
+        if (item.job, item.fence) in seen:
+            continue
+        seen.add((item.job, item.fence))
+        name, _, number = item.job.rpartition(".")
+        plan = plans.get(name)
+        if plan is None:
+            plan = plans[name] = len(plans) + 1
+        group = groups.get((item.lane, item.fence))
+        if group is None:
+            group = groups[item.lane, item.fence] = Grouped()
+        if item.kind == "gone" and not item.was_held:
+            alike = group.gone.get(item.note)
+            if alike is None:
+                alike = group.gone[item.note] = ([], {})
+            alike[0].append(item.job)
+            fields = alike[1].get((plan, item.stage))
+            if fields is None:
+                fields = alike[1][plan, item.stage] = []
+            fields += (number, item.record + "}")
+        else:
+            group.rest.append(
+                (item.kind, item.job, plan, number, item.stage, item.record, item.note, item.delay, item.urgent,
+                 item.next_lane, item.was_held, item.held, item.alone)
+            )  # fmt: skip
+    return list(plans), groups
+
+
+EVENT_FIELDS = Event.__struct_fields__
+_encode = msgspec.json.Encoder().encode
+
+
+def as_json(event: Event) -> str:
+    return _encode(event).decode()
+
+
+def flat(event: Event) -> list[str | int]:
+    """An event's fields, one after the other, as a stream entry takes them."""
+    parts: list[str | int] = []
+    for name, value in zip(EVENT_FIELDS, astuple(event), strict=True):
+        if value != "":
+            parts += (name, value)
+    return parts
+
+
+def rows(event: Event, entry: str, arranged: Arranged, why: str = "") -> Iterable[PlanRow]:
+    """A plan in chunks; a small one is a single row. `number` is filled in after the first chunk's answer."""
+    fields = flat(event)
+    _, lane, urgent, *_ = arranged.jobs[-1]
+    last = f"{len(arranged.jobs) - 1} {lane} {urgent}"
+    for offset in range(0, len(arranged.jobs), CHUNK):
+        part = arranged.jobs[offset : offset + CHUNK]
+        final = offset + CHUNK >= len(arranged.jobs)
+        yield PlanRow(
+            event.deletion, entry, 0, offset, part, final, arranged.stages if final else [],
+            arranged.release, arranged.chains, fields, last, why if final else "",
+        )  # fmt: skip
