@@ -3,6 +3,10 @@
 A lost write is never papered over: it is logged, and the control side is asked to list everything again.
 """
 
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
 import structlog
 
 from service.stream.calls import Caller
@@ -13,6 +17,20 @@ log = structlog.get_logger(__name__)
 
 class WrongShards(Exception):
     """The stored shard count is another one than the settings say."""
+
+
+async def before_stop(stop: asyncio.Event, arrival: Coroutine[Any, Any, Any]) -> bool:
+    """False where a stop came first: a server that stays away must not keep a process from going."""
+    arriving, stopping = asyncio.ensure_future(arrival), asyncio.ensure_future(stop.wait())
+    try:
+        await asyncio.wait((arriving, stopping), return_when=asyncio.FIRST_COMPLETED)
+        if arriving.done():
+            arriving.result()
+        return not stop.is_set()
+    finally:
+        for task in (arriving, stopping):
+            task.cancel()
+        await asyncio.gather(arriving, stopping, return_exceptions=True)
 
 
 class Attendance:

@@ -2,7 +2,6 @@
 Namespaces, and those that changed while the source changed hands. What is found is looked at anew, once."""
 
 import asyncio
-import contextlib
 import time
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -14,6 +13,7 @@ from service.policy.guard import PREFIX as GUARD
 from service.stream.engine import Shard
 from service.stream.views.reading import members, number, server_ms
 from service.watching.assignment import Assignment
+from service.watching.courtesy import AGAIN, look_when_due
 from service.watching.reconsidering import Reconsidering
 
 log = structlog.get_logger(__name__)
@@ -21,10 +21,7 @@ log = structlog.get_logger(__name__)
 NAMESPACE: Final = "marks of its Namespace were changed"
 BEGUN: Final = "its source is watched by another than before, its marks may have changed meanwhile"
 
-# Who was just judging it may still have seen the old marks: then it is held only a moment later.
-_AGAIN: Final = (1.0, 4.0)
 _MOST: Final = 20_000
-_TROUBLE: Final = 5.0
 
 
 @dataclass(slots=True)
@@ -62,17 +59,7 @@ class Mending:
     async def run(self) -> None:
         """Until cancelled."""
         try:
-            while True:
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(self._rest()):
-                        await self._changed.wait()
-                self._changed.clear()
-                try:
-                    await self._look()
-                except Exception:
-                    # It is a courtesy: without it everything is looked at as well, only later.
-                    log.exception("what is held could not be looked through", source=self._assignment.name)
-                    await asyncio.sleep(_TROUBLE)
+            await look_when_due(self._assignment.name, self._changed, self._due, self._look)
         finally:
             if self._assignment.namespaces is not None:
                 self._assignment.namespaces.leave(self._told)
@@ -90,10 +77,8 @@ class Mending:
             self._looks[name] = _Look(why, now)
             self._changed.set()
 
-    def _rest(self) -> float | None:
-        if not self._looks:
-            return None
-        return max(0.0, min(look.due for look in self._looks.values()) - time.monotonic())
+    def _due(self) -> Iterable[float]:
+        return [look.due for look in self._looks.values()]
 
     # ---- looking
 
@@ -103,7 +88,7 @@ class Mending:
         if not self._assignment.may_act():
             # Without the Lease nothing is done; who loses it for good is cancelled.
             for look in due.values():
-                look.due = now + _AGAIN[0]
+                look.due = now + AGAIN[0]
             return
         found = dict[str, str]()
         for shard in self._assignment.installation.shards if due else ():
@@ -117,10 +102,10 @@ class Mending:
         if self._looks.get(name) is not look:
             # Changed again meanwhile.
             return
-        if look.looks >= len(_AGAIN):
+        if look.looks >= len(AGAIN):
             del self._looks[name]
             return
-        look.due, look.looks = time.monotonic() + _AGAIN[look.looks], look.looks + 1
+        look.due, look.looks = time.monotonic() + AGAIN[look.looks], look.looks + 1
 
     async def _held(self, shard: Shard, due: dict[str | None, _Look]) -> dict[str, str]:
         """Deletions of this source that are held, or have held jobs, each with why it is looked at anew. They are

@@ -2,7 +2,6 @@
 Whoever mends an annotation would else wait for minutes, and wonder; what is not held is left as it is."""
 
 import asyncio
-import contextlib
 import time
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
@@ -13,6 +12,7 @@ from service.cluster import Seen
 from service.contract.names import STATUS
 from service.stream.engine import Shard
 from service.watching.assignment import Assignment
+from service.watching.courtesy import AGAIN, look_when_due
 from service.watching.reporting import Report
 
 log = structlog.get_logger(__name__)
@@ -20,10 +20,7 @@ log = structlog.get_logger(__name__)
 WHY: Final = "marks of its object were changed"
 _MOST_KNOWN: Final = 50_000
 _AT_ONCE: Final = 100
-# Who was just judging it may still have seen the old marks: then it is held only a moment later.
-_AGAIN: Final = (1.0, 4.0)
 _UNDECIDED: Final = frozenset({"published", "running", "releasing"})
-_TROUBLE: Final = 5.0
 
 
 class _Wanted(NamedTuple):
@@ -65,28 +62,16 @@ class Reconsidering:
 
     async def run(self) -> None:
         """Until cancelled."""
-        while True:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(self._rest()):
-                    await self._changed.wait()
-            self._changed.clear()
-            try:
-                await self._look()
-            except Exception:
-                # It is a courtesy: without it everything is looked at as well, only later.
-                log.exception("what was held could not be looked at anew", source=self._assignment.name)
-                await asyncio.sleep(_TROUBLE)
+        await look_when_due(self._assignment.name, self._changed, self._due, self._look)
 
-    def _rest(self) -> float | None:
-        if not self._wanted:
-            return None
-        return max(0.0, min(one.due for one in self._wanted.values()) - time.monotonic())
+    def _due(self) -> Iterable[float]:
+        return [one.due for one in self._wanted.values()]
 
     async def _look(self) -> None:
         now = time.monotonic()
         if not self._assignment.may_act():
             # Without the Lease nothing is done; who loses it for good is cancelled.
-            self._wanted = {one: wanted._replace(due=now + _AGAIN[0]) for one, wanted in self._wanted.items()}
+            self._wanted = {one: wanted._replace(due=now + AGAIN[0]) for one, wanted in self._wanted.items()}
             return
         due = {one: wanted for one, wanted in self._wanted.items() if wanted.due <= now}
         for one in due:
@@ -114,9 +99,9 @@ class Reconsidering:
 
     def _look_later(self, deletion: str, wanted: _Wanted) -> None:
         looks = wanted.looks
-        if looks < len(_AGAIN):
+        if looks < len(AGAIN):
             # Marks that changed meanwhile are looked at sooner.
-            self._wanted.setdefault(deletion, _Wanted(time.monotonic() + _AGAIN[looks], looks + 1, wanted.why))
+            self._wanted.setdefault(deletion, _Wanted(time.monotonic() + AGAIN[looks], looks + 1, wanted.why))
 
 
 def _marks(seen: Seen) -> int:

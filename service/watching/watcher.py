@@ -14,7 +14,7 @@ import structlog
 
 from service.policy.selectors import WrongSelector, parse
 from service.settings import Problem, Settings, SettingsError
-from service.stream.attendance import Attendance
+from service.stream.attendance import Attendance, before_stop
 from service.stream.installation import Installation
 from service.stream.inventory import Inventory, end_removed
 from service.watching.balance import Load, Presence
@@ -81,7 +81,7 @@ class Watcher:
 
     async def run(self) -> None:
         """Watch until stopped."""
-        if not await self._arrive():
+        if not await before_stop(self._stop, self._settle_in()):
             return
         log.info("watching", holder=self.holder, clusters=len(self.sites), shares=len(self.posts))
         with contextlib.suppress(Stopped):
@@ -96,20 +96,6 @@ class Watcher:
                 pass
         self.ready = False
         log.info("watch side stopped", holder=self.holder)
-
-    async def _arrive(self) -> bool:
-        """False where a stop came first: a server that stays away must not keep a process from going."""
-        arriving = asyncio.ensure_future(self._settle_in())
-        stopping = asyncio.ensure_future(self._stop.wait())
-        try:
-            await asyncio.wait((arriving, stopping), return_when=asyncio.FIRST_COMPLETED)
-            if arriving.done():
-                arriving.result()
-            return not self._stop.is_set()
-        finally:
-            for task in (arriving, stopping):
-                task.cancel()
-            await asyncio.gather(arriving, stopping, return_exceptions=True)
 
     async def _settle_in(self) -> None:
         await self._attendance.attend()

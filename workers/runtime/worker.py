@@ -13,7 +13,7 @@ from collections.abc import Callable
 import structlog
 
 from service.settings import Settings
-from service.stream.attendance import Attendance
+from service.stream.attendance import Attendance, before_stop
 from service.stream.engine import Shard
 from service.stream.installation import Installation
 from service.stream.rows import Settlement
@@ -87,7 +87,7 @@ class Worker:
 
     async def run(self) -> None:
         """Work until stopped."""
-        if not await self._arrive():
+        if not await before_stop(self._stop, self.attendance.attend()):
             return
         where = self.settings.redis
         log.info("working", worker=self.name, redis=where.described(), shards=where.shards)
@@ -109,20 +109,6 @@ class Worker:
                 await self.registry.aclose()
         self.ready = False
         log.info("stopped", worker=self.name)
-
-    async def _arrive(self) -> bool:
-        """False where a stop came first: a server that stays away must not keep a worker from going."""
-        arriving = asyncio.ensure_future(self.attendance.attend())
-        stopping = asyncio.ensure_future(self._stop.wait())
-        try:
-            await asyncio.wait((arriving, stopping), return_when=asyncio.FIRST_COMPLETED)
-            if arriving.done():
-                arriving.result()
-            return not self._stop.is_set()
-        finally:
-            for task in (arriving, stopping):
-                task.cancel()
-            await asyncio.gather(arriving, stopping, return_exceptions=True)
 
     async def _begin(self, root: asyncio.TaskGroup, shard: Shard) -> None:
         installation, settings = self.installation, self.settings
