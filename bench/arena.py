@@ -1,7 +1,7 @@
 """The one server on which all contenders are measured, and what is read from it: memory, commands and processor time.
 
-It is emptied between contenders, its append-only file included, so that nobody inherits another's remains. Rows about
-objects find an API server here as well, which is started for the first of them.
+It is emptied and restarted between contenders, so that nobody inherits another's remains: neither in its append-only
+file nor in a torn heap. Rows about objects find an API server here as well, which is started for the first of them.
 """
 
 from __future__ import annotations
@@ -34,8 +34,7 @@ class Arena:
 
     def __enter__(self) -> Self:
         self._server.start()
-        # Emptying a million keys takes longer than an ordinary client waits.
-        self._client = redis.Redis(host="127.0.0.1", port=self.port, socket_timeout=120, decode_responses=True)
+        self._connect()
         return self
 
     def __exit__(
@@ -85,13 +84,19 @@ class Arena:
         flush."""
         self._wait(lambda: bool(self._info("clients")["connected_clients"] == 1), "all other clients are gone")
         self._client.flushall()
-        self._client.script_flush()
         self._client.function_flush()
         self._client.bgrewriteaof()
         self._wait(self._rewrite_is_over, "the append-only file is rewritten")
+        self._client.close()
+        self._server.restart()
+        self._connect()
 
     def watch_commands(self) -> CommandWatch:
         return CommandWatch(self.port)
+
+    def _connect(self) -> None:
+        # Emptying a million keys takes longer than an ordinary client waits.
+        self._client = redis.Redis(host="127.0.0.1", port=self.port, socket_timeout=120, decode_responses=True)
 
     def _rewrite_is_over(self) -> bool:
         state = self._info("persistence")
