@@ -22,7 +22,7 @@ from tests.servers import AnyServer
 pytestmark = [
     pytest.mark.servers,
     pytest.mark.xdist_group("redis"),
-    pytest.mark.skipif(redis_binary() is None, reason="the embedded server is built without TLS"),
+    pytest.mark.skipif(redis_binary() is None, reason="needs redis-server: the embedded one is built without TLS"),
 ]
 USER, SENTRY = "knell", "asker"
 

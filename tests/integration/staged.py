@@ -107,6 +107,17 @@ class Stage(World):
         await self.publish(one)
         return one
 
+    async def gone(self, name: str, **made: Any) -> Event:
+        """Made and deleted; its event is published by whoever watches."""
+        self.make(name, **made)
+        one = self.event(self.delete(name))
+
+        async def known() -> bool:
+            return await self.state(one) is not None
+
+        await self.until(f"{name} is published", known)
+        return one
+
     async def remember(self, found: Mapping[str, Any], **changed: Any) -> None:
         """As the watch side would keep an observed object that it found gone."""
         meta = found["metadata"]
@@ -142,6 +153,11 @@ class Stage(World):
 
         await self.until(f"{name} is ready", ready)
         return running
+
+    def have_patience(self) -> None:
+        """By itself nothing that is held or refused is looked at again while a test waits."""
+        long = timedelta(minutes=10)
+        self.change("retry", base=long, cap=long, blocked_base=long, refused_recheck=long)
 
     async def stop_lanes(self) -> None:
         await self.installation.shards[0].pause("*", stop=True, who="test")

@@ -6,7 +6,6 @@ import contextlib
 from collections.abc import AsyncIterator, Awaitable, Collection
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import pytest
@@ -30,7 +29,6 @@ pytestmark = ON_ONE_API
 
 POLICY = "knell.dev/deletion-policy"
 PROTECTED = "knell.dev/prevent-delete"
-MINUTES = timedelta(minutes=10)
 MOMENT = timedelta(seconds=1)
 
 
@@ -87,8 +85,7 @@ class Side:
 async def stage(api: TestApi, embedded_server: TestServer, tmp_path: Path) -> AsyncIterator[Stage]:
     async with staged(api, embedded_server, tmp_path) as made:
         made.source(namespaces=(made.namespace,))
-        # By itself nothing that is held or refused is looked at again while a test waits.
-        made.change("retry", base=MINUTES, cap=MINUTES, blocked_base=MINUTES, refused_recheck=MINUTES)
+        made.have_patience()
         yield made
 
 
@@ -97,18 +94,6 @@ async def side(stage: Stage, cluster: Cluster) -> AsyncIterator[Side]:
     made = Side(stage, cluster)
     yield made
     await made.end()
-
-
-async def gone(stage: Stage, name: str, **made: Any) -> Event:
-    """Made and deleted; its event is published by whoever watches."""
-    stage.make(name, **made)
-    one = stage.event(stage.delete(name))
-
-    async def known() -> bool:
-        return await stage.state(one) is not None
-
-    await stage.until(f"{name} is published", known)
-    return one
 
 
 async def observed(stage: Stage, run: SourceRun, name: str) -> Event:
@@ -145,7 +130,7 @@ async def test_a_deletion_held_for_its_namespace_goes_on_when_that_is_mended(
     await side.follow_namespaces()
     run = await side.begin()
     await stage.work()
-    one = await (gone(stage, "w") if mode == "finalizer" else observed(stage, run, "w"))
+    one = await (stage.gone("w") if mode == "finalizer" else observed(stage, run, "w"))
     await stage.until_held(one, PROTECTED, "of its Namespace")
     assert stage.there("w")
     stage.annotate_namespace(**{PROTECTED: None})
@@ -159,7 +144,7 @@ async def test_jobs_refused_for_a_namespace_go_on_when_that_is_mended(stage: Sta
     await side.begin()
     await stage.stop_lanes()
     await stage.work()
-    one = await gone(stage, "w", targets=3)
+    one = await stage.gone("w", targets=3)
     await stage.until_state(one, "running")
     stage.annotate_namespace(**{"services.k8s.aws/prevent-delete": "true"})
     await stage.free_lanes()
@@ -179,7 +164,7 @@ async def test_what_was_held_while_its_namespace_was_mended_is_looked_at_a_momen
     stage.annotate_namespace(**{POLICY: "perhaps"})
     (await side.follow_namespaces()).listen(told.append)
     await side.begin()
-    one = await gone(stage, "w")
+    one = await stage.gone("w")
     shard = stage.shard(one)
     ((_, ((entry, _),)),) = await stage.client.xreadgroup("planners", "hand", {shard.stem + "events": ">"}, count=1)
     stage.annotate_namespace(**{POLICY: "delete"})
@@ -202,7 +187,7 @@ async def test_what_policy_does_not_go_by_and_other_namespaces_bring_nothing_for
     (await side.follow_namespaces()).listen(told.append)
     await side.begin()
     await stage.work()
-    one = await gone(stage, "w", annotations={POLICY: "perhaps"})
+    one = await stage.gone("w", annotations={POLICY: "perhaps"})
     await stage.until_held(one, POLICY)
     stage.annotate_namespace(**{"example.com/note": "mind the gap", "example.com/deletion-policy": "retain"})
     stage.api.kube.patch(f"/api/v1/namespaces/{elsewhere}", {"metadata": {"annotations": {PROTECTED: "true"}}})
@@ -232,7 +217,7 @@ async def test_who_may_not_watch_namespaces_is_only_slower(stage: Stage, side: S
     assert "namespaces" in followed.trouble
     assert run.problem == ""
     await stage.work()
-    one = await gone(stage, "w")
+    one = await stage.gone("w")
     await stage.until_held(one, PROTECTED)
     stage.annotate_namespace(**{PROTECTED: None})
 
@@ -290,7 +275,7 @@ async def test_marks_that_were_mended_while_a_source_changed_hands_are_noticed(
     stage.source(namespaces=(stage.namespace,) if named else ())
     await side.begin()
     await stage.work()
-    one = await gone(stage, "w", annotations={POLICY: "delte"})
+    one = await stage.gone("w", annotations={POLICY: "delte"})
     await stage.until_held(one, "'delte'")
     await side.end()
     stage.annotate("w", **{POLICY: "delete"})
@@ -304,7 +289,7 @@ async def test_protection_that_was_lifted_while_a_source_changed_hands_is_notice
     await side.begin()
     await stage.stop_lanes()
     await stage.work()
-    one = await gone(stage, "w", targets=3)
+    one = await stage.gone("w", targets=3)
     await stage.until_state(one, "running")
     stage.annotate("w", **{PROTECTED: "true"})
     await stage.free_lanes()
@@ -322,11 +307,11 @@ async def test_what_is_held_is_looked_at_once_by_who_takes_over_and_what_the_gua
     stage.source(guard=GuardSettings(most=1, percent=100))
     await side.begin()
     await stage.work()
-    done = await gone(stage, "first")
+    done = await stage.gone("first")
     await stage.until_done(done)
-    guarded = await gone(stage, "second")
+    guarded = await stage.gone("second")
     await stage.until_held(guarded, "guard: ")
-    unclear = await gone(stage, "third", annotations={POLICY: "delte"})
+    unclear = await stage.gone("third", annotations={POLICY: "delte"})
     await stage.until_held(unclear, "'delte'")
     await side.end()
     await side.begin()

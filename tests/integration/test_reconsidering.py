@@ -6,7 +6,6 @@ import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -42,8 +41,7 @@ Watch = Callable[[], Awaitable[SourceRun]]
 async def stage(api: TestApi, embedded_server: TestServer, tmp_path: Path) -> AsyncIterator[Stage]:
     async with staged(api, embedded_server, tmp_path) as made:
         made.source(namespaces=(made.namespace,))
-        # By itself nothing that is held or refused is looked at again while a test waits.
-        made.change("retry", base=MINUTES, cap=MINUTES, blocked_base=MINUTES, refused_recheck=MINUTES)
+        made.have_patience()
         yield made
 
 
@@ -81,18 +79,6 @@ def assigned(stage: Stage, cluster: Cluster, may_act: Callable[[], bool] = lambd
     )
 
 
-async def gone(stage: Stage, name: str, **made: Any) -> Event:
-    """Made and deleted; its event is published by whoever watches."""
-    stage.make(name, **made)
-    one = stage.event(stage.delete(name))
-
-    async def known() -> bool:
-        return await stage.state(one) is not None
-
-    await stage.until(f"{name} is published", known)
-    return one
-
-
 async def until_noticed(stage: Stage, run: SourceRun, before: int) -> None:
     async def noticed() -> bool:
         return run.tally.events > before
@@ -115,7 +101,7 @@ async def test_a_deletion_held_for_an_unknown_value_goes_on_when_the_value_is_me
 ) -> None:
     await watch()
     await stage.work()
-    one = await gone(stage, "w", annotations={POLICY: "delte"})
+    one = await stage.gone("w", annotations={POLICY: "delte"})
     await stage.until_held(one, POLICY, "'delte'")
     assert stage.there("w")
     stage.annotate("w", **{POLICY: "delete"})
@@ -128,7 +114,7 @@ async def test_a_deletion_held_for_an_unknown_value_goes_on_when_the_value_is_me
 async def test_a_mended_value_that_is_wrong_again_holds_again_with_the_new_reason(stage: Stage, watch: Watch) -> None:
     await watch()
     await stage.work()
-    one = await gone(stage, "w", annotations={POLICY: "delte"})
+    one = await stage.gone("w", annotations={POLICY: "delte"})
     await stage.until_held(one, "'delte'")
     stage.annotate("w", **{POLICY: "dleete"})
     await stage.until_held(one, "'dleete'")
@@ -144,7 +130,7 @@ async def test_a_deletion_goes_on_when_what_stood_against_it_is_taken_off(
 ) -> None:
     await watch()
     await stage.work()
-    one = await gone(stage, "w", annotations={mark: "true"})
+    one = await stage.gone("w", annotations={mark: "true"})
     await stage.until_held(one, mark)
     stage.annotate("w", **{mark: None})
     await stage.until_done(one)
@@ -155,7 +141,7 @@ async def test_a_label_that_opted_it_out_is_noticed_too(stage: Stage, watch: Wat
     stage.source(opt_out="keep=yes")
     await watch()
     await stage.work()
-    one = await gone(stage, "w", labels={"keep": "yes"})
+    one = await stage.gone("w", labels={"keep": "yes"})
     await stage.until_held(one, "keep=yes")
     stage.api.kube.patch(stage.path("w"), {"metadata": {"labels": {"keep": None}}})
     await stage.until_done(one)
@@ -165,7 +151,7 @@ async def test_a_label_that_opted_it_out_is_noticed_too(stage: Stage, watch: Wat
 async def test_an_object_that_comes_back_into_the_selector_goes_on(stage: Stage, watch: Watch) -> None:
     stage.source(selector="team=blue")
     await watch()
-    one = await gone(stage, "w", labels={"team": "blue"})
+    one = await stage.gone("w", labels={"team": "blue"})
     stage.api.kube.patch(stage.path("w"), {"metadata": {"labels": {"team": "red"}}})
     await stage.work()
     await stage.until_held(one, "team=blue")
@@ -180,7 +166,7 @@ async def test_an_object_that_left_its_source_while_it_was_going_is_let_go_by_re
     stage.source(opt_out="keep=yes")
     await watch()
     await stage.stop_lanes()
-    one = await gone(stage, "w")
+    one = await stage.gone("w")
     stage.api.kube.patch(stage.path("w"), {"metadata": {"labels": {"keep": "yes"}}})
     await stage.work()
     await stage.until_held(one, "keep=yes", "not released by that")
@@ -196,7 +182,7 @@ async def test_what_was_held_while_its_marks_were_changed_is_looked_at_a_moment_
 ) -> None:
     """Who plans it has read the old marks, and says so only when the new ones have been seen."""
     run = await watch()
-    one = await gone(stage, "w", annotations={POLICY: "delte"})
+    one = await stage.gone("w", annotations={POLICY: "delte"})
     shard = stage.shard(one)
     ((_, ((entry, _),)),) = await stage.client.xreadgroup("planners", "hand", {shard.stem + "events": ">"}, count=1)
     seen = run.tally.events
@@ -212,7 +198,7 @@ async def test_what_was_held_while_its_marks_were_changed_is_looked_at_a_moment_
 async def test_a_change_that_policy_does_not_go_by_plans_nothing_again(stage: Stage, watch: Watch) -> None:
     run = await watch()
     await stage.work()
-    one = await gone(stage, "w", annotations={POLICY: "delte"})
+    one = await stage.gone("w", annotations={POLICY: "delte"})
     await stage.until_held(one, "'delte'")
     seen = run.tally.events
     stage.annotate("w", **{"example.com/note": "mind the gap", STATUS: "{}"})
@@ -274,7 +260,7 @@ async def test_jobs_refused_for_a_protection_go_on_when_it_is_taken_off(stage: S
     await watch()
     await stage.stop_lanes()
     await stage.work()
-    one = await gone(stage, "w", targets=3)
+    one = await stage.gone("w", targets=3)
     await stage.until_state(one, "running")
     stage.annotate("w", **{PROTECTED: "true"})
     await stage.free_lanes()
@@ -300,7 +286,7 @@ async def test_a_protection_that_was_over_before_the_watch_dealt_with_it_is_noti
     await watch()
     await stage.stop_lanes()
     await stage.work()
-    one = await gone(stage, "w", targets=3)
+    one = await stage.gone("w", targets=3)
     await stage.until_state(one, "running")
     monkeypatch.setattr(Inbox, "take", held)
     free.clear()
