@@ -61,7 +61,8 @@ class Kept(NamedTuple):
 class Settlement(NamedTuple):
     """What becomes of one attempt's job. `delay` is in milliseconds from the moment it is sent.
 
-    `record` is the new record without its closing brace: the script adds the server's times to it.
+    `record` is the new record without its closing brace: the script adds the server's times to it. `of` says how many
+    jobs were taken under the same token, 0 where that is not known.
     """
 
     job: str
@@ -77,24 +78,29 @@ class Settlement(NamedTuple):
     alone: int
     record: str
     note: str
+    of: int = 0
 
 
 class Grouped:
     """What a lane's batch came to, as `settle` takes it: the plain successes by their note, and the rest."""
 
-    __slots__ = ("gone", "rest")
+    __slots__ = ("gone", "of", "rest")
 
     def __init__(self) -> None:
         self.gone: dict[str, tuple[list[str], dict[tuple[int, int], list[str]]]] = {}
         self.rest: list[Any] = []
+        self.of = 0
 
     def row(self, lane: str, fence: int) -> list[Any]:
-        # The ids stand in the server's order, so that a whole batch is known by its text.
-        gone = [
-            (note, len(jobs), " ".join(sorted(jobs)), [(*place, fields) for place, fields in parts.items()])
-            for note, (jobs, parts) in self.gone.items()
-        ]
-        return [lane, fence, gone, self.rest]
+        gone = []
+        for note, (jobs, parts) in self.gone.items():
+            # All that were taken are known by their number; others by their text, with ids in the server's order.
+            whole = len(jobs) == self.of == len(set(jobs))
+            rows = [(*place, fields) for place, fields in parts.items()]
+            gone.append((note, len(jobs), " ".join(jobs if whole else sorted(jobs)), rows))
+            if not whole:
+                self.of = 0
+        return [lane, fence, gone, self.rest, self.of]
 
 
 def grouped(items: Sequence[Settlement]) -> tuple[list[str], dict[tuple[str, int], Grouped]]:
@@ -113,6 +119,7 @@ def grouped(items: Sequence[Settlement]) -> tuple[list[str], dict[tuple[str, int
         group = groups.get((item.lane, item.fence))
         if group is None:
             group = groups[item.lane, item.fence] = Grouped()
+        group.of = max(group.of, item.of)
         if item.kind == "gone" and not item.was_held:
             alike = group.gone.get(item.note)
             if alike is None:

@@ -55,6 +55,23 @@ async def test_a_job_that_came_back_to_its_lane_is_not_settled_by_the_one_who_lo
     assert list(await world.members("alone")) == [job]
 
 
+async def test_a_token_that_a_server_set_back_gave_again_frees_nothing_of_the_new_holder(world: World) -> None:
+    one = event("a")
+    jobs = await world.lay(one, [thing("one"), thing("two")])
+    first = await world.take(one, "first", LANE, count=1)
+    token = first.lanes[0].fence
+    (other,) = {jobs["one"], jobs["two"]} - set(first.lanes[0].jobs)
+    # As if the server had forgotten the first batch, and made the same number again for the second.
+    stem = world.shard(one).stem
+    await world.client.zrem(f"{stem}leases:{LANE}", *first.lanes[0].jobs)
+    await world.client.zadd(f"{stem}leases:{LANE}", {other: token})
+    await world.client.delete(f"{stem}batches")
+    await world.client.zadd(f"{stem}batches", {f"{token} {LANE} second": await world.now() + 30_000})
+
+    assert await world.settle(first, "first", Gone()) == [False]
+    assert await world.holders(LANE) == {other: "second"}
+
+
 async def test_an_abandoned_job_is_not_brought_back_by_its_holder(world: World) -> None:
     one = event("a")
     jobs = await world.lay(one, [thing("one"), thing("two")])

@@ -194,7 +194,9 @@ class World:
                 Job(job, lane.fence, decode_record(record)) for job, record in zip(lane.jobs, lane.records, strict=True)
             ]
             items = [
-                settlement(job, lane.lane, judge(job, verdict, self.settings.retry, taken.now), called=True)
+                settlement(
+                    job, lane.lane, judge(job, verdict, self.settings.retry, taken.now), called=True, of=len(jobs)
+                )
                 for job in jobs
             ]
             answer = await self.shard(jobs[0].id).settle(worker, items)

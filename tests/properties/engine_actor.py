@@ -43,6 +43,8 @@ class InHand:
     worker: str
     lane: str
     job: Job
+    of: int
+    """How many were taken with it."""
 
 
 @dataclass(slots=True)
@@ -191,7 +193,7 @@ class EngineActor:
                 require(laws.WAITS, due <= answer.now, f"{name} is due {due} and was taken {answer.now}")
                 record = _record(text)
                 require(laws.ANSWER, record.v <= version, f"{name} has version {record.v}")
-                self.taken.append(InHand(worker, lane.lane, Job(name, lane.fence, record)))
+                self.taken.append(InHand(worker, lane.lane, Job(name, lane.fence, record), len(lane.jobs)))
         self.look_round()
 
     def take_alone(self, worker: str, lease: timedelta = LEASE) -> bool:
@@ -231,7 +233,7 @@ class EngineActor:
         if said is None:
             return unreadable(one.job.id, one.job.fence, one.lane, "for a test")
         outcome = judge(one.job, said, RETRY, int(self.clock.at), lambda: 0.5)
-        return settlement(one.job, one.lane, outcome, called=True)
+        return settlement(one.job, one.lane, outcome, called=True, of=one.of)
 
     def _check_settled(self, one: InHand, verdict: str, item: Settlement) -> None:
         record = self.world.jobs[one.job.id]

@@ -214,7 +214,7 @@ class Pilot:
             kinds.setdefault(job.record.kind, []).append(job)
         log.info("intent", lane=lane.lane, fence=lane.fence, count=len(lane.jobs), jobs=" ".join(lane.jobs))
         for kind, jobs in kinds.items():
-            flight = Flight(lane.lane, jobs, draws, sent + lease * 0.9, b.gate, b.reports)
+            flight = Flight(lane.lane, jobs, draws, sent + lease * 0.9, b.gate, b.reports, len(lane.jobs))
             flight.corrections = corrections
             b.crew.enter(len(jobs))
             b.flights.begin(flight, b.group.create_task(self._fly(kind, flight)))
@@ -277,10 +277,10 @@ class Pilot:
         retry, now, called = self._b.settings.retry, self._b.clock.now_ms(), job.id in flight.called
         try:
             outcome = judge(job, verdict, retry, now)
-            return outcome, settlement(job, flight.lane, outcome, called=called)
+            return outcome, settlement(job, flight.lane, outcome, called=called, of=flight.of)
         except Exception as error:  # noqa: BLE001  # here an attempt is accounted for, whatever was found
             outcome = judge(job, ValueError(f"its verdict can't be written down: {error!r}"), retry, now)
-            return outcome, settlement(job, flight.lane, outcome, called=called)
+            return outcome, settlement(job, flight.lane, outcome, called=called, of=flight.of)
 
     async def _settle_account(self, flight: Flight) -> None:
         if flight.returned:

@@ -15,12 +15,19 @@ from workers.runtime.gate import Gate
 
 
 class Flight:
-    """Implements `Batch` for handlers."""
+    """Implements `Batch` for handlers. `of` says how many jobs were taken under the same token, of whatever kind."""
 
     def __init__(
-        self, lane: str, jobs: Sequence[Job], draws: tuple[Draw, ...], lease_end: float, gate: Gate, reports: Reports
+        self,
+        lane: str,
+        jobs: Sequence[Job],
+        draws: tuple[Draw, ...],
+        lease_end: float,
+        gate: Gate,
+        reports: Reports,
+        of: int,
     ) -> None:
-        self.lane, self.jobs, self.draws = lane, jobs, draws
+        self.lane, self.jobs, self.draws, self.of = lane, jobs, draws, of
         self.fence = jobs[0].fence
         self.lease_end = lease_end
         self._gate, self._reports = gate, reports
@@ -36,7 +43,7 @@ class Flight:
             raise NotCleared("the lease is over")
         if any(job.id in self.lost for job in jobs):
             raise NotCleared("the job was taken back")
-        await self._gate.check(self.lane, self.draws, jobs)
+        await self._gate.check(self.lane, self.draws, jobs, self.of)
         if time.monotonic() >= self.lease_end:
             raise NotCleared("the lease is over")
         self.called.update(job.id for job in jobs)

@@ -23,10 +23,12 @@ class _Seen(NamedTuple):
 
 
 class _Reading(NamedTuple):
-    """One read that is about to be sent, the jobs whose leases it asks for, and the deletions whose consent."""
+    """One read that is about to be sent, the jobs whose leases it asks for, whole batches by their token, and the
+    deletions whose consent."""
 
     task: asyncio.Task[_Seen]
     jobs: list[str]
+    batches: dict[int, list[str]]
     deletions: set[str]
 
 
@@ -48,19 +50,25 @@ class Gate:
         key = place_of(lane), limit
         self._local[key] = max(self._local.get(key, 0.0), until)
 
-    async def check(self, lane: str, draws: tuple[Draw, ...], jobs: Sequence[Job]) -> None:
+    async def check(self, lane: str, draws: tuple[Draw, ...], jobs: Sequence[Job], of: int) -> None:
+        """Jobs under one token, of so many that were taken under it; raises NotCleared, or what the object's owner has
+        against it."""
         for draw in draws:
             rest = self._local.get((place_of(lane), draw.limit.name), 0.0) - time.monotonic()
             if rest > 0:
                 raise NotCleared(f"{draw.limit.name} is paused", int(rest * 1000) + 1)
         reading = self._waiting.get(lane)
         if reading is None:
-            asked, about = list[str](), set[str]()
-            task = asyncio.ensure_future(self._read(lane, draws, asked, about))
+            asked, batches, about = list[str](), dict[int, list[str]](), set[str]()
+            task = asyncio.ensure_future(self._read(lane, draws, asked, batches, about))
             self._reads.add(task)
             task.add_done_callback(self._over)
-            reading = self._waiting[lane] = _Reading(task, asked, about)
-        reading.jobs.extend(job.id for job in jobs)
+            reading = self._waiting[lane] = _Reading(task, asked, batches, about)
+        ids = [job.id for job in jobs]
+        if len(set(ids)) == of:
+            reading.batches[jobs[0].fence] = ids
+        else:
+            reading.jobs.extend(ids)
         if self._consent is not None:
             # The release itself looks at the object that it lets go.
             reading.deletions.update(job.deletion for job in jobs if job.kind != RELEASE)
@@ -86,21 +94,24 @@ class Gate:
             task.cancel()
         await asyncio.gather(*reads, return_exceptions=True)
 
-    async def _read(self, lane: str, draws: tuple[Draw, ...], jobs: list[str], deletions: set[str]) -> _Seen:
+    async def _read(
+        self,
+        lane: str,
+        draws: tuple[Draw, ...],
+        jobs: list[str],
+        batches: dict[int, list[str]],
+        deletions: set[str],
+    ) -> _Seen:
         # Whoever asks from now on may not rely on an answer that is already on its way.
         await asyncio.sleep(0)
         self._waiting.pop(lane, None)
         # An API server may take its time: what can change in a moment, pauses and leases, is read after it.
         objections = await self._consent.objections(deletions) if self._consent is not None and deletions else {}
-        reads = [
-            self._caller.command("HMGET", self._stem + "paused", "*", lane),
-            self._caller.command("ZMSCORE", f"{self._stem}leases:{lane}", *jobs),
-        ]
+        reads = [self._caller.command("HMGET", self._stem + "paused", "*", lane), self._leases(lane, jobs, batches)]
         if draws:
             fields = [f"{draw.limit.name}|pause" for draw in draws]
             reads.append(self._caller.command("HMGET", self._keys.budget(place_of(lane)), *fields))
-        by_hand, scores, *budget = await asyncio.gather(*reads)
-        fences = dict(zip(jobs, scores, strict=True))
+        by_hand, fences, *budget = await asyncio.gather(*reads)
         if any(by_hand):
             return _Seen(NotCleared("paused by hand"), fences, {})
         if budget:
@@ -108,3 +119,17 @@ class Gate:
             if rest > 0:
                 return _Seen(NotCleared("the budget is paused", int(rest) + 1), fences, {})
         return _Seen(None, fences, objections)
+
+    async def _leases(self, lane: str, jobs: list[str], batches: dict[int, list[str]]) -> dict[str, float | None]:
+        """Under which token each is held. Of a whole batch the number tells it, for nothing is ever added to one."""
+        key, fences = f"{self._stem}leases:{lane}", dict[str, float | None]()
+        counts = await asyncio.gather(*(self._caller.command("ZCOUNT", key, fence, fence) for fence in batches))
+        asked = list(jobs)
+        for (fence, ids), count in zip(batches.items(), counts, strict=True):
+            if count == len(ids):
+                fences.update(dict.fromkeys(ids, fence))
+            else:
+                asked += ids
+        if asked:
+            fences |= zip(asked, await self._caller.command("ZMSCORE", key, *asked), strict=True)
+        return fences

@@ -112,7 +112,7 @@ def _objected(record: Record, error: NotCleared, retry: RetrySettings) -> Outcom
     return Outcome("refused", error.wait_ms or min(soon, ms(retry.refused_recheck)), refused, reason)
 
 
-def settlement(job: Job, lane: str, outcome: Outcome, *, called: bool) -> Settlement:
+def settlement(job: Job, lane: str, outcome: Outcome, *, called: bool, of: int = 0) -> Settlement:
     """The outcome in the form that the `settle` move takes; the times of a job that goes on are the server's to add."""
     before, record = job.record, outcome.record
     if before.alone and outcome.kind != "back":
@@ -123,7 +123,7 @@ def settlement(job: Job, lane: str, outcome: Outcome, *, called: bool) -> Settle
     moved = record.lane if record.lane != lane else ""
     return Settlement(
         job.id, job.fence, outcome.kind, outcome.delay, record.stage, lane, record.urgent, moved,
-        before.held, record.held, before.alone, encode_record(record)[:-1], note,
+        before.held, record.held, before.alone, encode_record(record)[:-1], note, of,
     )  # fmt: skip
 
 

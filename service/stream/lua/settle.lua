@@ -1,9 +1,9 @@
 -- The next state of a batch of attempts, each by its fencing token; an old token changes nothing.
 -- args: {worker, plans, groups}; plans are names DELETION#PLAN; a group is what a lane's batch came to: {lane, fence,
--- the gone, the rest}. The gone stand together by their note: {note, how many, ids in order as one text, parts}; a part
--- is {plan (index), stage, {number, record, number, record...}}. Of the rest each is {kind, job, plan, number, stage,
--- record, note, delay in ms, urgent (0|1), next lane ('': the same), held before (0|1), held now (0|1), alone (0|1)},
--- its record without the closing brace, so that times can be added.
+-- the gone, the rest, how many were taken under the fence (0: not known)}. The gone stand together by their note: {note,
+-- how many, ids as one text, parts}; a part is {plan (index), stage, {number, record, number, record...}}. Of the rest
+-- each is {kind, job, plan, number, stage, record, note, delay in ms, urgent (0|1), next lane ('': the same), held before
+-- (0|1), held now (0|1), alone (0|1)}, its record without the closing brace, so that times can be added.
 -- Kinds: dead ends a job, `back` returns it untouched, `unreadable` sets it aside, all others put it back with a due
 -- time. Answers {for each group the jobs that were not accepted, stages opening}.
 if repeated then return repeated end
@@ -89,20 +89,24 @@ local function record_outcomes(lane, outcome)
   end
 end
 
--- The usual end: all that is still held under the token is gone, and nothing else was sent. That is seen by comparing
--- two texts (ids have no white space), so that nothing is made for each job.
-local function settle_whole(lane, fence, gone)
+-- The usual end: all that is still held under the token is gone, and nothing else was sent. Of a batch that was sent as
+-- it was taken the number tells it, for nothing is ever added to a batch; of others the text, with ids in the server's
+-- order (they have no white space). So nothing is made for each job.
+local function settle_whole(lane, fence, gone, taken)
   local note, number, text, parts = gone[1], gone[2], gone[3], gone[4]
   local leases, token = stem .. 'leases:' .. lane, string.format('%.0f', fence)
   if redis.call('ZCOUNT', leases, token, token) ~= number then return false end
-  if table.concat(redis.call('ZRANGEBYSCORE', leases, token, token), ' ') ~= text then return false end
+  if number ~= taken then
+    if table.concat(redis.call('ZRANGEBYSCORE', leases, token, token), ' ') ~= text then return false end
+  end
+  -- A server that was set back may have given the token again, to somebody else.
+  if redis.call('ZREM', stem .. 'batches', batch_name(fence, lane, worker)) == 0 then return false end
   for _, part in ipairs(parts) do
     local plan, stage, fields = part[1], part[2], part[3]
     spread('HSET', stem .. 'job:' .. names[plan], fields)
     job_over(plan, stage, #fields / 2)
   end
   redis.call('ZREMRANGEBYSCORE', leases, token, token)
-  redis.call('ZREM', stem .. 'batches', batch_name(fence, lane, worker))
   redis.call('XADD', stem .. 'audit', '*', 'entry', 'outcome', 'worker', worker, 'lane', lane, note, text)
   counts.gone = (counts.gone or 0) + number
   count('lane/' .. lane .. '/gone', number)
@@ -177,7 +181,7 @@ end
 
 for i, group in ipairs(args[3]) do
   local lane, fence, gone, rest = group[1], group[2], group[3], group[4]
-  local whole = #gone == 1 and #rest == 0 and settle_whole(lane, fence, gone[1])
+  local whole = #gone == 1 and #rest == 0 and settle_whole(lane, fence, gone[1], group[5])
   refused[i] = whole and {} or settle_each(lane, fence, gone, rest)
 end
 for plan, fields in pairs(plans) do spread('HSET', stem .. 'job:' .. names[plan], fields) end
