@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import Final
 
-import aiohttp
 import msgspec
 
 from service.cluster.errors import (
@@ -22,7 +21,7 @@ from service.cluster.errors import (
     Unavailable,
     Unreadable,
 )
-from service.cluster.wire import NoHttp
+from service.cluster.http1 import NoHttp
 from service.masking import mask_text
 
 _LONGEST_TEXT: Final = 600
@@ -98,15 +97,12 @@ def judged(code: int, status: Status | None, text: str, headers: Mapping[str, st
 def no_answer(error: BaseException, asked: str) -> Unavailable:
     """For a connection that could not be made or broke, and for a time that ran out."""
     match error:
-        case aiohttp.ClientConnectorCertificateError() | ssl.SSLCertVerificationError():
+        case ssl.SSLCertVerificationError():
             said = "the server's certificate is not trusted; check the certificate authority in the kubeconfig"
         case TimeoutError():
             said = "no answer in time"
-        case aiohttp.ClientHttpProxyError():
-            # Its text carries the headers of the request.
-            said = f"the proxy refused with status {error.status}"
-        case aiohttp.ClientResponseError() | NoHttp():
-            said = f"an answer that is no HTTP we know ({type(error).__name__})"
+        case NoHttp():
+            said = "an answer that is no HTTP we know"
         case OSError() if error.strerror:
             said = f"no connection: {shown(error.strerror)}"
         case _:

@@ -65,8 +65,8 @@ class Cluster:
     async def server_time(self) -> datetime:
         """By the clock of the server that answers; objects have their times from it."""
         path = NAMESPACES.path(name="kube-system")
-        async with self._calls.stream(path, {}, METADATA, CALL_TIMEOUT) as response:
-            told = response.headers.get("Date", "")
+        async with self._calls.stream(path, {}, METADATA, CALL_TIMEOUT) as stream:
+            told = stream.headers.get("date", "")
         try:
             return parsedate_to_datetime(told).astimezone(UTC)
         except ValueError:

@@ -7,13 +7,13 @@ from collections.abc import AsyncGenerator
 from datetime import timedelta
 from typing import Final, Literal
 
-import aiohttp
 import msgspec
 
 from service.cluster.answers import judged, no_answer, read_status, shown
 from service.cluster.calls import Calls
 from service.cluster.decoding import decode, vaguely
 from service.cluster.errors import ClusterError, Expired, Silent, Unavailable, Unreadable
+from service.cluster.flow import Stream
 from service.cluster.objects import Change, Served
 
 # The server ends a watch after a time of our choosing; spread, so that a fleet does not come back all at once.
@@ -63,16 +63,16 @@ async def watch(calls: Calls, scope: Scope, resource_version: str, silence: time
         query["labelSelector"] = scope.selector
     accept = _METADATA if scope.metadata_only else "application/json"
     lines = _Lines(asked)
-    async with calls.stream(path, query, accept, min(silence, _FIRST_ANSWER)) as response:
+    async with calls.stream(path, query, accept, min(silence, _FIRST_ANSWER)) as stream:
         # While nobody takes the changes nothing is read, and the server feels the back pressure.
-        while chunk := await _chunk(response.content, silence, asked):
+        while chunk := await _chunk(stream, silence, asked):
             for line in lines.complete(chunk):
                 yield _change(line, asked)
 
 
 class _Lines:
-    """Lines of any length out of chunks: the reader's own `readline` has a limit that a large object exceeds. A
-    beginning that the server never finishes is no event; the next watch brings it whole."""
+    """Lines of any length out of chunks. A beginning that the server never finishes is no event; the next watch brings
+    it whole."""
 
     def __init__(self, asked: str) -> None:
         self._asked = asked
@@ -93,15 +93,18 @@ class _Lines:
         return [line for line in ends if line.strip()]
 
 
-async def _chunk(content: aiohttp.StreamReader, silence: timedelta, asked: str) -> bytes:
+async def _chunk(stream: Stream, silence: timedelta, asked: str) -> bytes:
     failure: ClusterError
+    limit = asyncio.timeout(silence.total_seconds())
     try:
-        async with asyncio.timeout(silence.total_seconds()):
-            return await content.readany()
-    except TimeoutError:
-        failure = Silent(f"{asked}: nothing came for {silence.total_seconds():g} s")
-    except (aiohttp.ClientError, OSError) as error:
-        failure = no_answer(error, asked)
+        async with limit:
+            return await stream.read()
+    except (OSError, ValueError) as error:
+        # A connection may have run out of time by itself, which is a break and no silence.
+        if limit.expired():
+            failure = Silent(f"{asked}: nothing came for {silence.total_seconds():g} s")
+        else:
+            failure = no_answer(error, asked)
     raise failure
 
 

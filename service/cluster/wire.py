@@ -1,25 +1,20 @@
 """HTTP/1.1 for calls that are small, many and alike: one request at a time on each of a few kept connections.
-A general client spends three times as much on each; streams, and whatever goes through a proxy, still use one."""
+A general client spends three times as much on each; answers without an end have connections of their own."""
 
 import asyncio
 import time
 import zlib
 from collections.abc import Mapping
 from typing import Final, NamedTuple, cast
-from urllib.parse import SplitResult, urlsplit
 
 from service.cluster.access import Way
+from service.cluster.http1 import NoHttp, Reading
+from service.cluster.route import Route
 
-_CONNECT_TIMEOUT: Final = 10.0
 _KEEP_IDLE: Final = 60.0
-_LONGEST_HEAD: Final = 64 * 1024
 _GZIP: Final = 47
 # What does no harm when it is done twice: a kept connection may have been closed just before the request was sent.
 _REPEATABLE: Final = frozenset({"GET", "PUT", "DELETE"})
-
-
-class NoHttp(ValueError):
-    """An answer that can't be understood."""
 
 
 class Answer(NamedTuple):
@@ -36,24 +31,26 @@ class Wires:
     def __init__(self) -> None:
         self._idle: list[_Wire] = []
         self._all: set[_Wire] = set()
-        self._known: _Known | None = None
+        self._route: Route | None = None
+        self._closed = False
 
     async def ask(self, way: Way, method: str, target: str, headers: str, body: bytes | None, timeout: float) -> Answer:
         """`headers` are whole lines. Raises OSError, TimeoutError and NoHttp."""
-        known = self._known
-        if known is None or known.way is not way:
-            known = self._known = _Known(way)
-        request = known.request(method, target, headers, body)
-        wire = self._kept(known)
+        route = self._route
+        if route is None or route.way is not way:
+            route = self._route = Route(way)
+        request = route.request(method, target, headers, body)
+        wire = self._kept(route)
         if wire is not None:
             try:
                 return await self._on(wire, request, timeout)
             except ConnectionError:
                 if wire.begun or method not in _REPEATABLE:
                     raise
-        return await self._on(await self._connected(known, timeout), request, timeout)
+        return await self._on(await self._connected(route, timeout), request, timeout)
 
     async def aclose(self) -> None:
+        self._closed = True
         for wire in list(self._all):
             wire.abort()
         self._idle.clear()
@@ -75,50 +72,28 @@ class Wires:
             wire.abort()
         return answer
 
-    def _kept(self, known: "_Known") -> "_Wire | None":
+    def _kept(self, route: Route) -> "_Wire | None":
         oldest = time.monotonic() - _KEEP_IDLE
         while self._idle:
             # The last one used: so the others grow old and are given up.
             wire = self._idle.pop()
-            if wire.reusable and wire.place == known.place and wire.since > oldest:
+            if wire.reusable and wire.place == route.place and wire.since > oldest:
                 return wire
             wire.abort()
         return None
 
-    async def _connected(self, known: "_Known", timeout: float) -> "_Wire":
-        way, url = known.way, known.url
-        async with asyncio.timeout(min(_CONNECT_TIMEOUT, timeout)):
-            _, wire = await asyncio.get_running_loop().create_connection(
-                lambda: _Wire(known.place, self._all),
-                url.hostname or "",
-                url.port or (80 if way.tls is None else 443),
-                ssl=way.tls,
-                server_hostname=None if way.tls is None else way.server_name or url.hostname,
-            )
+    async def _connected(self, route: Route, timeout: float) -> "_Wire":
+        wire = _Wire(route.place, self._all)
+        try:
+            await route.connect(wire, timeout)
+        except BaseException:
+            self._all.discard(wire)
+            raise
+        if self._closed:
+            # Nobody would close it any more.
+            wire.abort()
+            raise ConnectionAbortedError("closed by ourselves")
         return wire
-
-
-class _Known:
-    """What is the same in every request over one way."""
-
-    def __init__(self, way: Way) -> None:
-        self.way, self.url = way, urlsplit(way.server)
-        self.place = (way.server, way.tls, way.server_name)
-        lines = {"Host": _host(self.url), "User-Agent": "knell", "Accept-Encoding": "identity", **way.headers()}
-        self._lines = "".join(f"{name}: {value}\r\n" for name, value in lines.items())
-        if self._lines.count("\n") != len(lines):
-            raise NoHttp("the address or the credentials contain a line break")
-
-    def request(self, method: str, target: str, headers: str, body: bytes | None) -> bytes:
-        if not target.isascii() or not target.isprintable() or " " in target:
-            raise NoHttp("the path contains a character that no path may contain")
-        length = "" if body is None else f"Content-Length: {len(body)}\r\n"
-        head = f"{method} {self.url.path}{target} HTTP/1.1\r\n{self._lines}{headers}{length}\r\n".encode("latin-1")
-        return head if body is None else head + body
-
-
-def _host(url: SplitResult) -> str:
-    return url.netloc.rpartition("@")[2]
 
 
 class _Wire(asyncio.Protocol):
@@ -130,7 +105,7 @@ class _Wire(asyncio.Protocol):
         self.begun = self.reusable = False
         self._transport: asyncio.Transport | None = None
         self._waiting: asyncio.Future[Answer] | None = None
-        self._answer = _Reading()
+        self._answer = Reading()
 
     async def exchange(self, request: bytes, timeout: float) -> Answer:
         transport = self._transport
@@ -139,7 +114,7 @@ class _Wire(asyncio.Protocol):
         loop = asyncio.get_running_loop()
         waiting: asyncio.Future[Answer] = loop.create_future()
         self._waiting = waiting
-        self._answer = _Reading()
+        self._answer = Reading()
         self.begun = self.reusable = False
         timer = loop.call_later(timeout, self._fail, TimeoutError())
         try:
@@ -188,7 +163,7 @@ class _Wire(asyncio.Protocol):
         if self._waiting is not None and not self._waiting.done():
             self.reusable = self._transport is not None and self._answer.keeps_connection
             try:
-                self._waiting.set_result(self._answer.result())
+                self._waiting.set_result(_whole(self._answer))
             except zlib.error:
                 self._fail(NoHttp("an answer that is not packed as it says"))
 
@@ -197,102 +172,8 @@ class _Wire(asyncio.Protocol):
             self._waiting.set_exception(error)
 
 
-class _Reading:
-    """An answer that is on its way in."""
-
-    def __init__(self) -> None:
-        self._rest = bytearray()
-        self._parts: list[bytes] = []
-        self._headers: dict[str, str] = {}
-        self._status = 0
-        self._left = -1
-        self._chunked = self._trailing = False
-        self.ends_with_connection = self.keeps_connection = False
-
-    def feed(self, data: bytes) -> bool:
-        """Whether it is whole."""
-        self._rest += data
-        while not self._status:
-            end = self._rest.find(b"\r\n\r\n")
-            if end < 0:
-                if len(self._rest) > _LONGEST_HEAD:
-                    raise NoHttp("a head without an end")
-                return False
-            head = self._rest[:end].decode("latin-1")
-            del self._rest[: end + 4]
-            self._read_head(head)
-        if self._chunked:
-            return self._read_chunks()
-        if self.ends_with_connection:
-            return False
-        if len(self._rest) > self._left:
-            raise NoHttp("more than was announced")
-        return len(self._rest) == self._left
-
-    def result(self) -> Answer:
-        body = b"".join(self._parts) if self._chunked else bytes(self._rest)
-        if self._headers.get("content-encoding", "identity") in ("gzip", "deflate"):
-            body = zlib.decompress(body, _GZIP)
-        return Answer(self._status, self._headers, body)
-
-    def _read_head(self, head: str) -> None:
-        first, *lines = head.split("\r\n")
-        version, _, rest = first.partition(" ")
-        code = rest[:3]
-        if version not in ("HTTP/1.1", "HTTP/1.0") or not (code.isascii() and code.isdigit() and len(code) == 3):
-            raise NoHttp("no status line")
-        if code.startswith("1"):
-            # Only a sign that the answer will come.
-            return
-        headers: dict[str, str] = {}
-        for line in lines:
-            name, colon, value = line.partition(":")
-            if not colon:
-                raise NoHttp("a header without a colon")
-            headers[name.lower()] = value.strip()
-        self._headers, self._status = headers, int(code)
-        self.keeps_connection = version == "HTTP/1.1" and headers.get("connection", "").lower() != "close"
-        length = headers.get("content-length", "")
-        if self._status in (204, 304):
-            self._left = 0
-        elif headers.get("transfer-encoding", "").lower() == "chunked":
-            self._chunked = True
-        elif "transfer-encoding" in headers or (length and not (length.isascii() and length.isdigit())):
-            raise NoHttp("an answer of unknown length")
-        elif length:
-            self._left = int(length)
-        else:
-            self.ends_with_connection, self.keeps_connection = True, False
-
-    def _read_chunks(self) -> bool:
-        rest, place = self._rest, 0
-        try:
-            while True:
-                end = rest.find(b"\r\n", place)
-                if end < 0:
-                    if len(rest) - place > _LONGEST_HEAD:
-                        raise NoHttp("a line without an end")
-                    return False
-                if self._trailing:
-                    # Lines after the last chunk, which nobody needs, up to an empty one.
-                    whole, place = end == place, end + 2
-                    if whole:
-                        if place < len(rest):
-                            raise NoHttp("more than was announced")
-                        return True
-                    continue
-                size = int(bytes(rest[place:end]).partition(b";")[0], 16)
-                if size < 0:
-                    raise NoHttp("a chunk of negative size")
-                if size == 0:
-                    self._trailing, place = True, end + 2
-                    continue
-                after = end + 2 + size
-                if len(rest) < after + 2:
-                    return False
-                if rest[after : after + 2] != b"\r\n":
-                    raise NoHttp("a chunk that is longer than it says")
-                self._parts.append(bytes(rest[end + 2 : after]))
-                place = after + 2
-        finally:
-            del rest[:place]
+def _whole(reading: Reading) -> Answer:
+    body = reading.take()
+    if reading.headers.get("content-encoding", "identity") in ("gzip", "deflate"):
+        body = zlib.decompress(body, _GZIP)
+    return Answer(reading.status, reading.headers, body)

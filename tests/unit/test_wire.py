@@ -8,61 +8,30 @@ from contextlib import asynccontextmanager
 import pytest
 
 from service.cluster.access import Way
-from service.cluster.wire import Answer, NoHttp, Wires
+from service.cluster.http1 import NoHttp
+from service.cluster.wire import Answer, Wires
 from service.settings.redis import Secret
+from tests.canned_server import CLOSE, Canned, Script, canned_server
 
-Script = list[list[bytes]]
-"""For each connection, what it answers to one request after the other, in pieces parted by bars."""
 Ask = Callable[..., Awaitable[Answer]]
-CLOSE = b"close the connection"
 WHOLE = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"
-
-
-class Canned:
-    def __init__(self, script: Script) -> None:
-        self.requests: list[bytes] = []
-        self.connections = 0
-        self.asked = asyncio.Event()
-        self._script = script
-
-    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        answers = self._script[self.connections]
-        self.connections += 1
-        try:
-            for answer in answers:
-                head = await reader.readuntil(b"\r\n\r\n")
-                length = next((int(line[16:]) for line in head.split(b"\r\n") if line.startswith(b"Content-Length")), 0)
-                self.requests.append(head + await reader.readexactly(length))
-                self.asked.set()
-                for piece in answer.split(b"|"):
-                    if piece == CLOSE:
-                        return
-                    writer.write(piece)
-                    await writer.drain()
-                    await asyncio.sleep(0)
-            await reader.read()
-        except (asyncio.IncompleteReadError, ConnectionError):
-            pass
-        finally:
-            writer.close()
 
 
 @asynccontextmanager
 async def served(script: Script) -> AsyncIterator[tuple[Canned, Ask, Wires]]:
-    canned, wires = Canned(script), Wires()
-    server = await asyncio.start_server(canned.serve, "127.0.0.1", 0)
-    port = server.sockets[0].getsockname()[1]
-    way = Way(server=f"http://127.0.0.1:{port}/prefix", authorization=Secret("Bearer token-of-the-test"))
+    wires = Wires()
+    async with canned_server(script) as (canned, port):
+        way = Way(server=f"http://127.0.0.1:{port}/prefix", authorization=Secret("Bearer token-of-the-test"))
 
-    async def ask(method: str = "GET", target: str = "/x", body: bytes | None = None, timeout: float = 5.0) -> Answer:
-        return await wires.ask(way, method, target, "Accept: application/json\r\n", body, timeout)
+        async def ask(
+            method: str = "GET", target: str = "/x", body: bytes | None = None, timeout: float = 5.0
+        ) -> Answer:
+            return await wires.ask(way, method, target, "Accept: application/json\r\n", body, timeout)
 
-    try:
-        yield canned, ask, wires
-    finally:
-        await wires.aclose()
-        server.close()
-        await server.wait_closed()
+        try:
+            yield canned, ask, wires
+        finally:
+            await wires.aclose()
 
 
 @pytest.mark.parametrize(
