@@ -7,7 +7,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
-import aiohttp
 import click
 from redis.exceptions import RedisError
 from rich.text import Text
@@ -26,7 +25,7 @@ from service.stream.views.allowances import allowances
 from service.stream.views.reading import server_ms
 from workers.handlers.nothing import Nothing
 from workers.handlers.objects import About, Collector, Facts
-from workers.handlers.simulated import Simulated
+from workers.handlers.simulated import ProviderAway, Simulated
 from workers.judging.weighing import weigh
 
 _STYLES = {"delete": "bold red", "retain": "green"}
@@ -62,7 +61,7 @@ async def _plan(
         if simulate is not None:
             try:
                 await stack.enter_async_context(provider)
-            except (aiohttp.ClientError, TimeoutError, ValueError) as error:
+            except ProviderAway as error:
                 raise session.Trouble(f"can't reach the simulated provider at {simulate} ({error})") from None
         one = await stack.enter_async_context(objects.chosen(settings, what, namespace, cluster))
         facts = await _facts(one)

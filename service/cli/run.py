@@ -10,6 +10,7 @@ from service.cli.overriding import Policies, deletion_policy_option
 from service.cli.serving import away, serve
 from service.cli.session import config_option
 from service.cli.work import Duty, handlers_of, simulate_option, work_on
+from service.cluster import Sightings
 from service.settings import Settings
 from service.stream.installation import Installation
 from service.surface import Health, Metrics, Surface
@@ -41,11 +42,12 @@ async def run_on(settings: Settings, simulate: str | None) -> None:
     look = Watch(settings, lambda: away(installation))
     working, watching = Duty(), WatchDuty()
     try:
-        watcher = Watcher(settings, installation)
+        sightings = Sightings()
+        watcher = Watcher(settings, installation, sightings)
         health = Health(look, lambda: _stage(working, watching), watching.hindrances, watching.problems)
         async with (
             Surface(settings.surface, health, Metrics(look, working.counts, watching.metrics)),
-            handlers_of(settings, installation, simulate) as registry,
+            handlers_of(settings, installation, simulate, sightings) as registry,
         ):
             working.worker = worker = Worker(installation, registry)
             watching.watcher = watcher

@@ -6,19 +6,19 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 import click
 
 from service.cli.overriding import Policies, deletion_policy_option
 from service.cli.reaching import reached_clusters
 from service.cli.serving import away, serve
 from service.cli.session import Trouble, config_option
+from service.cluster import Sightings
 from service.settings import Settings
 from service.stream.installation import Installation
 from service.surface import Health, Metrics, ProcessCounts, Surface
 from service.surface.watch import Watch
 from workers.handlers.registry import Registry
-from workers.handlers.simulated import SOURCE, Simulated
+from workers.handlers.simulated import SOURCE, ProviderAway, Simulated
 from workers.judging.wiring import registry_for
 from workers.runtime.worker import Worker
 
@@ -62,24 +62,27 @@ async def work_on(settings: Settings, simulate: str | None) -> None:
 
 
 @asynccontextmanager
-async def handlers_of(settings: Settings, installation: Installation, simulate: str | None) -> AsyncIterator[Registry]:
-    """The handlers and planners of this process, and its way to the clusters of its sources."""
+async def handlers_of(
+    settings: Settings, installation: Installation, simulate: str | None, sightings: Sightings | None = None
+) -> AsyncIterator[Registry]:
+    """The handlers and planners of this process, and its way to the clusters of its sources. `sightings` are those of a
+    watch side in the same process."""
     async with reached_clusters(settings) as clusters:
         if simulate is None:
-            yield registry_for(settings, clusters, installation)
+            yield registry_for(settings, clusters, installation, sightings=sightings)
             return
         provider = Simulated(simulate, caller=settings.worker.name)
         try:
             await provider.__aenter__()
-        except (aiohttp.ClientError, TimeoutError, ValueError) as error:
+        except ProviderAway as error:
             raise Trouble(
-                f"can't reach the simulated provider at {simulate} ({str(error) or type(error).__name__}); "
+                f"can't reach the simulated provider at {simulate} ({error}); "
                 "start one with `python -m service.local.provider`"
             ) from None
         try:
             yield registry_for(
                 settings, clusters, installation,
-                handlers=[provider], collectors=[provider], detached={SOURCE: provider},
+                handlers=[provider], collectors=[provider], detached={SOURCE: provider}, sightings=sightings,
             )  # fmt: skip
         finally:
             await provider.__aexit__(None, None, None)

@@ -34,6 +34,7 @@ from service.cluster.objects import (
     Seen,
     Served,
 )
+from service.cluster.sightings import Sightings
 
 __all__ = [
     "CONFIGMAPS",
@@ -59,6 +60,7 @@ __all__ = [
     "Page",
     "Seen",
     "Served",
+    "Sightings",
     "Silent",
     "TooMany",
     "Unauthorized",

@@ -4,7 +4,7 @@ Also what it has counted since it began, as plain numbers for whoever shows them
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from service.cluster import Cluster
+from service.cluster import Cluster, Sightings
 from service.settings import PolicySettings, SourceSettings, WatchSettings
 from service.stream.installation import Installation
 from service.watching.collectors import COLLECTORS, Recognise
@@ -48,7 +48,7 @@ class Assignment:
     """`enabled_at` is the moment of first enabling in milliseconds: what is older is left alone unless told otherwise.
 
     `part` names the share among its source's others, such as `1/3`; empty where there is only one. `namespaces` tells
-    whose marks change; without it that is noticed later.
+    whose marks change; without it that is noticed later. `sightings` are for a planner in the same process.
     """
 
     name: str
@@ -62,6 +62,7 @@ class Assignment:
     may_act: Callable[[], bool] = _always
     part: str = ""
     namespaces: NamespaceMarks | None = None
+    sightings: Sightings | None = None
     tally: Tally = field(default_factory=Tally)
     _owned: dict[str, int] = field(default_factory=dict)
     _held: dict[str, int] = field(default_factory=dict)

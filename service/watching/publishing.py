@@ -56,6 +56,7 @@ class Publisher:
     async def going(self, served: Served, seens: Sequence[Seen]) -> None:
         """Each of them has our finalizer and a deletionTimestamp."""
         fresh = [seen for seen in seens if seen.uid not in self._open]
+        self._unshow(served, seens)
         if not fresh:
             return
         definition = await definition_of(self._assignment.cluster, served.resource)
@@ -67,10 +68,25 @@ class Publisher:
             return
         kept = [seen.without_raw() for seen in fresh]
         events = [self.event(seen, self.recognised(seen), self.round_of(seen.uid)) for seen in fresh]
+        self._show(served, kept)
         states = await self.claims.make_room(events, await self.send(events))
         for seen in fresh:
             self._open.add(seen.uid)
         await self._next_rounds(served, kept, events, states)
+
+    def _show(self, served: Served, seens: Sequence[Seen]) -> None:
+        """Before they are published: a planner in this process may be quick."""
+        sightings = self._assignment.sightings
+        if sightings is not None:
+            for seen in seens:
+                sightings.note(self._assignment.cluster_uid, served.resource, seen)
+
+    def _unshow(self, served: Served, seens: Sequence[Seen]) -> None:
+        """They have changed since."""
+        sightings = self._assignment.sightings
+        if sightings is not None:
+            for seen in seens:
+                sightings.forget(self._assignment.cluster_uid, served.resource, seen.uid)
 
     async def _next_rounds(
         self, served: Served, seens: Sequence[Seen], events: Sequence[Event], states: Sequence[str]

@@ -9,7 +9,7 @@ from typing import Final
 
 import structlog
 
-from service.cluster import ClusterError, Forbidden, NotFound, NotServed
+from service.cluster import ClusterError, Forbidden, NotFound, NotServed, Sightings
 from service.cluster.leases import Lease
 from service.masking import mask_text
 from service.settings import Settings
@@ -42,6 +42,7 @@ class Post:
     recognise: Recognise
     load: Load
     holder: str
+    sightings: Sightings | None = None
     held: bool = False
     problem: str = ""
     since: datetime = field(default_factory=lambda: datetime.now(UTC))
@@ -108,6 +109,7 @@ class Post:
             may_act=lambda: lease.held,
             part=self.share.label,
             namespaces=namespaces,
+            sightings=self.sightings,
             # One for all turns: counts that are shown never go back.
             tally=self.tally,
         )

@@ -12,6 +12,7 @@ from typing import Final
 
 import structlog
 
+from service.cluster import Sightings
 from service.policy.selectors import WrongSelector, parse
 from service.settings import Problem, Settings, SettingsError
 from service.stream.attendance import Attendance, before_stop
@@ -35,8 +36,9 @@ class Stopped(Exception):
 
 
 class Watcher:
-    def __init__(self, settings: Settings, installation: Installation) -> None:
-        """Raises SettingsError where the sources can't be watched as they are declared."""
+    def __init__(self, settings: Settings, installation: Installation, sightings: Sightings | None = None) -> None:
+        """`sightings` are for a worker in the same process. Raises SettingsError where the sources can't be watched as
+        they are declared."""
         check_sources(settings)
         self.settings, self.installation = settings, installation
         # A restarted container may keep its name, and must not take the Lease of its predecessor for its own.
@@ -48,7 +50,7 @@ class Watcher:
         self._presence = Presence(installation, self.holder)
         load = Load(self._presence, sum(source.shares for source in settings.sources.values()))
         posts = [
-            Post(share, settings, installation, recogniser(name, source), load, self.holder)
+            Post(share, settings, installation, recogniser(name, source), load, self.holder, sightings)
             for name, source in settings.sources.items()
             for share in shares_of(name, source)
         ]

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from service.cluster import Cluster, connect
+from service.cluster import Cluster, Sightings, connect
 from service.contract import Event
 from service.contract.names import FINALIZER
 from service.local.provider.server import Provider
@@ -26,6 +26,7 @@ from tests.engine.world import Running, World
 from tests.integration.front import Front
 from tests.kube import Crd
 from tests.servers import TestServer
+from workers.handlers.objects import Collector
 from workers.handlers.simulated import Simulated
 from workers.judging.wiring import registry_for
 from workers.runtime.worker import Worker
@@ -133,16 +134,24 @@ class Stage(World):
 
     # ---- workers
 
-    async def work(self, clusters: Mapping[str, Cluster] | None = None, **worker: Any) -> Running:
-        """A worker with its side of the cluster put together as `knell work` does."""
+    async def work(
+        self,
+        clusters: Mapping[str, Cluster] | None = None,
+        *,
+        collector: Collector | None = None,
+        sightings: Sightings | None = None,
+        **worker: Any,
+    ) -> Running:
+        """A worker with its side of the cluster put together as `knell work` does; `sightings` are those of a watch
+        side in the same process."""
         name = f"judge-{len(self.running) + 1}"
         own = msgspec.structs.replace(self.settings.worker, name=name, **worker)
         settings = msgspec.structs.replace(self.settings, worker=own)
         installation = self.install(settings)
         reached = {"local": self.cluster} if clusters is None else clusters
         registry = registry_for(
-            settings, reached, installation, handlers=[self.simulated], collectors=[self.simulated],
-            detached={"simulated": self.simulated},
+            settings, reached, installation, handlers=[self.simulated], collectors=[collector or self.simulated],
+            detached={"simulated": self.simulated}, sightings=sightings,
         )  # fmt: skip
         made = Worker(installation, registry)
         running = Running(made, installation, asyncio.create_task(made.run(), name=name), Counter(), Counter())

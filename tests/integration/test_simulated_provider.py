@@ -10,12 +10,13 @@ import aiohttp
 import pytest
 
 from service.contract import Event, Limit
+from service.local.ports import free_ports
 from service.local.provider import Behaviour, Line, Object, Provider, Quota, Resource, Seed, TargetOf, read_log
 from service.local.provider.quota import Meter
 from tests.engine.outside import Outside
 from tests.engine.world import World
 from tests.servers import TestServer
-from workers.handlers.simulated import DELETES, SOURCE, Simulated
+from workers.handlers.simulated import DELETES, SOURCE, ProviderAway, Simulated
 
 LANE = "simulated/acct/here/delete"
 
@@ -235,3 +236,11 @@ async def _job_with(world: World, one: Event, verdict: str) -> dict[str, str]:
         if record.get("verdict") == verdict:
             return record
     return {}
+
+
+@pytest.mark.parametrize("address", ["http://127.0.0.1:{port}", "nowhere", "http://"])
+async def test_a_provider_that_can_not_be_reached_is_away_whatever_the_client_calls_it(address: str) -> None:
+    (port,) = free_ports(1)
+    with pytest.raises(ProviderAway, match=r"."):
+        async with Simulated(address.format(port=port)):
+            pass

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from service.cluster import Cluster, Live, Page, Served, connect
+from service.cluster import Cluster, Live, Page, Served, Sightings, connect
 from service.contract.names import FINALIZER
 from service.settings import (
     ClusterSettings,
@@ -112,6 +112,7 @@ class Watched:
         policy: PolicySettings | None = None,
         others: dict[str, SourceSettings] | None = None,
         uid: str = "",
+        sightings: Sightings | None = None,
         **source: Any,
     ) -> Running:
         """What is given by name besides are settings of the source."""
@@ -143,6 +144,7 @@ class Watched:
                     share=share,
                     may_act=may_act,
                     part=part,
+                    sightings=sightings,
                 )
             )
         )
@@ -286,8 +288,9 @@ async def watched(api: TestApi, embedded_server: TestServer, tmp_path: Path) -> 
     crd, namespace = api.crd(), api.namespace()
     async with watching(api.server, api.kube, embedded_server.settings(), tmp_path, crd, namespace) as made:
         yield made
-        for item in (api.kube.get(crd.path()) or {"items": []})["items"]:
-            # What a test leaves held back would keep its CRD and its namespace for ever.
-            path = crd.path(item["metadata"].get("namespace", ""), item["metadata"]["name"])
-            with contextlib.suppress(KubeRefused):
-                api.kube.patch(path, {"metadata": {"finalizers": []}})
+    # Nobody watches any more, so that nothing is marked again. What a test leaves held back would keep its CRD, and the
+    # server, which removes only a few at a time, would be late with those of others.
+    for item in (api.kube.get(crd.path()) or {"items": []})["items"]:
+        path = crd.path(item["metadata"].get("namespace", ""), item["metadata"]["name"])
+        with contextlib.suppress(KubeRefused):
+            api.kube.patch(path, {"metadata": {"finalizers": []}})

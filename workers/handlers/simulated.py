@@ -5,10 +5,9 @@ import re
 from collections.abc import AsyncIterator, Sequence
 from datetime import timedelta
 from types import TracebackType
-from typing import Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 from urllib.parse import quote
 
-import aiohttp
 import msgspec
 
 from service.contract import (
@@ -31,6 +30,9 @@ from service.contract import (
 from workers.handlers.objects import Facts
 from workers.handlers.protocol import Batch
 from workers.handlers.single import Single
+
+if TYPE_CHECKING:
+    import aiohttp
 
 SOURCE = "simulated"
 KIND = "simulated"
@@ -100,6 +102,10 @@ def lane_of(account: str, region: str, operation: str) -> str:
     return f"{SOURCE}/{account}/{region}/{operation}"
 
 
+class ProviderAway(Exception):
+    """It could not be reached when it was to be served; the message says why."""
+
+
 class UnexpectedAnswer(Exception):
     """A status that has no translation: the attempt failed."""
 
@@ -128,7 +134,10 @@ class Simulated:
         self._session: aiohttp.ClientSession | None = None
 
     async def __aenter__(self) -> Self:
-        """Connects, and asks for the quota unless a limit was given."""
+        """Connects, and asks for the quota unless a limit was given. Raises ProviderAway."""
+        # Only here: a process that serves no such provider does without the 10 MiB of this client.
+        import aiohttp
+
         self._session = aiohttp.ClientSession(
             timeout=aiohttp.ClientTimeout(total=CALL_TIMEOUT.total_seconds()),
             connector=aiohttp.TCPConnector(limit=0),
@@ -137,6 +146,9 @@ class Simulated:
         try:
             if self._limit is None:
                 self._limit = await self._read_limit()
+        except (aiohttp.ClientError, TimeoutError, ValueError) as error:
+            await self._session.close()
+            raise ProviderAway(str(error) or type(error).__name__) from error
         except BaseException:
             await self._session.close()
             raise
@@ -148,7 +160,7 @@ class Simulated:
         await self._calls.close()
 
     @property
-    def _calls(self) -> aiohttp.ClientSession:
+    def _calls(self) -> "aiohttp.ClientSession":
         if self._session is None:
             raise RuntimeError("the simulated provider's client is used as a context")
         return self._session
@@ -313,7 +325,7 @@ def _seconds(text: str | None) -> timedelta | None:
     return timedelta(seconds=float(text)) if text else None
 
 
-async def _word_of(answer: aiohttp.ClientResponse) -> _Word:
+async def _word_of(answer: "aiohttp.ClientResponse") -> _Word:
     body = await answer.read()
     try:
         return msgspec.json.decode(body, type=_Word) if body else _Word()

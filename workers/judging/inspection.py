@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from service.cluster import Live, NotFound, NotServed
+from service.cluster import Live, NotFound, NotServed, Sightings
 from service.contract import Undecodable
 from service.contract.names import FINALIZER
 from service.settings import Settings, SourceSettings
@@ -24,19 +24,27 @@ class Objection(msgspec.Struct, frozen=True):
 
 
 class Inspector:
-    """`memory` gives a source's inventory."""
+    """`memory` gives a source's inventory; `sightings` are those of a watch side in the same process."""
 
-    def __init__(self, settings: Settings, places: Places, memory: Callable[[str], Inventory]) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        places: Places,
+        memory: Callable[[str], Inventory],
+        sightings: Sightings | None = None,
+    ) -> None:
         self._settings, self._places, self._memory = settings, places, memory
+        self._sightings = sightings if sightings is not None else Sightings()
 
     def collector_of(self, source: str) -> str:
         """Its name, empty for a source that is not declared."""
         declared = self._settings.sources.get(source)
         return declared.collector if declared is not None else ""
 
-    async def look(self, about: About, *, metadata_only: bool = False) -> Facts | Objection:
-        """`metadata_only` is for who needs nothing of its text. Raises ClusterError where the API server can't be
-        asked: that is no finding."""
+    async def look(self, about: About, *, metadata_only: bool = False, destroys: bool = True) -> Facts | Objection:
+        """`metadata_only` is for who needs nothing of its text. For who `destroys` nothing on the strength of it, what
+        the watch side saw a moment ago will do. Raises ClusterError where the API server can't be asked: that is no
+        finding."""
         source = self._settings.sources.get(about.source)
         if source is None:
             known = ", ".join(sorted(self._settings.sources)) or "none"
@@ -48,7 +56,8 @@ class Inspector:
             return Objection(f"this process has no way to the cluster of source {about.source}", again=True)
         try:
             if source.mode == "finalizer":
-                return await self._marked(about, source, place, metadata_only=metadata_only)
+                sighted = None if destroys or not metadata_only else self._sighted(about)
+                return await self._marked(about, source, place, sighted, metadata_only=metadata_only)
             return await self._observed(about, source, place)
         except NotServed as error:
             return Objection(
@@ -57,11 +66,16 @@ class Inspector:
 
     # ---- with our finalizer
 
+    def _sighted(self, about: About) -> Live | None:
+        """What speaks against the object is found by reading it."""
+        seen = self._sightings.take(about.cluster, about.resource, about.uid)
+        return seen if seen is not None and not_marked(about, seen) is None else None
+
     async def _marked(
-        self, about: About, source: SourceSettings, place: Place, *, metadata_only: bool
+        self, about: About, source: SourceSettings, place: Place, sighted: Live | None, *, metadata_only: bool
     ) -> Facts | Objection:
         marks = place.marks(about.namespace) if about.namespace else None
-        live = await place.get(about.resource, about.namespace, about.name, metadata_only=metadata_only)
+        live = sighted or await place.get(about.resource, about.namespace, about.name, metadata_only=metadata_only)
         objection = not_marked(about, live)
         # The uid proves the cluster; what is missing may be missing because this is another one.
         fault = await place.fault(about.cluster, fresh=objection is not None)

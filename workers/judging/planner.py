@@ -33,7 +33,9 @@ class LivePlanner:
     async def plan(self, event: Event) -> Plan | Hold:
         """What keeps us from finding out is no finding: it is held, and looked at again."""
         try:
-            facts = await self._inspector.look(about_event(event), metadata_only=self._needs_no_text(event.source))
+            facts = await self._inspector.look(
+                about_event(event), metadata_only=self._needs_no_text(event.source), destroys=False
+            )
         except ClusterError as error:
             return Hold(f"its cluster can't be asked: {type(error).__name__}: {error}", again=True)
         if isinstance(facts, Objection):

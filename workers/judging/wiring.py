@@ -4,7 +4,7 @@ Whoever starts a worker brings the clusters that it has reached, and handlers an
 from collections.abc import Iterable, Mapping
 from functools import partial
 
-from service.cluster import Cluster
+from service.cluster import Cluster, Sightings
 from service.settings import Settings
 from service.stream.guard import Guard
 from service.stream.installation import Installation
@@ -36,11 +36,13 @@ def registry_for(
     handlers: Iterable[Handler] = (),
     collectors: Iterable[Collector] = (),
     detached: Mapping[str, Planner] | None = None,
+    sightings: Sightings | None = None,
 ) -> Registry:
     """`clusters` are those of the settings that are reached, by name; it may be filled later, and until then the
     sources of the missing ones hold.
 
     `detached` are planners of events that come without a cluster: only for them nothing live is looked at.
+    `sightings` are those of a watch side in the same process.
     """
     apart = {name: planner for name, planner in (detached or {}).items() if name not in settings.sources}
     places = places_in(settings, clusters, installation)
@@ -48,7 +50,7 @@ def registry_for(
     teller = Teller(installation, settings.feedback, places, records)
     listens = settings.feedback.events or settings.feedback.conditions
     tell = teller.tell if listens else silent
-    inspector = Inspector(settings, places, partial(Inventory, installation))
+    inspector = Inspector(settings, places, partial(Inventory, installation), sightings)
     every = {collector.name: collector for collector in (Nothing(), *collectors)}
     planner = LivePlanner(inspector, settings.policy, guard, every, tell)
     consent = LiveConsent(

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from service.cli.work import handlers_of
+from service.cluster import Sightings
 from service.settings import RedisSettings, Settings
 from service.stream.installation import Installation
 from service.watching.replicas import Post
@@ -80,14 +81,14 @@ class Service:
         return watching and (not self._works or (self.worker is not None and self.worker.ready))
 
     async def _run(self) -> None:
-        installation = Installation(self.settings)
+        installation, sightings = Installation(self.settings), Sightings()
         try:
             async with (
-                handlers_of(self.settings, installation, self._address) as registry,
+                handlers_of(self.settings, installation, self._address, sightings) as registry,
                 asyncio.TaskGroup() as group,
             ):
                 if self._watches:
-                    self.watcher = Watcher(self.settings, installation)
+                    self.watcher = Watcher(self.settings, installation, sightings)
                     group.create_task(self.watcher.run())
                 if self._works:
                     self.worker = Worker(installation, registry)
