@@ -15,7 +15,7 @@ from rich.console import Console
 
 from bench import markdown, report, rounds, table
 from bench.arena import Arena
-from bench.contenders import CONTENDERS, Contender
+from bench.contenders.everybody import CONTENDERS, Contender
 from bench.environments import EnvironmentFailedError
 from bench.progress import TurnProgress
 from bench.rows import ROWS, Row

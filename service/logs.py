@@ -3,16 +3,36 @@ Credentials are masked on the way out, so that no call site has to remember it."
 
 import logging
 import sys
-from collections.abc import MutableMapping
+from collections.abc import Iterator, MutableMapping
+from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any, Final, TextIO
 
 import msgspec
-import structlog
 
 from service.masking import mask_entry, mask_text
 from service.settings import LogSettings
 from service.settings.durations import write
+
+
+@contextmanager
+def _as_if_missing(package: str) -> Iterator[None]:
+    """Whoever imports the package meanwhile is told that it is not installed; one that is there already stays."""
+    if package in sys.modules:
+        yield
+        return
+    # The documented way to say so to an import.
+    sys.modules[package] = None  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        del sys.modules[package]
+
+
+# structlog imports rich, and rich pygments, for tracebacks that show locals. Ours never do, so nothing of that would
+# ever run, and it is 5 MiB of every process. The commands that draw tables import rich for themselves.
+with _as_if_missing("rich"):
+    import structlog
 
 _LEVELS: Final = {
     "debug": logging.DEBUG,

@@ -1,38 +1,4 @@
-"""The systems that are measured, one file each, in the order in which the report shows them.
+"""The systems that are measured, one file each.
 
 A contender knows how to start its own processes; it knows nothing of rows, rounds or goals.
 """
-
-from bench.contenders.arq import Arq
-from bench.contenders.asynq import Asynq
-from bench.contenders.bare import Bare
-from bench.contenders.bullmq import BullMQ
-from bench.contenders.dramatiq import Dramatiq, DramatiqTuned
-from bench.contenders.knell import Knell
-from bench.contenders.kopf import Kopf
-from bench.contenders.kubernetes_asyncio import KubernetesAsyncio
-from bench.contenders.protocol import Contender
-from bench.contenders.raw import Raw
-from bench.contenders.saq import Saq
-from bench.contenders.streaq import Streaq
-from bench.contenders.taskiq import Taskiq
-
-CONTENDERS: tuple[Contender, ...] = (
-    Knell(),
-    Raw(),
-    Arq(),
-    Saq(),
-    Taskiq(),
-    Streaq(),
-    Dramatiq(),
-    DramatiqTuned(),
-    BullMQ(),
-    Asynq(),
-    Bare(),
-    Kopf(),
-    KubernetesAsyncio(),
-)
-
-PYTHON_PEERS: tuple[str, ...] = tuple(peer.name for peer in CONTENDERS if peer.kind == "python")
-
-__all__ = ["CONTENDERS", "PYTHON_PEERS", "Contender"]

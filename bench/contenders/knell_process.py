@@ -6,6 +6,9 @@ written.
 
 from __future__ import annotations
 
+# First of all, as the command does it: the logs decide how structlog is imported.
+from service.logs import configure  # isort: skip
+
 import sys
 import time
 import uuid
@@ -16,7 +19,6 @@ from bench.order import Order
 from bench.peers.loops import fastest_loop
 from bench.peers.tally import Tally, answer
 from service.contract import Draw, Event, Gone, Hold, Job, Limit, Plan, Target, Verdict
-from service.logs import configure
 from service.settings import load
 from service.stream.arrange import arrange
 from service.stream.attendance import Attendance

@@ -5,6 +5,9 @@ The collector stands in for `none`: it plans one target for each object, which i
 
 from __future__ import annotations
 
+# First of all, as the command does it: the logs decide how structlog is imported.
+from service.logs import configure  # isort: skip
+
 import asyncio
 import sys
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -21,8 +24,8 @@ from bench.peers.tally import answer
 from service.cli.reaching import reached_clusters
 from service.cli.serving import away
 from service.cli.work import Duty
+from service.cluster import Sightings
 from service.contract import Draw, Gone, Job, Limit, Plan, Target, Verdict
-from service.logs import configure
 from service.settings import Settings, SourceSettings, load
 from service.settings.sources import ClusterSettings, FeedbackSettings, GuardSettings, WatchSettings
 from service.stream.installation import Installation
@@ -104,11 +107,13 @@ async def run(installation: Installation) -> None:
     settings = installation.settings
     working, watching = Duty(), WatchDuty()
     async with _shown(installation, working, watching), reached_clusters(settings) as clusters:
+        sightings = Sightings()
         registry = registry_for(
-            settings, clusters, installation, handlers=[Noop(Starts())], collectors=[OneTarget()]
+            settings, clusters, installation, handlers=[Noop(Starts())], collectors=[OneTarget()],
+            sightings=sightings,
         )  # fmt: skip
         working.worker = worker = Worker(installation, registry)
-        watching.watcher = watcher = Watcher(settings, installation)
+        watching.watcher = watcher = Watcher(settings, installation, sightings)
         async with asyncio.TaskGroup() as group:
             group.create_task(watcher.run())
             group.create_task(worker.run())

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from bench.arena import Arena
-from bench.contenders import PYTHON_PEERS
+from bench.contenders.everybody import PYTHON_PEERS
 from bench.contenders.protocol import Contender
 from bench.goals import at_least_best, at_least_limit, at_least_peer, goal
 from bench.rows.row import Row, Size, Trial

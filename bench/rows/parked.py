@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from bench.arena import Arena
-from bench.contenders import CONTENDERS
+from bench.contenders.everybody import CONTENDERS
 from bench.contenders.protocol import Contender, NotSupportedError
 from bench.goals import at_most, goal
 from bench.rows.row import Row, Size, Trial

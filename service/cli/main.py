@@ -51,6 +51,8 @@ class LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         for name, module, attribute, _ in _COMMANDS:
             if name == cmd_name:
+                # First of all: the logs decide how structlog is imported, and every command's module imports it.
+                import_module("service.logs")
                 command = getattr(import_module(f"service.cli.{module}"), attribute)
                 if not isinstance(command, click.Command):
                     raise TypeError(f"service.cli.{module}.{attribute} is no command")

@@ -1,7 +1,6 @@
 """How a picture is shown: as tables for a person, or as JSON for a program.
 Nothing leaves here with a credential in it, or with a control character that could play with a terminal."""
 
-import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
@@ -14,11 +13,11 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from service.cli.cleaning import clean as clean
 from service.masking import MASK, mask_text, names_secret
 
 # In a pipe nothing is folded: whoever greps wants a row on a line.
 _PIPE_WIDTH: Final = 5000
-_CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _UNITS: Final = ((86400, "d"), (3600, "h"), (60, "m"), (1, "s"))
 
 
@@ -61,11 +60,6 @@ def _plain(value: object) -> object:
             return [_plain(item) for item in value]
         case _:
             return value
-
-
-def clean(value: object) -> str:
-    """A text as it may be printed: masked, and with control characters spelt out."""
-    return _CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", mask_text(str(value)))
 
 
 def table(

@@ -7,7 +7,7 @@ from typing import Any, Final, TypeVar
 import click
 import msgspec
 
-from service.cli.output import clean
+from service.cli.cleaning import clean
 from service.cli.session import Misuse
 from service.policy.services import normal, service_of
 from service.settings import Settings

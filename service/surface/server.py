@@ -6,10 +6,10 @@ from typing import Self
 
 import msgspec
 import structlog
-from aiohttp import web
 
 from service.settings import SurfaceSettings
 from service.surface.health import Health
+from service.surface.http import Answer, HttpServer
 from service.surface.metrics import CONTENT_TYPE, Metrics
 
 log = structlog.get_logger(__name__)
@@ -22,39 +22,23 @@ class SurfaceFailed(Exception):
 class Surface:
     def __init__(self, settings: SurfaceSettings, health: Health, metrics: Metrics) -> None:
         self._settings, self._health, self._metrics = settings, health, metrics
-        self._runner: web.AppRunner | None = None
+        self._server = HttpServer({"/healthz": self._alive, "/readyz": self._ready, "/metrics": self._numbers})
         self.port = settings.port
 
     async def start(self) -> Self:
-        app = web.Application()
-        app.add_routes(
-            [
-                web.get("/healthz", self._alive),
-                web.get("/readyz", self._ready),
-                web.get("/metrics", self._numbers),
-            ]
-        )
-        # Its own signal handling is off: the command decides when to stop.
-        self._runner = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=1.0)
-        await self._runner.setup()
-        site = web.TCPSite(self._runner, self._settings.host, self._settings.port)
         try:
-            await site.start()
+            self.port = await self._server.start(self._settings.host, self._settings.port)
         except OSError as error:
-            await self._runner.cleanup()
-            self._runner = None
             where = f"{self._settings.host}:{self._settings.port}"
             raise SurfaceFailed(
                 f"can't listen on {where} for health and metrics ({error.strerror or error}); "
                 "set surface.host and surface.port (KNELL_SURFACE_PORT), 0 takes any free port"
             ) from None
-        self.port = self._runner.addresses[0][1]
         log.info("surface", host=self._settings.host, port=self.port)
         return self
 
     async def stop(self) -> None:
-        if self._runner is not None:
-            await self._runner.cleanup()
+        await self._server.stop()
 
     async def __aenter__(self) -> Self:
         return await self.start()
@@ -64,16 +48,12 @@ class Surface:
     ) -> None:
         await self.stop()
 
-    async def _alive(self, _request: web.Request) -> web.Response:
-        return web.Response(text="alive\n")
+    async def _alive(self) -> Answer:
+        return Answer(b"alive\n")
 
-    async def _ready(self, _request: web.Request) -> web.Response:
+    async def _ready(self) -> Answer:
         found = await self._health.readiness()
-        return web.Response(
-            body=msgspec.json.encode(found) + b"\n",
-            status=200 if found.ready else 503,
-            content_type="application/json",
-        )
+        return Answer(msgspec.json.encode(found) + b"\n", 200 if found.ready else 503, "application/json")
 
-    async def _numbers(self, _request: web.Request) -> web.Response:
-        return web.Response(body=await self._metrics.page(), headers={"Content-Type": CONTENT_TYPE})
+    async def _numbers(self) -> Answer:
+        return Answer(await self._metrics.page(), content_type=CONTENT_TYPE)

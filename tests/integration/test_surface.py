@@ -10,6 +10,7 @@ from typing import Any
 import aiohttp
 import msgspec
 import pytest
+from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from prometheus_client.parser import text_string_to_metric_families
 
 from service.local.servers import Server
@@ -40,6 +41,11 @@ class Looker:
         async with self._session.get(f"http://127.0.0.1:{self._surface.port}{path}") as answer:
             text = await answer.text()
             return answer.status, text, timedelta(seconds=time.monotonic() - asked)
+
+    async def answer(self, method: str, path: str) -> aiohttp.ClientResponse:
+        async with self._session.request(method, f"http://127.0.0.1:{self._surface.port}{path}") as answer:
+            await answer.read()
+            return answer
 
     async def readiness(self) -> tuple[int, dict[str, Any]]:
         status, text, _ = await self.get("/readyz")
@@ -88,6 +94,22 @@ async def test_a_process_whose_server_answers_is_alive_and_ready(world: World) -
     async with surfaced(world.settings.redis) as looker:
         assert (await looker.get("/healthz"))[:2] == (200, "alive\n")
         assert await looker.readiness() == (200, {"ready": True, "hindrances": []})
+
+
+async def test_every_page_says_its_type_also_to_those_who_want_no_more_than_the_head(world: World) -> None:
+    kinds = {
+        "/healthz": "text/plain; charset=utf-8",
+        "/readyz": "application/json",
+        "/metrics": CONTENT_TYPE_LATEST,
+    }
+    async with surfaced(world.settings.redis) as looker:
+        for path, kind in kinds.items():
+            asked, only_head = await looker.answer("GET", path), await looker.answer("HEAD", path)
+            assert (asked.status, asked.headers["Content-Type"]) == (200, kind)
+            assert (only_head.status, only_head.headers["Content-Type"]) == (200, kind)
+            assert int(only_head.headers["Content-Length"]) > 0
+        assert (await looker.answer("POST", "/readyz")).status == 405
+        assert (await looker.answer("GET", "/")).status == 404
 
 
 async def test_a_process_that_starts_or_stops_is_alive_and_not_ready(world: World) -> None:

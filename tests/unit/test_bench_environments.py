@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.contenders import CONTENDERS, Contender
+from bench.contenders.everybody import CONTENDERS, Contender
 from bench.order import FIELDS, Order, WatchOrder
 
 BENCH = Path(__file__).resolve().parents[2] / "bench"

@@ -9,7 +9,7 @@ import pytest
 
 from bench import markdown, report
 from bench.__main__ import chosen, kept_as
-from bench.contenders import CONTENDERS, PYTHON_PEERS
+from bench.contenders.everybody import CONTENDERS, PYTHON_PEERS
 from bench.goals import Figures, at_least_best, at_least_limit, at_least_peer, at_most, below, goal
 from bench.rounds import Outcome, rotated, trials_of
 from bench.rows import ROWS, Row
