@@ -10,6 +10,7 @@ from typing import Final
 from redis.asyncio import Connection, SSLConnection
 from redis.asyncio.connection import AbstractConnection, UnixDomainSocketConnection
 from redis.asyncio.sentinel import SentinelManagedConnection, SentinelManagedSSLConnection
+from redis.exceptions import ConnectionError as UnreachableError
 from redis.exceptions import TimeoutError as SilentError
 
 _SMALL: Final = 32 * 1024
@@ -25,6 +26,10 @@ class Prompt(AbstractConnection):
         if not self.is_connected:
             # Before the limit is hidden: greeting the server reads answers, which are bounded by it, too.
             await self.connect_check_health(check_health=False)
+        if self._writer is not None and self._writer.transport.is_closing():
+            # A TLS transport that is over may have let go of what it stood on: writing to it is no OSError then.
+            await self.disconnect(nowait=True)
+            raise UnreachableError("Connection closed by server.")
         limit, self.socket_timeout = self.socket_timeout, None
         try:
             async with asyncio.timeout(limit):
