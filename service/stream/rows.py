@@ -86,20 +86,22 @@ class Grouped:
 
     __slots__ = ("gone", "of", "rest")
 
-    def __init__(self) -> None:
+    def __init__(self, of: int) -> None:
         self.gone: dict[str, tuple[list[str], dict[tuple[int, int], list[str]]]] = {}
         self.rest: list[Any] = []
-        self.of = 0
+        self.of = of
 
     def row(self, lane: str, fence: int) -> list[Any]:
-        gone = []
-        for note, (jobs, parts) in self.gone.items():
-            # All that were taken are known by their number; others by their text, with ids in the server's order.
-            whole = len(jobs) == self.of == len(set(jobs))
-            rows = [(*place, fields) for place, fields in parts.items()]
-            gone.append((note, len(jobs), " ".join(jobs if whole else sorted(jobs)), rows))
-            if not whole:
-                self.of = 0
+        # All that were taken are known by their number; others by their text, with ids in the server's order.
+        gone = [
+            (
+                note,
+                len(jobs),
+                " ".join(jobs if len(jobs) == self.of else sorted(jobs)),
+                [(*place, fields) for place, fields in parts.items()],
+            )
+            for note, (jobs, parts) in self.gone.items()
+        ]
         return [lane, fence, gone, self.rest, self.of]
 
 
@@ -108,32 +110,33 @@ def grouped(items: Sequence[Settlement]) -> tuple[list[str], dict[tuple[str, int
     plans: dict[str, int] = {}
     groups: dict[tuple[str, int], Grouped] = {}
     seen: set[tuple[str, int]] = set()
-    for item in items:
-        if (item.job, item.fence) in seen:
+    for job, fence, kind, delay, stage, lane, urgent, next_lane, was_held, held, alone, record, note, of in items:
+        held_as = job, fence
+        if held_as in seen:
             continue
-        seen.add((item.job, item.fence))
-        name, _, number = item.job.rpartition(".")
+        seen.add(held_as)
+        name, _, number = job.rpartition(".")
         plan = plans.get(name)
         if plan is None:
             plan = plans[name] = len(plans) + 1
-        group = groups.get((item.lane, item.fence))
+        batch = lane, fence
+        group = groups.get(batch)
         if group is None:
-            group = groups[item.lane, item.fence] = Grouped()
-        group.of = max(group.of, item.of)
-        if item.kind == "gone" and not item.was_held:
-            alike = group.gone.get(item.note)
+            group = groups[batch] = Grouped(of)
+        if kind == "gone" and not was_held:
+            alike = group.gone.get(note)
             if alike is None:
-                alike = group.gone[item.note] = ([], {})
-            alike[0].append(item.job)
-            fields = alike[1].get((plan, item.stage))
+                alike = group.gone[note] = ([], {})
+            alike[0].append(job)
+            place = plan, stage
+            fields = alike[1].get(place)
             if fields is None:
-                fields = alike[1][plan, item.stage] = []
-            fields += (number, item.record + "}")
+                fields = alike[1][place] = []
+            fields += (number, record + "}")
         else:
             group.rest.append(
-                (item.kind, item.job, plan, number, item.stage, item.record, item.note, item.delay, item.urgent,
-                 item.next_lane, item.was_held, item.held, item.alone)
-            )  # fmt: skip
+                (kind, job, plan, number, stage, record, note, delay, urgent, next_lane, was_held, held, alone)
+            )
     return list(plans), groups
 
 

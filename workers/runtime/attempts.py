@@ -254,15 +254,10 @@ class Pilot:
         b = self._b
         if job.id not in flight.open:
             return
-        if isinstance(verdict, NotCleared) and verdict.refused and verdict.deletion != job.deletion:
-            # One deletion's owner forbids it: the others that were asked for in the same breath are asked for anew.
-            verdict = NotCleared(f"not cleared together with {verdict.deletion}")
-        if isinstance(verdict, Throttled) and not flight.told_pause and flight.draws:
+        if isinstance(verdict, NotCleared):
+            verdict = self._not_cleared(flight, job, verdict)
+        elif isinstance(verdict, Throttled) and not flight.told_pause and flight.draws:
             flight.tell(Pause(flight.draws[0].limit.name, verdict.retry_after))
-        # A call that may have been made has used its tokens.
-        if isinstance(verdict, NotCleared) and job.id not in flight.called:
-            for draw in flight.draws:
-                flight.unused(draw.limit.name, draw.cost)
         outcome, item = self._write_up(flight, job, verdict)
         if outcome.kind in ("retry", "refused", "dead"):
             log.warning(
@@ -271,6 +266,16 @@ class Pilot:
             )  # fmt: skip
         b.settler.put(item)
         del flight.open[job.id]
+
+    def _not_cleared(self, flight: Flight, job: Job, verdict: NotCleared) -> NotCleared:
+        # A call that may have been made has used its tokens.
+        if job.id not in flight.called:
+            for draw in flight.draws:
+                flight.unused(draw.limit.name, draw.cost)
+        if verdict.refused and verdict.deletion != job.deletion:
+            # One deletion's owner forbids it: the others that were asked for in the same breath are asked for anew.
+            return NotCleared(f"not cleared together with {verdict.deletion}")
+        return verdict
 
     def _write_up(self, flight: Flight, job: Job, verdict: Verdict | Exception) -> tuple[Outcome, Settlement]:
         """A verdict that can't be written down is a failed attempt like any other, and is accounted for."""

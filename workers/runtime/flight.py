@@ -41,7 +41,7 @@ class Flight:
     async def clear(self, *jobs: Job) -> None:
         if time.monotonic() >= self.lease_end:
             raise NotCleared("the lease is over")
-        if any(job.id in self.lost for job in jobs):
+        if self.lost and any(job.id in self.lost for job in jobs):
             raise NotCleared("the job was taken back")
         await self._gate.check(self.lane, self.draws, jobs, self.of)
         if time.monotonic() >= self.lease_end:

@@ -5,8 +5,8 @@ Checks that come at the same moment share one read, so a batch costs one round t
 
 import asyncio
 import time
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Awaitable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from service.contract import Draw, Job, place_of
 from service.contract.targets import RELEASE
@@ -17,7 +17,10 @@ from workers.runtime.clock import ServerClock
 
 
 class _Seen(NamedTuple):
+    """`whole` are the tokens of batches that are held as they were taken, `fences` those of the other jobs."""
+
     stop: NotCleared | None
+    whole: set[int]
     fences: dict[str, float | None]
     objections: Mapping[str, Exception]
 
@@ -75,9 +78,9 @@ class Gate:
         seen = await asyncio.shield(reading.task)
         if seen.stop is not None:
             raise NotCleared(str(seen.stop), seen.stop.wait_ms)
-        if any(seen.fences[job.id] != job.fence for job in jobs):
+        if jobs[0].fence not in seen.whole and any(seen.fences[job.id] != job.fence for job in jobs):
             raise NotCleared("the job was taken back")
-        for job in jobs:
+        for job in jobs if seen.objections else ():
             if (objection := seen.objections.get(job.deletion)) is not None:
                 raise objection.with_traceback(None)
 
@@ -107,29 +110,33 @@ class Gate:
         self._waiting.pop(lane, None)
         # An API server may take its time: what can change in a moment, pauses and leases, is read after it.
         objections = await self._consent.objections(deletions) if self._consent is not None and deletions else {}
-        reads = [self._caller.command("HMGET", self._stem + "paused", "*", lane), self._leases(lane, jobs, batches)]
+        reads: list[Awaitable[Any]] = [
+            self._caller.command("HMGET", self._stem + "paused", "*", lane),
+            self._leases(lane, jobs, batches),
+        ]
         if draws:
             fields = [f"{draw.limit.name}|pause" for draw in draws]
             reads.append(self._caller.command("HMGET", self._keys.budget(place_of(lane)), *fields))
-        by_hand, fences, *budget = await asyncio.gather(*reads)
+        by_hand, (whole, fences), *budget = await asyncio.gather(*reads)
         if any(by_hand):
-            return _Seen(NotCleared("paused by hand"), fences, {})
+            return _Seen(NotCleared("paused by hand"), whole, fences, {})
         if budget:
             rest = max((float(until) for until in budget[0] if until), default=0.0) - self._clock.now_ms()
             if rest > 0:
-                return _Seen(NotCleared("the budget is paused", int(rest) + 1), fences, {})
-        return _Seen(None, fences, objections)
+                return _Seen(NotCleared("the budget is paused", int(rest) + 1), whole, fences, {})
+        return _Seen(None, whole, fences, objections)
 
-    async def _leases(self, lane: str, jobs: list[str], batches: dict[int, list[str]]) -> dict[str, float | None]:
-        """Under which token each is held. Of a whole batch the number tells it, for nothing is ever added to one."""
-        key, fences = f"{self._stem}leases:{lane}", dict[str, float | None]()
+    async def _leases(
+        self, lane: str, jobs: list[str], batches: dict[int, list[str]]
+    ) -> tuple[set[int], dict[str, float | None]]:
+        """Which batches are held whole, and under which token each of the others is. Of a whole batch the number tells
+        it, for nothing is ever added to one."""
+        key, whole, asked = f"{self._stem}leases:{lane}", set[int](), list(jobs)
         counts = await asyncio.gather(*(self._caller.command("ZCOUNT", key, fence, fence) for fence in batches))
-        asked = list(jobs)
         for (fence, ids), count in zip(batches.items(), counts, strict=True):
             if count == len(ids):
-                fences.update(dict.fromkeys(ids, fence))
+                whole.add(fence)
             else:
                 asked += ids
-        if asked:
-            fences |= zip(asked, await self._caller.command("ZMSCORE", key, *asked), strict=True)
-        return fences
+        fences = await self._caller.command("ZMSCORE", key, *asked) if asked else ()
+        return whole, dict(zip(asked, fences, strict=True))

@@ -28,9 +28,11 @@ class Settler:
         self._idle.set()
 
     def put(self, settlement: Settlement) -> None:
+        if not self._waiting:
+            # The others go along.
+            self._idle.clear()
+            self._wanted.set()
         self._waiting.append((time.monotonic(), settlement))
-        self._idle.clear()
-        self._wanted.set()
 
     async def drained(self) -> None:
         """Wait until everything put so far is written."""

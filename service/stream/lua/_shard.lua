@@ -154,7 +154,8 @@ end
 -- whose jobs were all abandoned before it opened ends when its turn comes, and none ends twice.
 local function stage_ended(id, stage)
   local key, closed, at = deletion_key(id), 'closed.' .. stage, moment()
-  local known = redis.call('HMGET', key, 'stage.' .. stage, 'opened.' .. stage, closed, 'release', 'chains_left')
+  local known = redis.call('HMGET', key, 'stage.' .. stage, 'opened.' .. stage, closed, 'release', 'chains_left',
+                           'plan', 'last')
   if not known[1] or not known[2] or known[3] then return end
   if stage == tonumber(known[4]) then
     redis.call('HSET', key, closed, at, 'state', 'done', 'done_at', at)
@@ -173,10 +174,9 @@ local function stage_ended(id, stage)
     return
   end
   -- The release is a single job whose lane stands here: it needs no round of opening.
-  local shape = redis.call('HMGET', key, 'plan', 'last')
-  local number, lane, urgent = unpack(split(shape[2]))
+  local number, lane, urgent = string.match(known[7], '^(%S+) (%S+) (%S+)$')
   redis.call('HSET', key, closed, at, 'chains_left', 0, 'state', 'releasing', 'opened.' .. known[4], at)
-  enter(id .. '#' .. shape[1] .. '.' .. number, lane, urgent == '1', at)
+  enter(id .. '#' .. known[6] .. '.' .. number, lane, urgent == '1', at)
 end
 
 -- One job less in its stage; written by `close_books`, once for all jobs of a stage that end in one call.
