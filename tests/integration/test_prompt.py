@@ -17,7 +17,7 @@ async def test_a_command_on_a_tls_connection_that_is_over_is_a_lost_connection(t
         connection = PromptTlsConnection(
             host="127.0.0.1", port=port, protocol=2, driver_info=None, ssl_ca_certs=str(papers.ca)
         )
-        await connection.connect()
+        await connection.connect()  # type: ignore[no-untyped-call]
         writer = connection._writer
         assert writer is not None
         # As a server that goes away in the middle of a greeting leaves it: both sides have closed it.
