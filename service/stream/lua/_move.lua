@@ -12,8 +12,13 @@ local args = cmsgpack.unpack(ARGV[4])
 local SPREAD = 1000
 
 local function spread(command, key, list, option)
-  for first = 1, #list, SPREAD do
-    local last = math.min(first + SPREAD - 1, #list)
+  local length = #list
+  if length > 0 and length <= SPREAD and not option then
+    redis.call(command, key, unpack(list))
+    return
+  end
+  for first = 1, length, SPREAD do
+    local last = math.min(first + SPREAD - 1, length)
     if option then
       redis.call(command, key, option, unpack(list, first, last))
     else

@@ -150,12 +150,23 @@ local function open_stage(id, stage)
   opening[#opening + 1] = id .. '|' .. stage
 end
 
+-- What a deletion's record says of a stage, made once for each number.
+local fields_of = {}
+local function stage_fields(stage)
+  local fields = fields_of[stage]
+  if not fields then
+    fields = {'stage.' .. stage, 'opened.' .. stage, 'closed.' .. stage, 'left.' .. stage}
+    fields_of[stage] = fields
+  end
+  return fields
+end
+
 -- A stage ended: open its successor, or the release once every chain has ended, or finish the deletion. A stage
 -- whose jobs were all abandoned before it opened ends when its turn comes, and none ends twice.
 local function stage_ended(id, stage)
-  local key, closed, at = deletion_key(id), 'closed.' .. stage, moment()
-  local known = redis.call('HMGET', key, 'stage.' .. stage, 'opened.' .. stage, closed, 'release', 'chains_left',
-                           'plan', 'last')
+  local fields = stage_fields(stage)
+  local key, closed, at = deletion_key(id), fields[3], moment()
+  local known = redis.call('HMGET', key, fields[1], fields[2], closed, 'release', 'chains_left', 'plan', 'last')
   if not known[1] or not known[2] or known[3] then return end
   if stage == tonumber(known[4]) then
     redis.call('HSET', key, closed, at, 'state', 'done', 'done_at', at)
@@ -200,12 +211,12 @@ end
 -- A record that is lost stays lost: it must not come back as a stump.
 local function count_down()
   for _, entry in ipairs(ended) do
-    local key = deletion_key(entry[1])
-    local left = redis.call('HINCRBY', key, 'left.' .. entry[2], -entry[3])
+    local key, field = deletion_key(entry[1]), stage_fields(entry[2])[4]
+    local left = redis.call('HINCRBY', key, field, -entry[3])
     if left == 0 then
       stage_ended(entry[1], entry[2])
     elseif left < 0 then
-      redis.call('HDEL', key, 'left.' .. entry[2])
+      redis.call('HDEL', key, field)
       count('lost', 1)
     end
   end

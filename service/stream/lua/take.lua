@@ -6,20 +6,21 @@ local worker, lease, version = args[1], args[2], args[3]
 
 -- Records of many jobs, false where one is gone. Jobs of a plan stand together mostly, and are read together.
 local function records_of(jobs)
-  local records, plan, fields, done = {}, nil, {}, 0
+  local records, plan, fields, number, done = {}, nil, {}, 0, 0
   local function read_on()
     local texts = redis.call('HMGET', stem .. 'job:' .. string.sub(plan, 1, -2), unpack(fields))
-    for i = 1, #fields do records[done + i] = texts[i] end
-    fields, done = {}, done + #fields
+    for i = 1, number do records[done + i] = texts[i] end
+    fields, number, done = {}, 0, done + number
   end
   local length
   for _, job in ipairs(jobs) do
-    if not plan or #fields == SPREAD or string.find(job, plan, 1, true) ~= 1 then
+    if not plan or number == SPREAD or string.find(job, plan, 1, true) ~= 1 then
       if plan then read_on() end
       length = string.find(job, '.', string.find(job, '#', 1, true), true)
       plan = string.sub(job, 1, length)
     end
-    fields[#fields + 1] = string.sub(job, length + 1)
+    number = number + 1
+    fields[number] = string.sub(job, length + 1)
   end
   if plan then read_on() end
   return records
@@ -84,7 +85,7 @@ end
 -- What was seen leaves its queue; what is fit is given.
 local ours = '{"v":' .. version .. ','
 for i, want in ipairs(args[4]) do
-  local jobs, texts = given[i].jobs, given[i].records
+  local jobs, texts, fit = given[i].jobs, given[i].records, 0
   for _, from in ipairs(given[i].from) do
     local queue, ids = from.queue, from.ids
     if want[6] ~= '' then
@@ -96,7 +97,8 @@ for i, want in ipairs(args[4]) do
     for n, job in ipairs(ids) do
       local text = from.records[n]
       if text and string.find(text, ours, 1, true) == 1 or is_fit(text) then
-        jobs[#jobs + 1], texts[#texts + 1] = job, text
+        fit = fit + 1
+        jobs[fit], texts[fit] = job, text
       else
         put_aside(job, text)
       end
