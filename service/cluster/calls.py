@@ -42,9 +42,11 @@ class Calls:
         self._cluster, self._access = cluster, access
         self._wires, self._flows = Wires(), Flows()
         self._proxied: Proxied | None = None
+        self._closed = False
         self._slots = Slots()
 
     async def aclose(self) -> None:
+        self._closed = True
         await self._wires.aclose()
         await self._flows.aclose()
         if self._proxied is not None:
@@ -107,11 +109,11 @@ class Calls:
         return f"cluster {self._cluster}: {method} {path}"
 
     async def _exchanged(self, way: Way, ask: _Ask) -> Answer:
-        client = self._wires if way.proxy is None else self._by_proxy()
+        client = self._wires if way.proxy is None else self._by_proxy(ask)
         return await self._answered(ask, client.ask(way, ask.method, ask.target, ask.headers, ask.data, ask.timeout))
 
     async def _opened(self, way: Way, ask: _Ask) -> Stream:
-        client = self._flows if way.proxy is None else self._by_proxy()
+        client = self._flows if way.proxy is None else self._by_proxy(ask)
         return await self._answered(ask, client.begin(way, ask.target, ask.headers, ask.timeout))
 
     async def _answered(self, ask: _Ask, answer: Awaitable[_T]) -> _T:
@@ -123,7 +125,9 @@ class Calls:
             failure = no_answer(error, self.asked(ask.method, ask.path))
         raise failure
 
-    def _by_proxy(self) -> "Proxied":
+    def _by_proxy(self, ask: _Ask) -> "Proxied":
+        if self._closed:
+            raise no_answer(ConnectionAbortedError("closed by ourselves"), self.asked(ask.method, ask.path))
         if self._proxied is None:
             # Few clusters are behind a proxy, and what it takes is 10 MiB in every process.
             from service.cluster.proxied import Proxied

@@ -72,7 +72,7 @@ class _Flow(asyncio.Protocol):
         self._news: asyncio.Future[None] | None = None
         # Why nothing more will come, unless it is the proper end.
         self._failure: Exception | None = None
-        self._whole = self._paused = False
+        self._asked = self._whole = self._paused = False
 
     @property
     def status(self) -> int:
@@ -87,6 +87,7 @@ class _Flow(asyncio.Protocol):
             async with asyncio.timeout(first) as self._opening:
                 await route.connect(self, first)
                 if self._transport is not None:
+                    self._asked = True
                     self._transport.write(request)
                 while not self._reading.status:
                     await self._more()
@@ -121,6 +122,10 @@ class _Flow(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         if self._whole or self._failure is not None:
+            return
+        if not self._asked:
+            # Some loops read while the TLS handshake is still to come: this was sent by who knows whom.
+            self._fail(NoHttp("an answer before the question"))
             return
         try:
             self._whole = self._reading.feed(data)

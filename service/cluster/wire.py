@@ -130,6 +130,9 @@ class _Wire(asyncio.Protocol):
             self._transport.abort()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        if transport.is_closing():
+            # Given up during the TLS handshake.
+            return
         self._transport = cast("asyncio.Transport", transport)
         self._everyone.add(self)
 

@@ -82,7 +82,7 @@ class Finalizing:
                 continue
             self.owned += change.kind == "ADDED" and self._is_owned(seen)
             self._sort(served, seen, going, without)
-        await self._publisher.going(served, going)
+        await self._publisher.going(served, going, just_now=True)
         self._reconsider(going)
         await self._publisher.without_ours(served, without, deleted=False)
         living = await self._publisher.without_ours(served, deleted, deleted=True)

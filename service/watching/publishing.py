@@ -53,12 +53,15 @@ class Publisher:
 
     # ---- objects with our finalizer
 
-    async def going(self, served: Served, seens: Sequence[Seen]) -> None:
-        """Each of them has our finalizer and a deletionTimestamp."""
+    async def going(self, served: Served, seens: Sequence[Seen], *, just_now: bool = False) -> None:
+        """Each of them has our finalizer and a deletionTimestamp. What was seen `just_now` is shown to a planner here;
+        what a list says may be as old as the list."""
         fresh = [seen for seen in seens if seen.uid not in self._open]
         self._unshow(served, seens)
         if not fresh:
             return
+        if just_now:
+            self._show(served, fresh)
         definition = await definition_of(self._assignment.cluster, served.resource)
         if not definition.fine and not definition.token:
             # Nobody deletes it: it may be established again in a moment, and then everything is listed.
@@ -68,14 +71,13 @@ class Publisher:
             return
         kept = [seen.without_raw() for seen in fresh]
         events = [self.event(seen, self.recognised(seen), self.round_of(seen.uid)) for seen in fresh]
-        self._show(served, kept)
         states = await self.claims.make_room(events, await self.send(events))
         for seen in fresh:
             self._open.add(seen.uid)
         await self._next_rounds(served, kept, events, states)
 
     def _show(self, served: Served, seens: Sequence[Seen]) -> None:
-        """Before they are published: a planner in this process may be quick."""
+        """Before anything else is waited for: from now on they grow old."""
         sightings = self._assignment.sightings
         if sightings is not None:
             for seen in seens:
@@ -130,6 +132,7 @@ class Publisher:
         """
         if not seens:
             return []
+        self._unshow(served, seens)
         ids = [self.deletion_of(seen.uid) for seen in seens]
         states = await deletion_states(self._installation, ids)
         rows = [(seen, one, state) for seen, one, state in zip(seens, ids, states, strict=True)

@@ -3,14 +3,19 @@
 import asyncio
 import contextlib
 import time
+from collections.abc import AsyncIterator, Sequence
 from datetime import timedelta
 
-from service.contract import Event, Gone, Job, Verdict
+import pytest
+
+from service.contract import Draw, Event, Gone, Job, Target, Verdict, decode_record
 from service.local.servers import Server
 from service.stream.replies import Taken
 from tests.engine.outside import LANE, Outside, event, thing
 from tests.engine.world import LEASE, World
-from workers.handlers.protocol import Batch
+from workers.handlers.protocol import Batch, NotCleared
+from workers.runtime.clock import ServerClock
+from workers.runtime.gate import Gate
 
 SECOND = timedelta(seconds=1)
 
@@ -55,21 +60,72 @@ async def test_a_job_that_came_back_to_its_lane_is_not_settled_by_the_one_who_lo
     assert list(await world.members("alone")) == [job]
 
 
-async def test_a_token_that_a_server_set_back_gave_again_frees_nothing_of_the_new_holder(world: World) -> None:
-    one = event("a")
+async def given_again(world: World, one: Event, to: str) -> tuple[Taken, str]:
+    """What `first` took and the server then forgot; it made the same token again, for the other job."""
     jobs = await world.lay(one, [thing("one"), thing("two")])
     first = await world.take(one, "first", LANE, count=1)
     token = first.lanes[0].fence
     (other,) = {jobs["one"], jobs["two"]} - set(first.lanes[0].jobs)
-    # As if the server had forgotten the first batch, and made the same number again for the second.
     stem = world.shard(one).stem
     await world.client.zrem(f"{stem}leases:{LANE}", *first.lanes[0].jobs)
     await world.client.zadd(f"{stem}leases:{LANE}", {other: token})
     await world.client.delete(f"{stem}batches")
-    await world.client.zadd(f"{stem}batches", {f"{token} {LANE} second": await world.now() + 30_000})
+    await world.client.zadd(f"{stem}batches", {f"{token} {LANE} {to}": await world.now() + 30_000})
+    return first, other
 
+
+@pytest.mark.parametrize("to", ["first", "second"])
+async def test_a_token_that_a_server_set_back_gave_again_frees_nothing_of_its_new_jobs(world: World, to: str) -> None:
+    one = event("a")
+    first, other = await given_again(world, one, to)
     assert await world.settle(first, "first", Gone()) == [False]
-    assert await world.holders(LANE) == {other: "second"}
+    assert await world.holders(LANE) == {other: to}
+
+
+async def test_a_token_that_a_server_set_back_gave_again_clears_nothing_of_before(world: World) -> None:
+    one = event("a")
+    first, other = await given_again(world, one, "second")
+    (lane,) = first.lanes
+    installation = world.installation
+    gate = Gate(installation.caller, installation.keys, world.shard(one).number, ServerClock())
+    before = Job(lane.jobs[0], lane.fence, decode_record(lane.records[0]))
+    with pytest.raises(NotCleared, match="taken back"):
+        await gate.check(LANE, (), [before], 1)
+    await gate.check(LANE, (), [Job(other, lane.fence, before.record)], 1)
+
+
+async def test_a_batch_of_which_one_job_was_abandoned_meanwhile_is_not_cleared_whole(world: World) -> None:
+    began, free = asyncio.Event(), asyncio.Event()
+    told: list[str] = []
+
+    class Together:
+        kind = "together"
+
+        def draws(self, lane: str) -> Sequence[Draw] | None:
+            return () if lane == LANE else None
+
+        async def attempt(self, batch: Batch) -> AsyncIterator[tuple[Job, Verdict | Exception]]:
+            began.set()
+            await free.wait()
+            try:
+                await batch.clear(*batch.jobs)
+            except NotCleared as error:
+                told.append(str(error))
+                raise
+            for job in batch.jobs:
+                yield job, Gone()
+
+    one = event("a")
+    jobs = await world.lay(one, [Target(kind="together", id=name, lane=LANE) for name in ("one", "two")])
+    await world.start(others=[Together()])
+    async with asyncio.timeout(30):
+        await began.wait()
+    assert await world.shard(one).abandon(jobs["one"], "tests") == "abandoned"
+    free.set()
+    await world.until_done(one)
+    assert told == ["the job was taken back"]
+    assert (await world.job(jobs["one"]))["state"] == "abandoned"
+    assert (await world.job(jobs["two"]))["state"] == "gone"
 
 
 async def test_an_abandoned_job_is_not_brought_back_by_its_holder(world: World) -> None:

@@ -7,9 +7,10 @@ import pytest
 
 from service.cluster import Sightings
 from service.contract import Event, Plan, Target
+from service.contract.names import FINALIZER
 from tests.clusters import TestApi
 from tests.integration.staged import LANE, ON_ONE_API, Stage, staged
-from tests.integration.watched import Watched
+from tests.integration.watched import OTHER, Watched
 from tests.servers import TestServer
 from workers.handlers.objects import Facts
 from workers.handlers.simulated import KIND
@@ -123,3 +124,28 @@ async def test_the_watch_side_shows_what_goes_until_it_changes(watched: Watched)
     await watched.until_published("three")
     assert sightings.take(cluster, resource, uids[1]) is None
     assert sightings.take(cluster, resource, uids[2]) is not None
+
+
+async def test_what_only_a_list_showed_is_not_shown(watched: Watched) -> None:
+    sightings = unhurried()
+    uid = watched.create("one", finalizers=[FINALIZER])
+    watched.delete("one")
+    await watched.start(sightings=sightings)
+    await watched.until_published("one")
+    assert sightings.take(await watched.cluster.identity(), watched.crd.resource, uid) is None
+
+
+async def test_what_lost_our_finalizer_is_shown_no_more(watched: Watched) -> None:
+    sightings = unhurried()
+    await watched.start(sightings=sightings)
+    cluster, resource = await watched.cluster.identity(), watched.crd.resource
+    uids = [watched.create(name, finalizers=[OTHER]) for name in ("one", "two")]
+    await watched.until("both are marked", lambda: watched.marked("one") and watched.marked("two"))
+    watched.delete("one")
+    await watched.until_published("one")
+    watched.patch("one", {"finalizers": [OTHER]})
+    # What is published later was seen later.
+    watched.delete("two")
+    await watched.until_published("two")
+    assert sightings.take(cluster, resource, uids[0]) is None
+    assert sightings.take(cluster, resource, uids[1]) is not None

@@ -5,6 +5,7 @@ import gzip
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
@@ -12,6 +13,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
+import uvloop
 
 from service.cluster import ClusterError, Expired, Unauthorized, Unavailable
 from service.cluster.access import Access, Way
@@ -372,3 +374,42 @@ def test_a_process_that_only_follows_clusters_does_without_a_general_client(modu
         [sys.executable, "-c", code], cwd=root, capture_output=True, text=True, timeout=60, check=True
     )
     assert done.stdout.strip() == "[]"
+
+
+def _forging(port: "list[int]", papers: Papers, listening: threading.Event, tries: int) -> None:
+    """Somebody on the way, who says something in clear before the true server's TLS begins."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port.append(server.getsockname()[1])
+        listening.set()
+        for _ in range(tries):
+            with server.accept()[0] as connection, suppress(OSError):
+                connection.settimeout(DEADLINE)
+                connection.sendall(CHUNKED + b"7\r\nforged\n\r\n")
+                with secured(papers).wrap_socket(connection, server_side=True) as true:
+                    true.recv(4096)
+                    true.sendall(CHUNKED + b"5\r\ntrue\n\r\n0\r\n\r\n")
+
+
+@pytest.mark.parametrize("loop", [asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
+def test_what_comes_before_the_tls_handshake_is_no_answer(
+    loop: Callable[[], asyncio.AbstractEventLoop], papers: Papers
+) -> None:
+    tries, port, listening = 10, list[int](), threading.Event()
+    forger = threading.Thread(target=_forging, args=(port, papers, listening, tries))
+    forger.start()
+    assert listening.wait(DEADLINE)
+
+    async def ask() -> list[bytes]:
+        answers = []
+        for _ in range(tries):
+            calls = calls_to(port[0], papers)
+            with suppress(ClusterError):
+                async with opened(calls) as stream:
+                    answers.append(await stream.read())
+            await calls.aclose()
+        return answers
+
+    with asyncio.Runner(loop_factory=loop) as runner:
+        answers = runner.run(ask())
+    forger.join(DEADLINE)
+    assert set(answers) <= {b"true\n"}

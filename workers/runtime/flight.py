@@ -39,6 +39,8 @@ class Flight:
         self.corrections = 0
 
     async def clear(self, *jobs: Job) -> None:
+        if not jobs:
+            return
         if time.monotonic() >= self.lease_end:
             raise NotCleared("the lease is over")
         if self.lost and any(job.id in self.lost for job in jobs):

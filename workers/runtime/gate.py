@@ -130,13 +130,20 @@ class Gate:
         self, lane: str, jobs: list[str], batches: dict[int, list[str]]
     ) -> tuple[set[int], dict[str, float | None]]:
         """Which batches are held whole, and under which token each of the others is. Of a whole batch the number tells
-        it, for nothing is ever added to one."""
+        it, for nothing is ever added to one, and its first job that the token was not given again for others."""
         key, whole, asked = f"{self._stem}leases:{lane}", set[int](), list(jobs)
-        counts = await asyncio.gather(*(self._caller.command("ZCOUNT", key, fence, fence) for fence in batches))
+        firsts = [ids[0] for ids in batches.values()]
+        reads = [self._caller.command("ZCOUNT", key, fence, fence) for fence in batches]
+        if firsts or asked:
+            reads.append(self._caller.command("ZMSCORE", key, *firsts, *asked))
+        *counts, scores = await asyncio.gather(*reads)
+        fences = dict[str, float | None](zip((*firsts, *asked), scores, strict=True))
+        rest = list[str]()
         for (fence, ids), count in zip(batches.items(), counts, strict=True):
-            if count == len(ids):
+            if count == len(ids) and fences[ids[0]] == fence:
                 whole.add(fence)
             else:
-                asked += ids
-        fences = await self._caller.command("ZMSCORE", key, *asked) if asked else ()
-        return whole, dict(zip(asked, fences, strict=True))
+                rest += ids
+        if rest:
+            fences |= zip(rest, await self._caller.command("ZMSCORE", key, *rest), strict=True)
+        return whole, fences

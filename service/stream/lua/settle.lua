@@ -99,14 +99,17 @@ local function settle_whole(lane, fence, gone, taken)
   if number ~= taken then
     if table.concat(redis.call('ZRANGEBYSCORE', leases, token, token), ' ') ~= text then return false end
   end
-  -- A server that was set back may have given the token again, to somebody else.
-  if redis.call('ZREM', stem .. 'batches', batch_name(fence, lane, worker)) == 0 then return false end
+  -- A server that was set back may have given the token again, to somebody else or for other jobs.
+  local batch = batch_name(fence, lane, worker)
+  if not redis.call('ZSCORE', stem .. 'batches', batch) then return false end
+  if redis.call('ZSCORE', leases, string.match(text, '^%S+')) ~= token then return false end
   for _, part in ipairs(parts) do
     local plan, stage, fields = part[1], part[2], part[3]
     spread('HSET', stem .. 'job:' .. names[plan], fields)
     job_over(plan, stage, #fields / 2)
   end
   redis.call('ZREMRANGEBYSCORE', leases, token, token)
+  redis.call('ZREM', stem .. 'batches', batch)
   redis.call('XADD', stem .. 'audit', '*', 'entry', 'outcome', 'worker', worker, 'lane', lane, note, text)
   counts.gone = (counts.gone or 0) + number
   count('lane/' .. lane .. '/gone', number)
