@@ -89,20 +89,23 @@ local function record_outcomes(lane, outcome)
   end
 end
 
--- The usual end: all that is still held under the token is gone, and nothing else was sent. Of a batch that was sent as
--- it was taken the number tells it, for nothing is ever added to a batch; of others the text, with ids in the server's
--- order (they have no white space). So nothing is made for each job.
+-- Whether what was sent is all that is held under the token. Of a batch that was sent as it was taken the number tells
+-- it, for nothing is ever added to a batch; of others the text, with ids in the server's order (they have no white space).
+-- So nothing is made for each job.
+local function is_whole(leases, token, batch, gone, taken)
+  local number, text = gone[2], gone[3]
+  if redis.call('ZCOUNT', leases, token, token) ~= number then return false end
+  if number ~= taken then return table.concat(redis.call('ZRANGEBYSCORE', leases, token, token), ' ') == text end
+  -- A server that was set back may have given the token again, to somebody else or for other jobs.
+  if not redis.call('ZSCORE', stem .. 'batches', batch) then return false end
+  return redis.call('ZSCORE', leases, string.match(text, '^%S+')) == token
+end
+
+-- The usual end: all that is still held under the token is gone, and nothing else was sent.
 local function settle_whole(lane, fence, gone, taken)
   local note, number, text, parts = gone[1], gone[2], gone[3], gone[4]
-  local leases, token = stem .. 'leases:' .. lane, string.format('%.0f', fence)
-  if redis.call('ZCOUNT', leases, token, token) ~= number then return false end
-  if number ~= taken then
-    if table.concat(redis.call('ZRANGEBYSCORE', leases, token, token), ' ') ~= text then return false end
-  end
-  -- A server that was set back may have given the token again, to somebody else or for other jobs.
-  local batch = batch_name(fence, lane, worker)
-  if not redis.call('ZSCORE', stem .. 'batches', batch) then return false end
-  if redis.call('ZSCORE', leases, string.match(text, '^%S+')) ~= token then return false end
+  local leases, token, batch = stem .. 'leases:' .. lane, string.format('%.0f', fence), batch_name(fence, lane, worker)
+  if not is_whole(leases, token, batch, gone, taken) then return false end
   for _, part in ipairs(parts) do
     local plan, stage, fields = part[1], part[2], part[3]
     spread('HSET', stem .. 'job:' .. names[plan], fields)
