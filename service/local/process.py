@@ -4,11 +4,14 @@ On Linux the kernel sees to it; elsewhere an orderly exit does."""
 import atexit
 import contextlib
 import os
+import signal
 import subprocess
 import sys
+import threading
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import FrameType
 from typing import Final
 
 # Run by a bare interpreter that then becomes the server, so the pid stays the same. `preexec_fn` would spare
@@ -36,7 +39,7 @@ def launch(
     words = [str(word) for word in command]
     if sys.platform == "linux":
         words = [sys.executable, "-I", "-S", "-c", _TIE_AND_BECOME, str(os.getpid()), *words]
-    with output.open("ab") as out:
+    with output.open("ab") as out, _interrupts_kept() as interrupt:
         # A session of its own: an interrupt from the keyboard is for us; the server is stopped in order.
         process = subprocess.Popen(
             words,
@@ -47,8 +50,34 @@ def launch(
             stderr=out,
             start_new_session=True,
         )
-    _running.add(process)
+        _running.add(process)
+    try:
+        interrupt()
+    except BaseException:
+        process.kill()
+        process.wait()
+        raise
     return process
+
+
+@contextlib.contextmanager
+def _interrupts_kept() -> Iterator[Callable[[], None]]:
+    """An interrupt in the middle of starting a process would leave one behind that nobody knows. What is given lets it
+    have its effect afterwards."""
+    came: list[tuple[int, FrameType | None]] = []
+    if threading.current_thread() is not threading.main_thread():
+        yield lambda: None
+        return
+    before = signal.signal(signal.SIGINT, lambda *interrupt: came.append(interrupt))
+
+    def interrupt() -> None:
+        if came and callable(before):
+            before(*came[0])
+
+    try:
+        yield interrupt
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 @atexit.register

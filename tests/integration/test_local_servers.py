@@ -135,3 +135,24 @@ def test_sentinels_promote_a_replica_and_take_the_old_master_back_as_one() -> No
         with first.admin() as client:
             assert client.info("replication")["role"] == "slave"
         assert group.failover() is first
+
+
+def test_an_interrupt_in_the_middle_of_a_launch_leaves_no_process(tmp_path: Path) -> None:
+    script = (
+        "import os, signal, subprocess\n"
+        "from pathlib import Path\n"
+        "from service.local import process\n"
+        "spawn, pids = subprocess.Popen.__init__, []\n"
+        "def interrupted(self, *words, **how):\n"
+        "    spawn(self, *words, **how)\n"
+        "    pids.append(self.pid)\n"
+        "    os.kill(os.getpid(), signal.SIGINT)\n"
+        "subprocess.Popen.__init__ = interrupted\n"
+        "try:\n"
+        "    process.launch(['/bin/sleep', '60'], directory=Path('.'), output=Path('out'))\n"
+        "except KeyboardInterrupt:\n"
+        "    print('interrupted', os.path.exists(f'/proc/{pids[0]}'))\n"
+    )
+    words = [sys.executable, "-c", script]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert (done.stdout, done.stderr) == ("interrupted False\n", "")

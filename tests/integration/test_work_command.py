@@ -215,8 +215,7 @@ def test_a_stopping_worker_finishes_what_it_has_in_hand(
         worker = knell(redis, "work", "--simulate", cloud.address)
         until("it has it in hand", lambda: worker.number("knell_process_in_hand") == 1)
         worker.process.send_signal(signal.SIGTERM)
-        stopping = until("it says so", lambda: worker.get("/readyz")[1])
-        assert '"what":"stopping"' in stopping
+        until("it says that it stops", lambda: '"what":"stopping"' in worker.get("/readyz")[1])
         assert worker.end() == 0
         assert [line.id for line in cloud.lines() if line.what == "gone"] == ["slow"]
 
