@@ -15,10 +15,9 @@ from yarl import URL
 
 from service.cluster.access import Way
 from service.cluster.http1 import NoHttp
-from service.cluster.wire import Answer
+from service.cluster.route import CONNECT_TIMEOUT
+from service.cluster.wire import KEEP_IDLE, Answer
 
-_CONNECT_TIMEOUT: Final = 10.0
-_KEEP_IDLE: Final = 60.0
 # Compressed answers save a network that is near anyway, and cost processor time on both sides.
 _HEADERS: Final = {"User-Agent": "knell", "Accept-Encoding": "identity"}
 
@@ -26,7 +25,7 @@ _HEADERS: Final = {"User-Agent": "knell", "Accept-Encoding": "identity"}
 class Proxied:
     def __init__(self) -> None:
         # How many calls there are at once is bounded elsewhere, and streams hold a connection for minutes.
-        connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEEP_IDLE)
+        connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEP_IDLE)
         # There is no public way to have connections given up without a farewell.
         handler: type[ResponseHandler] = _Abrupt
         connector._factory = functools.partial(handler, loop=asyncio.get_running_loop())
@@ -43,13 +42,13 @@ class Proxied:
         await self._session.close()
 
     async def ask(self, way: Way, method: str, target: str, headers: str, body: bytes | None, timeout: float) -> Answer:
-        limits = aiohttp.ClientTimeout(total=timeout, sock_connect=_CONNECT_TIMEOUT)
+        limits = aiohttp.ClientTimeout(total=timeout, sock_connect=CONNECT_TIMEOUT)
         with _in_our_words():
             async with await self._begin(way, method, target, headers, limits, body) as response:
                 return Answer(response.status, _headers(response), await response.read())
 
     async def begin(self, way: Way, target: str, headers: str, first: float) -> "ProxiedStream":
-        limits = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_TIMEOUT, sock_read=None)
+        limits = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT, sock_read=None)
         with _in_our_words():
             async with asyncio.timeout(first):
                 return ProxiedStream(await self._begin(way, "GET", target, headers, limits, None))

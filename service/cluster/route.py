@@ -8,7 +8,7 @@ from urllib.parse import SplitResult, urlsplit
 from service.cluster.access import Way
 from service.cluster.http1 import NoHttp
 
-_CONNECT_TIMEOUT: Final = 10.0
+CONNECT_TIMEOUT: Final = 10.0
 
 
 class Route:
@@ -32,7 +32,7 @@ class Route:
         """`end` is told first of the bare connection, so that it can give it up during the TLS handshake, and then of
         the secured one. A handshake that failed may not be told to it as a loss."""
         loop, tls, host = asyncio.get_running_loop(), self.way.tls, self._url.hostname or ""
-        async with asyncio.timeout(min(_CONNECT_TIMEOUT, timeout)):
+        async with asyncio.timeout(min(CONNECT_TIMEOUT, timeout)):
             port = self._url.port or (80 if tls is None else 443)
             bare, _ = await loop.create_connection(lambda: end, host, port)
             if bare.is_closing():

@@ -11,7 +11,7 @@ from service.cluster.access import Way
 from service.cluster.http1 import NoHttp, Reading
 from service.cluster.route import Route
 
-_KEEP_IDLE: Final = 60.0
+KEEP_IDLE: Final = 60.0
 _GZIP: Final = 47
 # What does no harm when it is done twice: a kept connection may have been closed just before the request was sent.
 _REPEATABLE: Final = frozenset({"GET", "PUT", "DELETE"})
@@ -66,14 +66,14 @@ class Wires:
         if wire.reusable:
             wire.since = time.monotonic()
             self._idle.append(wire)
-            if self._idle[0].since < wire.since - _KEEP_IDLE:
+            if self._idle[0].since < wire.since - KEEP_IDLE:
                 self._idle.pop(0).abort()
         else:
             wire.abort()
         return answer
 
     def _kept(self, route: Route) -> "_Wire | None":
-        oldest = time.monotonic() - _KEEP_IDLE
+        oldest = time.monotonic() - KEEP_IDLE
         while self._idle:
             # The last one used: so the others grow old and are given up.
             wire = self._idle.pop()

@@ -10,6 +10,7 @@ from datetime import timedelta
 
 import aiohttp
 import pytest
+import uvloop
 from structlog.testing import capture_logs
 
 from service.surface.http import LONGEST_HEAD, USUAL, Answer, HttpServer, Limits
@@ -322,7 +323,6 @@ async def test_stopping_ends_every_connection_at_once() -> None:
 
 def test_all_of_it_holds_on_uvloop_whose_transports_end_in_ways_of_their_own() -> None:
     """Commands run on it where it is installed."""
-    uvloop = pytest.importorskip("uvloop")
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(test_a_refusal_reaches_also_the_client_that_sends_all_it_has_first())
         runner.run(test_whoever_does_not_hang_up_is_hung_up_on())
