@@ -1,0 +1,135 @@
+"""What the parts of the AWS side hand each other: whose resources are meant, and a resource as it was read.
+An owner travels in every target's data, so that an attempt needs no plan; it holds names, never a secret."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from datetime import timedelta
+from typing import Any, Final, Literal, Protocol
+
+import msgspec
+
+from service.contract import Draw, Limit
+from service.contract.aws import Task
+
+PROVIDER: Final = "aws"
+
+
+class Whose(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """As whom calls are made, and where: a source names the management cluster that holds the identity, and the
+    object's namespace decides whether it may be used. An empty identity is the process's own (the default chain)."""
+
+    source: str
+    namespace: str
+    region: str
+    # "AWSClusterRoleIdentity/name", "AWSClusterStaticIdentity/name", "AWSClusterControllerIdentity/default".
+    identity: str = ""
+
+
+class Owner(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The cluster whose resources are meant. `name` is what stands in its tags; with `vpc` a resource that is in
+    another VPC is not its. `by` says which tag recognises the resource: the cloud provider's, or the Load Balancer
+    Controller's."""
+
+    whose: Whose
+    account: str
+    name: str
+    vpc: str = ""
+    by: Literal["ccm", "lbc"] = "ccm"
+    # EBS volumes: a snapshot is complete before the volume goes.
+    snapshot: bool = False
+
+    @property
+    def place(self) -> str:
+        """PROVIDER/ACCOUNT/REGION, the front of every lane."""
+        return f"{PROVIDER}/{self.account}/{self.whose.region}"
+
+
+class Found(msgspec.Struct, frozen=True, kw_only=True):
+    """A resource as a describe call showed it just now. `id` is an ARN for elbv2, a name for classic balancers, and an
+    EC2 id for the rest; `state` is the provider's word where it has one; `facts` is what else its kind needs."""
+
+    kind: str
+    id: str
+    tags: Mapping[str, str]
+    vpc: str = ""
+    state: str = ""
+    facts: Any = None
+
+
+class Calls(Protocol):
+    """One account and region, as one identity: every call to AWS goes through here. Raises what `errors` knows."""
+
+    @property
+    def whose(self) -> Whose: ...
+
+    @property
+    def account(self) -> str: ...
+
+    async def call(self, service: str, operation: str, /, **arguments: Any) -> dict[str, Any]:
+        """`service` as botocore names it (ec2, elb, elbv2, resourcegroupstaggingapi, eks, sts), `operation` in snake
+        case; one request, no retry, no waiting."""
+
+    def pages(self, service: str, operation: str, key: str, /, **arguments: Any) -> AsyncIterator[list[dict[str, Any]]]:
+        """Each page's list under `key`; a page may be empty while more follow."""
+
+
+class Quota(Protocol):
+    """The shared budgets, for calls that are not made in a lane: lists for plans and checks."""
+
+    async def draw(self, place: str, draws: Sequence[Draw]) -> timedelta:
+        """Zero: the tokens are ours. Else nothing was taken, and this is when to come again."""
+
+    async def refused(self, place: str, limit: Limit, wait: timedelta | None) -> None:
+        """The provider refused a call for want of this."""
+
+
+class Reach(Protocol):
+    """How handlers and the collector get at AWS. Clients behind it are shared, never made per job."""
+
+    async def calls(self, whose: Whose, *, account: str = "", paced: bool = False) -> Calls:
+        """With `account`, the caller's must be that one. `paced` calls draw on the shared budgets themselves: for who
+        has no lane that did. Raises NoAccess."""
+
+
+Read = Callable[[Calls, Sequence[str]], Awaitable[dict[str, Found]]]
+"""Those of the ids that exist, in as few calls as can be; an id that is missing from the answer is proven absent."""
+
+ListAll = Callable[[Calls, Owner], AsyncIterator[Found]]
+"""Everything that may be the owner's, by describe calls alone; ownership is judged afterwards."""
+
+Delete = Callable[[Calls, Found], Awaitable[None]]
+
+
+class Kind(msgspec.Struct, frozen=True, kw_only=True):
+    """One kind of resource, declared: how it is found, judged and removed, and what that draws on.
+
+    `stage` orders kinds of the same `chain`; chains do not wait for each other. `operation` is the last part of the
+    lane in which it is deleted (`ec2.DeleteSecurityGroup`), `checking` of the lane in which its absence is proven; both
+    are names of AWS's actions with the service in front, and `limits` knows what they draw on.
+    """
+
+    name: str
+    task: Task
+    service: str
+    chain: str
+    stage: int
+    operation: str
+    checking: str
+    # (service, resource prefix of the ARN), as in arn:aws:ec2:REGION:ACCOUNT:security-group/sg-1.
+    arn: tuple[str, str]
+    # From the resource part of an ARN to the id that `read` takes; for elbv2 the ARN itself is the id.
+    by_arn: bool = False
+    read: Read
+    list_all: ListAll
+    delete: Delete
+    # Needs the service's tag beside the cluster's: balancers and target groups.
+    of_service: bool = False
+    # Error codes of `delete` and `read` beside those that `errors` knows for everybody.
+    gone: frozenset[str] = frozenset()
+    depends: frozenset[str] = frozenset()
+    # IAM actions, as a policy names them.
+    permissions: tuple[str, ...]
+    # The operations that one batched read of `read` makes; what they draw on is known by their names.
+    reads: tuple[str, ...]
+    # States in which it is as good as gone, or on its way: then it is only waited for.
+    going: frozenset[str] = frozenset()
+    absent: frozenset[str] = frozenset()
