@@ -18,6 +18,7 @@ from datetime import timedelta
 from bench.order import Order
 from bench.peers.loops import fastest_loop
 from bench.peers.tally import Tally, answer
+from service import cycles
 from service.contract import Draw, Event, Gone, Hold, Job, Limit, Plan, Target, Verdict
 from service.settings import load
 from service.stream.arrange import arrange
@@ -145,6 +146,8 @@ async def plan(order: Order) -> None:
 async def work(order: Order) -> None:
     tally = Tally(order)
     release = Release() if order.task == "lateness" else CountedRelease(tally)
+    # As the command does it.
+    cycles.look_seldom()
     worker = Worker(installation(order), Registry([Noop(order, tally), release], {"*": NoPlanner()}))
     await worker.run()
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import structlog
 
-from service import logs
+from service import cycles, logs
 from service.cli.overriding import Policies, overridden
 from service.cli.session import Misuse, Trouble, explain, settings_of
 from service.settings import Settings, SettingsError
@@ -23,6 +23,7 @@ def serve(config: Path | None, policies: Policies, work: Callable[[Settings], Co
     """Run until it is told to stop."""
     settings = overridden(settings_of(config), policies)
     logs.configure(settings.log)
+    cycles.look_seldom()
     try:
         run_loop(work(settings))
     except Trouble:
