@@ -1,5 +1,5 @@
 """How often a long-running process looks for garbage that goes in circles; all other garbage goes at once.
-Records come and go by the thousand and hardly ever make circles: looking at every few hundred costs a worker a twelfth."""
+Records come and go by the thousand and hardly ever make circles: looking often took a twelfth of a worker's time."""
 
 import gc
 from typing import Final
