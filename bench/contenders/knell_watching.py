@@ -21,6 +21,7 @@ from bench.order import WatchOrder
 from bench.peers.loops import fastest_loop
 from bench.peers.starts import Starts
 from bench.peers.tally import answer
+from service import cycles
 from service.cli.reaching import reached_clusters
 from service.cli.serving import away
 from service.cli.work import Duty
@@ -157,6 +158,8 @@ async def _shown(installation: Installation, working: Duty, watching: WatchDuty)
 
 
 async def main(order: WatchOrder) -> None:
+    # As the command does it.
+    cycles.look_seldom()
     settings = settings_for(order)
     configure(settings.log)
     installation = Installation(settings, name="knell-bench")
