@@ -29,6 +29,15 @@ AWS_MANAGED_CONTROL_PLANES: Final = "awsmanagedcontrolplanes.controlplane.cluste
 CAPA: Final = "capa"
 """The collector of both kinds."""
 
+CLUSTERS: Final = "clusters.cluster.x-k8s.io"
+"""Cluster API's own, to which both belong."""
+
+CAPA_NAMESPACE: Final = "capa-system"
+"""Where CAPA runs, and where it looks for the Secrets of static identities."""
+
+CAPA_MANAGER: Final = "capa-controller-manager"
+"""The Deployment that CAPA is, there."""
+
 OWNED: Final = "owned"
 SERVICE_NAME: Final = "kubernetes.io/service-name"
 EKS_CLUSTER_NAME: Final = "aws:eks:cluster-name"

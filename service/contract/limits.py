@@ -32,10 +32,15 @@ class Limit(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Draw(msgspec.Struct, frozen=True):
-    """`cost` tokens of one limit for every job of a lane."""
+    """`cost` tokens of one limit for every job of a lane.
+
+    Where a bucket has too few for all that is due, the lane is not served one by one: it waits until there are enough
+    for `together` jobs, though never for more than half of what the bucket holds.
+    """
 
     limit: Limit
     cost: float = 1.0
+    together: float = 0.0
 
 
 class Remaining(msgspec.Struct, frozen=True, tag="remaining"):

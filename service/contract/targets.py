@@ -1,11 +1,11 @@
 """What a plan says: which targets go, in which chains and stages.
 
-A chain is a sequence of stages that wait for each other; chains do not wait for each other.
+A chain is a sequence of stages that wait for each other; chains do not wait for each other, but for the last one.
 """
 
 from collections.abc import Iterable
 from datetime import timedelta
-from typing import Literal
+from typing import Final, Literal
 
 import msgspec
 
@@ -14,9 +14,13 @@ Strategy = Literal["required", "best-effort"]
 RELEASE = "release"
 """The kind of a deletion's last job, and the last part of its lane."""
 
+FINALLY: Final = "finally"
+"""The chain that begins when every other chain of its plan has ended; the release comes after it."""
+
 
 class Target(msgspec.Struct, frozen=True, kw_only=True):
-    """One outside resource, and how it is to be removed. `data` is text that its handler understands."""
+    """One outside resource, and how it is to be removed. `data` is text that its handler understands; `after` is how
+    long it is left alone, from when its stage opens."""
 
     kind: str
     id: str
@@ -41,11 +45,18 @@ class Plan(msgspec.Struct, frozen=True):
 class Hold(msgspec.Struct, frozen=True):
     """The planner can't tell what to do; the deletion waits for a person, who reads `reason`.
 
-    With `again` it may pass by itself: it is shown all the same, and planned again later and later.
+    With `again` it may pass by itself: it is shown all the same, and planned again later and later, or after exactly
+    the time that `after` names, each time.
     """
 
     reason: str
     again: bool = False
+    after: timedelta | None = None
+
+
+def order_of(target: Target) -> tuple[bool, str, int]:
+    """What sorts targets as they are carried out: by chain and stage, with the last chain behind all others."""
+    return target.chain == FINALLY, target.chain, target.stage
 
 
 def lane_fault(lane: str) -> str | None:

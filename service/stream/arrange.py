@@ -8,18 +8,22 @@ from datetime import timedelta
 from typing import Any, NamedTuple
 
 from service.contract import VERSION, Event, Record, Target, encode_record
-from service.contract.targets import RELEASE, lane_fault, release_lane
+from service.contract.targets import FINALLY, RELEASE, lane_fault, order_of, release_lane
 
 MAX_STAGES = 200
 
 
 class Arranged(NamedTuple):
-    """A plan in the form that the `plan` move takes: rows of jobs and of stages."""
+    """A plan in the form that the `plan` move takes: rows of jobs and of stages.
+
+    `finale` is the first stage that waits for all other chains, among which it is counted, too.
+    """
 
     jobs: list[list[Any]]
     stages: list[list[Any]]
     release: int
     chains: int
+    finale: int | None = None
 
 
 class UnusablePlan(ValueError):
@@ -28,21 +32,25 @@ class UnusablePlan(ValueError):
 
 def arrange(event: Event, targets: Iterable[Target], deadline: timedelta) -> Arranged:
     """Give every target its number and stage."""
-    ordered = sorted(targets, key=lambda target: (target.chain, target.stage))
+    ordered = sorted(targets, key=order_of)
     stages: list[list[Any]] = []
     jobs: list[list[Any]] = []
     chain: str | None = None
     level: int | None = None
-    chains = 0
+    chains, finale = 0, None
     deletion, urgent = event.deletion, event.urgent
     limit = int(deadline / timedelta(milliseconds=1))
     for target in ordered:
         if target.chain != chain or target.stage != level:
-            first = int(target.chain != chain)
-            if stages and not first:
+            begins = target.chain != chain
+            if stages and not begins:
                 stages[-1][1][3] = str(len(stages))
             _check(target)
-            chains += first
+            # With nothing to wait for, the last chain is one like any other.
+            if begins and chains and target.chain == FINALLY:
+                finale = len(stages)
+            chains += begins
+            first = int(begins and finale is None)
             stages.append([len(stages), [target.chain, len(jobs), 0, "-"], first])
             chain, level = target.chain, target.stage
         stage = stages[-1]
@@ -69,7 +77,7 @@ def arrange(event: Event, targets: Iterable[Target], deadline: timedelta) -> Arr
     record = Record(v=VERSION, stage=last, lane=lane, kind=RELEASE, target=deletion, urgent=urgent)
     jobs.append([encode_record(record), lane, urgent, 0, alone, 0])
     rows = [[index, " ".join(map(str, shape)), first] for index, shape, first in stages]
-    return Arranged(jobs, rows, last, chains)
+    return Arranged(jobs, rows, last, chains, finale)
 
 
 def _check(target: Target) -> None:

@@ -85,13 +85,15 @@ class Budgets:
         key = self._keys.budget(place)
         return self._caller.move(name, key, key + ":", args, patience=patience)
 
-    async def reserve(self, place: str, share: float, asks: Sequence[Ask]) -> Reserved:
+    async def reserve(
+        self, place: str, share: float, asks: Sequence[Ask], patience: timedelta | None = None
+    ) -> Reserved:
         wants = [
             [ask.lane, ask.most, ask.urgent, ask.background,
-             [[_shape(self.in_force(draw.limit)), draw.cost] for draw in ask.draws]]
+             [[_shape(self.in_force(draw.limit)), draw.cost, draw.together] for draw in ask.draws]]
             for ask in asks
         ]  # fmt: skip
-        return _reserved(await self._move("reserve", place, [share, wants]))
+        return _reserved(await self._move("reserve", place, [share, wants], patience))
 
     async def give_back(self, place: str, corrections: int, unused: Sequence[tuple[Limit, float]]) -> bool:
         rows = [[_shape(self.in_force(limit)), tokens] for limit, tokens in unused]

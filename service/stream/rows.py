@@ -48,7 +48,8 @@ class PlanRow(NamedTuple):
 
 
 class Kept(NamedTuple):
-    """An event that can't be planned. `where` is held or newer; after `again` ms it is planned again (0: never)."""
+    """An event that can't be planned. `where` is held or newer; after `again` ms it is planned again (0: never), which
+    is doubled each time unless it is `exact`."""
 
     entry: str
     where: str
@@ -56,6 +57,7 @@ class Kept(NamedTuple):
     deletion: str = ""
     event: Sequence[str | int] = ()
     again: int = 0
+    exact: bool = False
 
 
 class Settlement(NamedTuple):
@@ -162,6 +164,8 @@ def rows(event: Event, entry: str, arranged: Arranged, why: str = "") -> Iterabl
     fields = flat(event)
     _, lane, urgent, *_ = arranged.jobs[-1]
     last = f"{len(arranged.jobs) - 1} {lane} {urgent}"
+    if arranged.finale is not None:
+        last += f" {arranged.finale}"
     for offset in range(0, len(arranged.jobs), CHUNK):
         part = arranged.jobs[offset : offset + CHUNK]
         final = offset + CHUNK >= len(arranged.jobs)

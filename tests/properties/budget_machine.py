@@ -22,6 +22,8 @@ ASKED = "nobody gets more than was asked for"
 TOLD = "a told remainder is believed"
 REPEAT = "a repeated call changes nothing and gets the same answer"
 AGAIN = "who comes again when told gets something"
+TOGETHER = "who waits for many gets them together"
+KEPT = "what a lane waits for is kept for it"
 
 T = TypeVar("T")
 PLACE = "sim/account"
@@ -29,11 +31,13 @@ BUCKET = Limit.bucket("bucket", 10, rate=1)
 WINDOW = Limit.window("window", 6, timedelta(seconds=20))
 SPARED = Limit.bucket("spared", 8, rate=2, spare=3)
 LIMITS = (BUCKET, WINDOW, SPARED)
+MANY, MANY_LANE = 4, f"{PLACE}/many"
 LANES = {
     f"{PLACE}/one": (Draw(BUCKET),),
     f"{PLACE}/two": (Draw(BUCKET, 2.0), Draw(WINDOW)),
     f"{PLACE}/three": (Draw(WINDOW, 2.0),),
     f"{PLACE}/four": (Draw(SPARED), Draw(BUCKET, 0.5)),
+    MANY_LANE: (Draw(BUCKET, together=MANY),),
 }
 JUMPS = (100, 1_000, 3_000, 10_000, 21_000, 3_600_000, -500, -5_000, -3_600_000)
 SLACK = 100
@@ -153,6 +157,40 @@ class BudgetDeeds:
                 require(AGAIN, grant.urgent == 1, f"{lane}: {grant}, {self._stored()}")
                 return
         require(AGAIN, False, f"{lane}: nothing after 25 visits, {self._stored()}")
+
+    @deed(background=st.booleans())
+    def come_for_many(self, background: bool) -> None:
+        """None at all or so many, and then so many, unless somebody else waits."""
+        if self._crowded():
+            return
+        wants = [(MANY_LANE, 12, 0 if background else 12, 12 if background else 0)]
+        for visit in range(2):
+            (grant,) = self._reserve(wants, 0.1)
+            if (given := grant.urgent + grant.background) >= MANY:
+                return
+            require(TOGETHER, given == 0 and visit == 0, f"{grant}, {self._stored()}")
+            self.clock.jump(timedelta(milliseconds=grant.again + 1))
+
+    @deed(visits=st.lists(st.integers(1, 12), min_size=1, max_size=5))
+    def come_between(self, visits: list[int]) -> None:
+        """Others who want less come while a lane waits for many: it gets them all the same."""
+        if self._crowded():
+            return
+        wants = [(MANY_LANE, 12, 12, 0)]
+        (grant,) = self._reserve(wants, 0.1)
+        if grant.urgent:
+            return
+        end = self.clock.at + grant.again + 1
+        for most in visits:
+            self.clock.jump(timedelta(milliseconds=grant.again / (len(visits) + 1)))
+            self._reserve([(f"{PLACE}/one", most, most, 0)], 0.1)
+        self.clock.jump(timedelta(milliseconds=max(0.0, end - self.clock.at)))
+        (grant,) = self._reserve(wants, 0.1)
+        require(KEPT, grant.urgent >= MANY, f"{grant}, {self._stored()}")
+
+    def _crowded(self) -> bool:
+        """Whether somebody else may have been told to come for tokens of the bucket."""
+        return any(self._field(BUCKET, side, 0.0) > self.clock.at - SLACK for side in ("urgent", "background"))
 
     def _reserve(self, wants: list[tuple[str, int, int, int]], share: float) -> list[Grant]:
         limits = [draw.limit for lane, *_ in wants for draw in LANES[lane]]

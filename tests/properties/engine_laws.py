@@ -5,6 +5,7 @@ The names of the laws are what a planted fault is expected to break.
 
 from collections.abc import Callable, Iterator
 
+from service.contract import FINALLY
 from tests.properties.history import History
 from tests.properties.world import Stage, World
 
@@ -112,6 +113,8 @@ def stages_open_in_order(world: World, _: History) -> Iterator[Breach]:
         stages, release = world.stages(deletion), int(record["release"])
         before = {stage.successor: [stage] for stage in stages.values() if stage.successor is not None}
         before[release] = [stage for stage in stages.values() if stage.number != release]
+        finale = min((stage.number for stage in stages.values() if stage.chain == FINALLY), default=release)
+        before[finale] = [stage for stage in stages.values() if stage.number < finale]
         if record["state"] == "done":
             before[-1] = list(stages.values())
         for number, earlier in before.items():

@@ -6,12 +6,13 @@ from typing import NamedTuple
 
 from hypothesis import strategies as st
 
-from service.contract import Blocked, Event, Gone, Pending, Refused, Target, Throttled, Verdict
+from service.contract import FINALLY, Blocked, Event, Gone, Pending, Refused, Target, Throttled, Verdict
 from service.contract.targets import release_lane
 from workers.handlers.protocol import NotCleared
 
 CLUSTER = "c1"
 LANES = ("sim/a/one", "sim/a/two", "sim/b/one")
+CHAINS = ("chain0", "chain1", FINALLY)
 ALL_LANES = (*LANES, release_lane(CLUSTER))
 WORKERS = ("w0", "w1", "w2")
 PLANNERS = ("p0", "p1")
@@ -45,7 +46,7 @@ class Piece(NamedTuple):
 PLAN = st.lists(
     st.builds(
         Piece,
-        chain=st.sampled_from((0, 0, 1)),
+        chain=st.sampled_from((0, 0, 1, 2)),
         stage=st.sampled_from((0, 0, 1)),
         lane=st.sampled_from((0, 0, 1, 2)),
         best_effort=st.booleans(),
@@ -62,7 +63,7 @@ def targets(pieces: list[Piece]) -> list[Target]:
             kind="thing",
             id=f"t{number}",
             lane=LANES[piece.lane],
-            chain=f"chain{piece.chain}",
+            chain=CHAINS[piece.chain],
             stage=piece.stage,
             strategy="best-effort" if piece.best_effort else "required",
             after=timedelta(seconds=30) if piece.late else timedelta(0),

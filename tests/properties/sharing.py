@@ -18,12 +18,14 @@ PLENTY = 1000
 
 
 class Demand(NamedTuple):
-    """Both kinds in one lane or in a lane each, and who comes first where both come at the same time."""
+    """Both kinds in one lane or in a lane each, who comes first where both come at the same time, and how many jobs a
+    lane wants at once."""
 
     limit: Limit
     share: float
     together: bool
     background_first: bool
+    many: float = 0.0
 
 
 class Shares(NamedTuple):
@@ -53,7 +55,8 @@ def share_out(rig: Rig, demand: Demand, visits: int, scripts: Scripts | None = N
     for _ in range(visits):
         comer = min(comers, key=lambda one: one.due)
         clock.jump(timedelta(milliseconds=max(0.0, comer.due - clock.at)))
-        ask = Ask(f"{PLACE}/{comer.name}", PLENTY, comer.urgent, comer.background, (Draw(demand.limit),))
+        draws = (Draw(demand.limit, together=demand.many),)
+        ask = Ask(f"{PLACE}/{comer.name}", PLENTY, comer.urgent, comer.background, draws)
         (grant,) = rig.run(budgets.reserve(PLACE, demand.share, [ask])).grants
         urgent, background = urgent + grant.urgent, background + grant.background
         comer.due = clock.at + max(1, grant.again)

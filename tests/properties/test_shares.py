@@ -25,7 +25,10 @@ LIMITS = (
     Limit.bucket("single", 1, rate=0.5),
     Limit.window("window", 30, timedelta(seconds=20)),
 )
-DEMANDS = [Demand(*each) for each in product(LIMITS, (0.1, 0.25, 0.5), (False, True), (False, True))]
+DEMANDS = [
+    *(Demand(*each) for each in product(LIMITS, (0.1, 0.25, 0.5), (False, True), (False, True))),
+    *(Demand(*each) for each in product(LIMITS[:2], (0.1, 0.5), (False, True), (False, True), (3.0,))),
+]
 
 FAULTS = (
     Fault("background work earns nothing", "reserve", "l.credit + given_urgent * share / (1 - share)", "l.credit",

@@ -44,6 +44,7 @@ class Stage:
     """A stage as the deletion's record tells it: numbers `first` to `first + size - 1`, then perhaps a successor."""
 
     number: int
+    chain: str
     first: int
     size: int
     successor: int | None
@@ -110,9 +111,9 @@ class World:
         found = {}
         for name, shape in self.deletions[deletion].items():
             if name.startswith("stage."):
-                _, first, size, successor = shape.split()
+                chain, first, size, then = shape.split()
                 number = int(name[6:])
-                found[number] = Stage(number, int(first), int(size), None if successor == "-" else int(successor))
+                found[number] = Stage(number, chain, int(first), int(size), None if then == "-" else int(then))
         return found
 
     def jobs_of(self, deletion: str, stage: Stage) -> list[str]:

@@ -131,8 +131,8 @@ class Planning:
             arranged, why = await self._arrange(event)
         if isinstance(arranged, Hold):
             log.warning("deletion held", deletion=event.deletion, reason=arranged.reason, again=arranged.again)
-            again = ms(self._settings.retry.base) if arranged.again else 0
-            return Kept(entry, "held", mask_text(arranged.reason), event.deletion, list(flat(event)), again)
+            again, exact = self._wait(arranged)
+            return Kept(entry, "held", mask_text(arranged.reason), event.deletion, list(flat(event)), again, exact)
         if len(arranged.jobs) <= CHUNK:
             self._ready.extend(rows(event, entry, arranged, why))
             self._wanted.set()
@@ -143,6 +143,12 @@ class Planning:
             await self._open()
             self._done(entry)
         return None
+
+    def _wait(self, hold: Hold) -> tuple[int, bool]:
+        """Milliseconds until it is planned again, and whether they are meant exactly."""
+        if not hold.again:
+            return 0, False
+        return (ms(self._settings.retry.base), False) if hold.after is None else (max(1, ms(hold.after)), True)
 
     async def _arrange(self, event: Event) -> tuple[Arranged | Hold, str]:
         """The plan and what policy said. Whatever a planner raises is kept, where a person sees it."""

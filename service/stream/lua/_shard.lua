@@ -161,8 +161,9 @@ local function stage_fields(stage)
   return fields
 end
 
--- A stage ended: open its successor, or the release once every chain has ended, or finish the deletion. A stage
--- whose jobs were all abandoned before it opened ends when its turn comes, and none ends twice.
+-- A stage ended: open its successor, or what waits for all other chains, or the release once every chain has ended, or
+-- finish the deletion. A stage whose jobs were all abandoned before it opened ends when its turn comes, and none ends
+-- twice.
 local function stage_ended(id, stage)
   local fields = stage_fields(stage)
   local key, closed, at = deletion_key(id), fields[3], moment()
@@ -180,12 +181,20 @@ local function stage_ended(id, stage)
     return
   end
   local chains = tonumber(known[5] or 0) - 1
+  -- Whatever waits for all other chains is named behind the release, until it is the only one that is left.
+  local last, finale
+  if chains == 1 then last, finale = string.match(known[7], '^(%S+ %S+ %S+) (%d+)$') end
+  if finale then
+    redis.call('HSET', key, closed, at, 'chains_left', 1, 'last', last)
+    open_stage(id, finale)
+    return
+  end
   if chains ~= 0 then
     redis.call('HSET', key, closed, at, 'chains_left', chains)
     return
   end
   -- The release is a single job whose lane stands here: it needs no round of opening.
-  local number, lane, urgent = string.match(known[7], '^(%S+) (%S+) (%S+)$')
+  local number, lane, urgent = string.match(known[7], '^(%S+) (%S+) (%S+)')
   redis.call('HSET', key, closed, at, 'chains_left', 0, 'state', 'releasing', 'opened.' .. known[4], at)
   enter(id .. '#' .. known[6] .. '.' .. number, lane, urgent == '1', at)
 end

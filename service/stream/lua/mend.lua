@@ -52,6 +52,7 @@ end
 
 -- Every stage whose turn has come is open or opening; one whose jobs have all ended is closed.
 local function look_after(id, key, record)
+  local finale = string.match(record['last'] or '', '^%S+ %S+ %S+ (%d+)$')
   for field, shape in pairs(record) do
     local stage = string.match(field, '^stage%.(%d+)$')
     if stage and not record['closed.' .. stage] and not redis.call('ZSCORE', stem .. 'opening', id .. '|' .. stage) then
@@ -67,6 +68,8 @@ local function look_after(id, key, record)
         local turn
         if stage == record['release'] then
           turn = tonumber(record['chains_left']) == 0
+        elseif stage == finale then
+          turn = tonumber(record['chains_left']) == 1
         else
           local previous = record['stage.' .. (tonumber(stage) - 1)]
           local chained = previous and split(previous)[4] == stage

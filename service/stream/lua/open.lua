@@ -15,12 +15,20 @@ for _, member in ipairs(redis.call('ZRANGE', stem .. 'opening', 0, most - 1)) do
     local part = math.min(last - cursor, most - moved)
     local numbers = {}
     for i = 1, part do numbers[i] = from + cursor + i - 1 end
-    local texts = redis.call('HMGET', stem .. 'job:' .. id .. '#' .. known[1], unpack(numbers))
+    local jobs = stem .. 'job:' .. id .. '#' .. known[1]
+    local texts = redis.call('HMGET', jobs, unpack(numbers))
     for i, text in ipairs(texts) do
       local record = text and decoded(text)
       -- A job that was abandoned before its stage opened has ended already.
       if record and not record.state then
-        enter(id .. '#' .. known[1] .. '.' .. numbers[i], record.lane, is_urgent(record), math.max(now, record.due or 0))
+        local due = math.max(now, record.due or 0)
+        if record.after then
+          -- From now on it is a time like any other, which survives the loss of a lane.
+          due = now + record.after
+          local told = string.gsub(text, '"after":%d+', '"due":' .. string.format('%.0f', due))
+          redis.call('HSET', jobs, numbers[i], told)
+        end
+        enter(id .. '#' .. known[1] .. '.' .. numbers[i], record.lane, is_urgent(record), due)
       end
     end
     cursor, moved = cursor + part, moved + part

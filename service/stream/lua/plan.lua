@@ -1,5 +1,6 @@
 -- Writes the jobs of deletions under a plan number; the flip makes them visible, opens the first stages and acks.
--- args: list of {id, entry, number (0: a new plan), offset, jobs, final, stages, release, chains, event fields, release job "number lane urgent", what policy said ('': nothing)}; a job
+-- args: list of {id, entry, number (0: a new plan), offset, jobs, final, stages, release, chains, event fields, release
+-- job "number lane urgent" and, if there is one, the stage that waits for all other chains, what policy said ('': nothing)}; a job
 -- is {record, lane, urgent (0|1), delay, first (0|1), ms to its deadline (0: none)}; stages are {index, "chain from count successor", first (0|1)}.
 -- Answers {state, number} for each: `writing`, `planned`, or `stale` (another plan came first, or it is under way).
 if repeated then return repeated end
@@ -25,7 +26,12 @@ local function write_jobs(plan, number)
   for i, job in ipairs(plan[5]) do
     local record = job[1]
     -- Times are the server's: they are put in front of the closing brace here.
-    if job[4] > 0 then record = string.sub(record, 1, -2) .. ',"due":' .. string.format('%.0f', now + job[4]) .. '}' end
+    if job[4] > 0 then
+      -- In a stage that waits for others a delay begins when that opens.
+      local field, value = '"after":', job[4]
+      if job[5] == 1 then field, value = '"due":', now + job[4] end
+      record = string.sub(record, 1, -2) .. ',' .. field .. string.format('%.0f', value) .. '}'
+    end
     if job[6] > 0 then record = string.sub(record, 1, -2) .. ',"deadline":' .. string.format('%.0f', now + job[6]) .. '}' end
     fields[2 * i - 1], fields[2 * i] = plan[4] + i - 1, record
   end

@@ -1,7 +1,7 @@
 -- Tokens for the calls of lanes, from every limit they draw on or from none. Urgent work comes first, background work
 -- keeps its share of what is scarce, across all lanes and shards that draw on the same limit.
--- args: {share, wants}; a want is {lane, most, urgent, background, draws}; a draw is {limit, cost}. Answers
--- {turn of this call, per want {urgent, background, again in ms (0: nothing is wanting)}}.
+-- args: {share, wants}; a want is {lane, most, urgent, background, draws}; a draw is {limit, cost, jobs that are served
+-- together if it is scarce}. Answers {turn of this call, per want {urgent, background, again in ms (0: nothing is wanting)}}.
 if repeated then return repeated end
 local share, answers, MARK, SOON = math.min(args[1], 0.99), {}, 2000, 5
 
@@ -12,28 +12,89 @@ end
 
 -- When urgent work gets something although background work waits: there is more than what is left for that, or
 -- nobody waits for it any more.
-local function wait_beside(l, cost, most_credit)
+local function wait_beside(l, cost, most_credit, kept)
   local places = math.max(1, math.floor(l.credit * (1 - share)))
   while places - left_of(places, l.credit, most_credit) < 1 do places = places + 1 end
-  return math.min(wait_for(l, cost * places), math.max(wait_for(l, cost), l.background - now))
+  return math.min(wait_for(l, cost * places + kept), math.max(wait_for(l, cost + kept), l.background - now))
+end
+
+-- How many of the wanted jobs a bucket must have tokens for before it gives any: who reads before he acts should not
+-- read for each one. Half of what it holds is the most, so that nothing flows over while it is waited for.
+local function least_of(l, draw, wanted)
+  if draw[3] <= 1 or draw[2] <= 0 or l.kind ~= 'bucket' then return 1 end
+  return math.max(1, math.floor(math.min(draw[3], wanted, (l.capacity - l.spare) / 2 / draw[2])))
+end
+
+-- Others are content with less, and faster: what a lane waits for is kept for it, until it must have come.
+local claims = {}
+local function claim_on(l)
+  local claim = claims[l.name]
+  if claim == nil then
+    local ends, tokens, lane = string.match(redis.call('HGET', budget, 'claim|' .. l.name) or '', '^(%S+) (%S+) (.*)$')
+    claim = ends and {ends = tonumber(ends), tokens = tonumber(tokens), lane = lane} or false
+    claims[l.name] = claim
+  end
+  return claim and now < claim.ends and claim or nil
+end
+
+local function claim_for(lane, l, tokens, ends)
+  claims[l.name] = {ends = ends, tokens = tokens, lane = lane}
+  redis.call('HSET', budget, 'claim|' .. l.name, string.format('%.0f %.17g %s', ends, tokens, lane))
+end
+
+-- Of what a limit has, the tokens that are kept for another lane. Where there is plenty nobody need ask; background work
+-- that urgent work keeps to its share takes no more than that.
+local function kept_of(l, cost, want)
+  local room = l.capacity - l.spare
+  if l.kind ~= 'bucket' or l.tokens - l.spare - cost * want[2] >= room / 2 then return 0 end
+  if want[3] == 0 and l.urgent > now then return 0 end
+  local claim = claim_on(l)
+  return claim and claim.lane ~= want[1] and math.max(0, math.min(claim.tokens, room - cost)) or 0
+end
+
+-- Who is served gives up its claims; urgent work that is not makes one where there is none. Answers how many ms later
+-- than told a lane comes: of those who come for the same tokens, who has a claim is first, and who was served is last.
+local function line_up(want, given, again, wanted)
+  local lane, urgent, later = want[1], want[3], given > 0 and 2 * SOON or SOON
+  for _, draw in ipairs(want[5]) do
+    local l = limit(draw[1])
+    local tokens = draw[2] * least_of(l, draw, wanted)
+    local claim = tokens > draw[2] and claim_on(l)
+    local mine = claim and claim.lane == lane
+    if given > 0 and mine then
+      redis.call('HDEL', budget, 'claim|' .. l.name)
+      claims[l.name] = false
+    elseif given == 0 and urgent > 0 and tokens > draw[2] and (mine or not claim) and l.tokens - l.spare < tokens then
+      claim_for(lane, l, tokens, now + again + MARK / 2)
+      later = 0
+    end
+  end
+  return later
 end
 
 local function grant(want)
   local most, urgent, background = want[2], want[3], want[4]
-  local n, places, scarcest, again = most, nil, nil, 0
+  local wanted = math.min(most, urgent + background)
+  local n, places, scarcest, again, short, gathers = most, nil, nil, 0, false, false
   for _, draw in ipairs(want[5]) do
     local l, cost = limit(draw[1]), draw[2]
     if cost > 0 then
-      local free = math.max(0, math.floor((l.tokens - l.spare) / cost + 1e-9))
+      local has = l.tokens - kept_of(l, cost, want)
+      local free = math.max(0, math.floor((has - l.spare) / cost + 1e-9))
       if not places or free < places then scarcest, places = l, free end
+      local least = least_of(l, draw, wanted)
+      if least > 1 then gathers, short = true, short or free < least end
     end
   end
   places = places or most
   n = math.min(most, places)
   -- A lane that draws on nothing still shares out its places.
   local l = scarcest or limit({'lane ' .. want[1], 'bucket', 1000, 1000, 0})
-  local spent = math.min(background, n)
   local marked = l.urgent > now
+  -- The share of background work is small: it comes as it is earned.
+  local waits_for_many = gathers and (urgent > 0 or not marked)
+  if short and waits_for_many then n = 0 end
+  local spent = math.min(background, n)
   local given_urgent, most_credit = 0, 1 + l.capacity * share
   local waits = background > 0 or l.background > now
   if urgent > 0 then
@@ -60,15 +121,23 @@ local function grant(want)
     d.tokens = d.tokens - given * draw[2]
     d.out = d.out + given * draw[2]
   end
-  if given < math.min(most, urgent + background) then
+  if given < wanted then
+    local left = waits_for_many and math.min(most, urgent + background - given) or 1
     for _, draw in ipairs(want[5]) do
       if draw[2] > 0 then
-        local d = limit(draw[1])
-        local beside = d == l and waits and urgent > given_urgent
-        again = math.max(again, beside and wait_beside(d, draw[2], most_credit) or wait_for(d, draw[2]))
+        local d, cost = limit(draw[1]), draw[2]
+        local kept = kept_of(d, cost, want)
+        again = math.max(again, wait_for(d, cost * least_of(d, draw, left) + kept))
+        if d == l and waits and urgent > given_urgent then
+          again = math.max(again, wait_beside(d, cost, most_credit, kept))
+        end
       end
     end
     if again < SOON then again = marked and 100 or SOON end
+  end
+  if gathers and (given > 0 or short) then
+    local later = line_up(want, given, again, wanted)
+    if again > 0 then again = again + later end
   end
   -- The marks outlast the wait: who was told to come again in an hour is still in want when the hour is over.
   if urgent > given_urgent then l.urgent = math.max(l.urgent, now + again + MARK) end

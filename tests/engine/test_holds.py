@@ -1,0 +1,102 @@
+"""Deletions that are held for a reason which may pass: when they are planned again, and when not."""
+
+from datetime import timedelta
+
+import pytest
+
+from service.contract import Event, Hold, Plan
+from service.stream.rows import Kept, flat
+from tests.engine.outside import Outside, event, thing
+from tests.engine.world import World
+
+WHY = "machines are left"
+
+
+async def keep(world: World, one: Event, again: int, *, exact: bool) -> float:
+    """Held by hand, as a planner would; the answer is how many ms later it is planned again."""
+    entry = (await world.entries())[0]
+    kept = Kept(entry, "held", WHY, one.deletion, flat(one), again, exact)
+    assert await world.shard(one).hold([kept]) == 1
+    record = await world.deletion(one)
+    return float(record["again_at"]) - float(record["held_at"])
+
+
+async def look_again(world: World, one: Event, wait: float) -> None:
+    await world.jump(timedelta(milliseconds=wait - 5000))
+    await world.tidy()
+    assert await world.state(one) == "held"
+    await world.jump(timedelta(seconds=5))
+    await world.tidy()
+    assert await world.state(one) == "published"
+
+
+@pytest.mark.parametrize(("exact", "expected"), [(True, [9000, 9000, 9000]), (False, [18_000, 36_000, 72_000])])
+async def test_the_time_of_the_next_planning_is_doubled_unless_it_is_exact(
+    world: World, exact: bool, expected: list[float]
+) -> None:
+    one = event("a")
+    await world.deliver(one)
+    for wait in expected:
+        assert await keep(world, one, 9000, exact=exact) == wait
+        await look_again(world, one, wait)
+
+
+async def test_exact_waits_make_later_ones_no_longer(world: World) -> None:
+    one = event("a")
+    await world.deliver(one)
+    for _ in range(5):
+        wait = await keep(world, one, 9000, exact=True)
+        await look_again(world, one, wait)
+    assert await keep(world, one, 9000, exact=False) == 18_000
+
+
+async def test_a_planner_that_names_a_time_is_asked_again_at_that_time_each_time(world: World) -> None:
+    outside, one = Outside(), event("a")
+    outside.plans["a"] = Hold(WHY, again=True, after=timedelta(minutes=4))
+    await world.publish(one)
+    await world.start(outside)
+    for times in (1, 2, 3):
+
+        async def held(times: int = times) -> bool:
+            return len(outside.planned) == times and await world.state(one) == "held"
+
+        await world.until("it is held", held)
+        record = await world.deletion(one)
+        assert record["held"] == WHY
+        assert float(record["again_at"]) - float(record["held_at"]) == 240_000
+        await world.jump(timedelta(minutes=3, seconds=50))
+        await world.tidy()
+        assert await held()
+        await world.jump(timedelta(seconds=10))
+    outside.plans["a"] = Plan([thing("one")])
+    await world.jump(timedelta(minutes=4))
+    await world.until_done(one)
+    assert outside.called == ["one"]
+
+
+async def test_a_time_without_the_word_that_it_may_pass_brings_nothing_back(world: World) -> None:
+    outside, one = Outside(), event("a")
+    outside.plans["a"] = Hold(WHY, after=timedelta(seconds=1))
+    await world.publish(one)
+    await world.start(outside)
+
+    async def held() -> bool:
+        return await world.state(one) == "held"
+
+    await world.until("it is held", held)
+    await world.jump(timedelta(hours=1))
+    await world.tidy()
+    assert await held()
+    assert "again_at" not in await world.deletion(one)
+
+
+async def test_no_time_at_all_is_as_soon_as_can_be(world: World) -> None:
+    outside, one = Outside(), event("a")
+    outside.plans["a"] = Hold(WHY, again=True, after=timedelta(0))
+    await world.publish(one)
+    await world.start(outside)
+
+    async def asked_again() -> bool:
+        return len(outside.planned) >= 2
+
+    await world.until("it is planned again", asked_again)
