@@ -1,0 +1,66 @@
+"""The stand-in for AWS in tests: one process for the tests of a module, and an account of its own for each test.
+What a test changed of its behaviour and its clock is as it was for the next one."""
+
+import contextlib
+import random
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import pytest
+from aiobotocore.config import AioConfig
+from botocore.exceptions import ClientError
+
+from service.local.aws import Behaviour, LocalAws
+from service.local.aws.world import REGION, World, credentials, session
+
+__all__ = ["Cloud", "aws_process", "cloud", "refusal"]
+
+
+class Cloud:
+    """One test's account: `world` builds in it, `client` is what a program under test would use."""
+
+    def __init__(self, aws: LocalAws, world: World, start: int) -> None:
+        self.aws, self.world, self.account = aws, world, world.account
+        self._start = start
+        self.open = contextlib.AsyncExitStack()
+
+    async def client(self, service: str, *, account: str = "", region: str = REGION, **keys: str) -> Any:
+        keys = keys or credentials(account or self.account)
+        config = AioConfig(retries={"total_max_attempts": 1}, read_timeout=10)
+        made = session().create_client(
+            service, region_name=region, endpoint_url=self.aws.address, config=config, **keys
+        )
+        return await self.open.enter_async_context(made)
+
+    async def requests(self, action: str = "") -> list[tuple[int, str]]:
+        """Status and code of what was asked in this test, in order."""
+        entries = await self.aws.requests(action, self._start)
+        return [(one.status, one.code) for one in entries if one.account == self.account]
+
+
+@pytest.fixture(scope="module")
+def aws_process() -> Iterator[LocalAws]:
+    aws = LocalAws().start()
+    yield aws
+    aws.stop()
+
+
+@pytest.fixture
+async def cloud(aws_process: LocalAws) -> AsyncIterator[Cloud]:
+    account = str(random.randrange(10**11, 10**12))
+    start = len(await aws_process.journal())
+    async with World(aws_process.address, account=account) as world:
+        made = Cloud(aws_process, world, start)
+        async with made.open:
+            yield made
+    await aws_process.behave(**{name: getattr(Behaviour(), name) for name in Behaviour.__struct_fields__})
+    await aws_process.set_rate(1.0)
+
+
+@contextlib.contextmanager
+def refusal(code: str, status: int = 400) -> Iterator[None]:
+    """What is done inside is refused by AWS with this code."""
+    with pytest.raises(ClientError) as raised:
+        yield
+    assert raised.value.response["Error"]["Code"] == code
+    assert raised.value.response["ResponseMetadata"]["HTTPStatusCode"] == status
