@@ -2,13 +2,17 @@
 An owner travels in every target's data, so that an attempt needs no plan; it holds names, never a secret."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final, Literal, Protocol
 
 import msgspec
 
-from service.contract import Draw, Limit
+from service.contract import Draw, Job, Limit, Pending, Verdict
 from service.contract.aws import Task
+from service.settings.aws import AwsSettings
+from workers.handlers.aws.errors import AwsError
+from workers.handlers.protocol import Batch
 
 PROVIDER: Final = "aws"
 
@@ -93,10 +97,52 @@ class Reach(Protocol):
 Read = Callable[[Calls, Sequence[str]], Awaitable[dict[str, Found]]]
 """Those of the ids that exist, in as few calls as can be; an id that is missing from the answer is proven absent."""
 
-ListAll = Callable[[Calls, Owner], AsyncIterator[Found]]
-"""Everything that may be the owner's, by describe calls alone; ownership is judged afterwards."""
+ListAll = Callable[[Calls, Sequence[str]], AsyncIterator[Found]]
+"""Everything that carries one of these tag keys, with all its tags, by describe calls alone. Kinds that are `whole`
+can't filter: they list all that the account has in the region, so one list serves every cluster there. Ownership is
+judged afterwards."""
 
 Delete = Callable[[Calls, Found], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One job's turn: what is known when its kind is asked what to do. `found` was read just now and is the owner's;
+    `seen` is what the kind looked up for all jobs of the batch at once, `resume` what the last turn left for this."""
+
+    job: Job
+    owner: Owner
+    found: Found
+    calls: Calls
+    batch: Batch
+    settings: AwsSettings
+    resume: str = ""
+    seen: Any = None
+
+    async def clear(self) -> None:
+        """To be awaited right before a call that changes anything; raises NotCleared."""
+        await self.batch.clear(self.job)
+
+    def hop(self, operation: str, detail: str, *, after: timedelta = timedelta(0), resume: str = "") -> Pending:
+        """Go on in the lane of another operation, which reserves what that draws on."""
+        return Pending(after, detail, lane=f"{self.owner.place}/{operation}", resume=resume)
+
+
+Look = Callable[[Sequence[Turn]], Awaitable[Any]]
+"""What all turns of one identity need to know beside the resources themselves, in one go."""
+
+Act = Callable[[Turn], Awaitable[Verdict]]
+
+
+class Step(msgspec.Struct, frozen=True, kw_only=True):
+    """What a kind does in a lane other than its own. `reads` are the operations of `look`; with `judged` the resource
+    is read and its ownership judged before, as for a deletion. `only` is the setting without which it is not done."""
+
+    act: Act
+    look: Look | None = None
+    reads: tuple[str, ...] = ()
+    judged: bool = True
+    only: str = ""
 
 
 class Kind(msgspec.Struct, frozen=True, kw_only=True):
@@ -114,22 +160,44 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
     stage: int
     operation: str
     checking: str
-    # (service, resource prefix of the ARN), as in arn:aws:ec2:REGION:ACCOUNT:security-group/sg-1.
+    # (service, resource type) of its ARN, as in arn:aws:ec2:REGION:ACCOUNT:security-group/sg-1.
     arn: tuple[str, str]
-    # From the resource part of an ARN to the id that `read` takes; for elbv2 the ARN itself is the id.
+    # What follows the type, as a pattern; it is the id that `read` takes, unless that is the ARN itself.
+    shape: str = r"[^/]+"
     by_arn: bool = False
     read: Read
+    # The operations that one batched read of `read` makes; what they draw on is known by their names.
+    reads: tuple[str, ...]
+    # As `read`, for what is expected to be gone; the answer may lack tags. Without it, `read` serves.
+    exists: Read | None = None
     list_all: ListAll
+    # Its lists are of the whole account and region.
+    whole: bool = False
     delete: Delete
     # Needs the service's tag beside the cluster's: balancers and target groups.
     of_service: bool = False
-    # Error codes of `delete` and `read` beside those that `errors` knows for everybody.
+    # The Load Balancer Controller makes such ones too.
+    of_lbc: bool = False
+    # Error codes of `delete` beside those that `errors` knows for everybody.
     gone: frozenset[str] = frozenset()
     depends: frozenset[str] = frozenset()
-    # IAM actions, as a policy names them.
-    permissions: tuple[str, ...]
-    # The operations that one batched read of `read` makes; what they draw on is known by their names.
-    reads: tuple[str, ...]
     # States in which it is as good as gone, or on its way: then it is only waited for.
     going: frozenset[str] = frozenset()
     absent: frozenset[str] = frozenset()
+    # What tells it from a later one of the same id, where ids are names that can come back.
+    born: Callable[[Found], str] | None = None
+    # Before a deletion: what to look up, and what stands against it; None lets it go on.
+    look: Look | None = None
+    looks: tuple[str, ...] = ()
+    before: Callable[[Turn], Awaitable[Verdict | None]] | None = None
+    # After a deletion was refused because something depends on it, or it is protected.
+    blocked: Callable[[Turn, AwsError], Awaitable[Verdict]] | None = None
+    protected: Callable[[Turn, AwsError], Awaitable[Verdict]] | None = None
+    # By operation: what it does in lanes of its own.
+    steps: Mapping[str, Step] = {}
+
+    @property
+    def operations(self) -> frozenset[str]:
+        """Everything that it may ever call."""
+        steps = (operation for name, step in self.steps.items() for operation in (name, *step.reads))
+        return frozenset({self.operation, self.checking, *self.reads, *self.looks, *steps})

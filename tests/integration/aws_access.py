@@ -1,0 +1,168 @@
+"""A stage for the way to AWS: identities and Secrets on a real API server, the stand-in for AWS, and a reach between.
+Time is the test's own, so that nothing has to be waited for; the stand-in's journal says what was asked of it."""
+
+import base64
+import uuid
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from service.cluster import Cluster, connect
+from service.contract.aws import AWS_CLUSTERS
+from service.local.aws import Behaviour, Entry, LocalAws, Role
+from service.settings import ClusterSettings, Settings, SourceSettings
+from tests import capi
+from tests.clusters import TestApi
+from tests.kube import Crd
+from workers.handlers.aws.model import Quota, Whose
+from workers.handlers.aws.reach import AwsReach
+from workers.handlers.places import Places
+
+SOURCE = "clusters"
+OWN = "111122223333"
+TENANT = "444455556666"
+OTHER = "777788889999"
+REGION = "eu-west-1"
+
+
+class Clock:
+    now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Stage:
+    """One namespace of one management cluster. What is made here has names of the test's own."""
+
+    def __init__(self, api: TestApi, aws: LocalAws, clock: Clock) -> None:
+        self.api, self.kube, self.aws, self.clock = api, api.kube, aws, clock
+        self.namespace, self.secrets = api.namespace(), api.namespace()
+        self._capi = capi.Capi(self.kube, self.namespace)
+        self._since = 0
+        self.reach: AwsReach
+        self.cluster: Cluster
+
+    # ---- identities
+
+    def role(self, arn: str, *, source: str = "", allowed: object = None, **spec: object) -> str:
+        """An AWSClusterRoleIdentity that the stage's namespace may use unless `allowed` says otherwise."""
+        kind, _, name = source.partition("/")
+        if source:
+            spec["sourceIdentityRef"] = {"kind": kind, "name": name}
+        return self._identity(capi.ROLE_IDENTITIES, {"roleARN": arn, **spec}, allowed)
+
+    def static(self, account: str, *, allowed: object = None) -> str:
+        name = self.secret(AccessKeyID=f"AKIA{account}", SecretAccessKey="static-secret")
+        return self._identity(capi.STATIC_IDENTITIES, {"secretRef": name}, allowed)
+
+    def controller(self, allowed: object) -> str:
+        """There is one for the whole cluster."""
+        path = capi.CONTROLLER_IDENTITIES.path(name="default")
+        if self.kube.get(path) is not None:
+            self.kube.delete(path)
+        self._capi.identity(capi.CONTROLLER_IDENTITIES, "default", {"allowedNamespaces": allowed})
+        return "AWSClusterControllerIdentity/default"
+
+    def secret(self, **texts: str) -> str:
+        name = f"s{uuid.uuid4().hex[:8]}"
+        body = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}, "data": _encoded(texts)}
+        self.kube.create(f"/api/v1/namespaces/{self.secrets}/secrets", body)
+        return name
+
+    def change_secret(self, name: str, **texts: str) -> None:
+        self.kube.patch(f"/api/v1/namespaces/{self.secrets}/secrets/{name}", {"data": _encoded(texts)})
+
+    def change(self, called: str, **spec: object) -> None:
+        self.kube.patch(self._path(called), {"spec": spec})
+
+    def spec(self, called: str) -> Any:
+        found = self.kube.get(self._path(called))
+        return found and found["spec"]
+
+    def remove(self, called: str) -> None:
+        self.kube.delete(self._path(called))
+
+    def label(self, **labels: str | None) -> None:
+        self.kube.patch(f"/api/v1/namespaces/{self.namespace}", {"metadata": {"labels": labels}})
+
+    def _identity(self, crd: Crd, spec: dict[str, object], allowed: object) -> str:
+        name = f"i{uuid.uuid4().hex[:8]}"
+        spec["allowedNamespaces"] = {"list": [self.namespace]} if allowed is None else allowed
+        self._capi.identity(crd, name, spec)
+        return f"{crd.kind}/{name}"
+
+    def _path(self, called: str) -> str:
+        kind, _, name = called.partition("/")
+        return next(crd for crd in capi.KINDS if crd.kind == kind).path(name=name)
+
+    # ---- AWS
+
+    def whose(self, identity: str = "", region: str = REGION) -> Whose:
+        return Whose(source=SOURCE, namespace=self.namespace, region=region, identity=identity)
+
+    async def trusting(self, **roles: Role) -> None:
+        """No other roles can be assumed."""
+        await self.aws.behave(roles={arn(TENANT, name): role for name, role in roles.items()})
+
+    async def asked(self, action: str = "") -> Sequence[Entry]:
+        """Since the test began."""
+        return await self.aws.requests(action, self._since)
+
+    async def begin(self) -> None:
+        as_ever = msgspec.to_builtins(Behaviour(buckets=False))
+        await self.aws.behave(**as_ever)
+        self._since = len(await self.aws.journal())
+
+
+@asynccontextmanager
+async def staged(
+    api: TestApi, aws: LocalAws, folder: Path, *, account: str | None = None, quota: Quota | None = None
+) -> AsyncIterator[Stage]:
+    stage = Stage(api, aws, Clock())
+    await stage.begin()
+    way: ClusterSettings = api.settings(folder)
+    settings = Settings(
+        clusters={"local": way}, sources={SOURCE: SourceSettings(resource=AWS_CLUSTERS, collector="capa")}
+    )
+
+    async def remembered(_name: str) -> str | None:
+        return None
+
+    async with await connect("local", way) as stage.cluster:
+        places = Places(settings, {"local": stage.cluster}, remembered)
+        reach = AwsReach(
+            places, endpoint=aws.address, account=account, namespace=stage.secrets, quota=quota, clock=stage.clock
+        )
+        try:
+            async with reach as stage.reach:
+                yield stage
+        finally:
+            await places.aclose()
+
+
+def own_credentials(monkeypatch: pytest.MonkeyPatch, folder: Path, account: str | None = OWN) -> None:
+    """Those of this process, and nothing of the machine's."""
+    for name in ("AWS_PROFILE", "AWS_SESSION_TOKEN", "AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_ROLE_ARN"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(folder / "none"))
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(folder / "aws-credentials"))
+    if account is None:
+        monkeypatch.delenv("AWS_ACCESS_KEY_ID", raising=False)
+        monkeypatch.delenv("AWS_SECRET_ACCESS_KEY", raising=False)
+    else:
+        monkeypatch.setenv("AWS_ACCESS_KEY_ID", f"AKIA{account}")
+        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "own-secret")
+
+
+def arn(account: str, name: str, partition: str = "aws") -> str:
+    return f"arn:{partition}:iam::{account}:role/{name}"
+
+
+def _encoded(texts: dict[str, str]) -> dict[str, str]:
+    return {key: base64.b64encode(text.encode()).decode() for key, text in texts.items()}

@@ -1,0 +1,241 @@
+"""The last look: only a fresh list that is whole and empty lets a cluster go, and what was made again is collected."""
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+import pytest
+
+from service.contract import Event, Feedback, Gone, Job, Pause, Pending, Record, Refused, Target, Throttled, Verdict
+from service.contract.aws import AWS_FINALIZER
+from service.contract.version import VERSION
+from service.local.aws.behaviour import Fault
+from service.local.aws.networks import Vpc
+from service.local.aws.tags import by_cloud_provider
+from service.local.aws.world import REGION
+from tests.integration.clustered import ON_AWS, Clustered, marked
+from workers.handlers.aws.checking import SETTLED
+from workers.handlers.aws.wiring import AwsSide
+
+pytestmark = ON_AWS
+
+TAGGING = "tagging.GetResources"
+
+
+@pytest.fixture
+async def stack() -> AsyncIterator[AsyncExitStack]:
+    """What is open longer than one step of a test; it is closed before AWS and the clusters are."""
+    async with AsyncExitStack() as made:
+        yield made
+
+
+class Taken:
+    """A batch in the test's own hands."""
+
+    def __init__(self, lane: str, *jobs: Job) -> None:
+        self.lane, self.jobs = lane, jobs
+        self.cleared: list[str] = []
+        self.told: list[Feedback] = []
+        self.returned: list[str] = []
+
+    async def clear(self, *jobs: Job) -> None:
+        self.cleared += [job.id for job in jobs]
+
+    def tell(self, feedback: Feedback) -> None:
+        self.told.append(feedback)
+
+    def unused(self, limit: str, tokens: float = 1.0) -> None:
+        del tokens
+        self.returned.append(limit)
+
+
+def job_of(target: Target, **changed: Any) -> Job:
+    record = Record(v=VERSION, stage=0, lane=target.lane, kind=target.kind, target=target.id, data=target.data)
+    return Job("deletion#1.1", 7, msgspec.structs.replace(record, **changed))
+
+
+async def attempted(side: AwsSide, batch: Taken) -> Verdict | Exception:
+    handler = next(handler for handler in side.handlers if handler.kind == SETTLED)
+    ((_, verdict),) = [pair async for pair in handler.attempt(batch)]
+    return verdict
+
+
+async def last_of(clustered: Clustered, side: AwsSide, vpc: Vpc) -> Target:
+    """The target of the last look, as a plan for a cluster that owns nothing has it."""
+    targets: Sequence[Target] = await clustered.planned(clustered.delete_marked("prod", vpc), side)
+    assert [target.kind for target in targets] == [SETTLED]
+    return targets[0]
+
+
+# ---- one look
+
+
+async def test_an_empty_list_lets_the_cluster_go(clustered: Clustered) -> None:
+    vpc = await clustered.resources.vpc()
+    async with clustered.side() as side:
+        target = await last_of(clustered, side, vpc)
+        assert target.after == clustered.settings.aws.settle
+        batch = Taken(target.lane, job_of(target))
+        assert isinstance(await attempted(side, batch), Gone)
+        assert batch.returned == []
+
+
+@pytest.mark.parametrize(
+    "action", [TAGGING, "ec2.DescribeSecurityGroups"], ids=["the list", "the reads that confirm it"]
+)
+@pytest.mark.parametrize("what", ["html", "close", "error"])
+async def test_a_list_that_is_not_whole_is_never_taken_for_an_empty_one(
+    clustered: Clustered, action: str, what: Any
+) -> None:
+    vpc = await clustered.resources.vpc()
+    clustered.set(finding="tagging")
+    async with clustered.side() as side:
+        target = await last_of(clustered, side, vpc)
+        await clustered.resources.group(vpc, by_cloud_provider("prod"))
+        fault = Fault(what=what, action=action, account=clustered.account, code="InternalError", status=500)
+        await clustered.aws.trouble(fault)
+        assert isinstance(await attempted(side, Taken(target.lane, job_of(target))), Exception)
+
+
+async def test_a_denied_read_is_refused_and_names_the_permission(clustered: Clustered) -> None:
+    vpc = await clustered.resources.vpc()
+    clustered.set(finding="describe")
+    async with clustered.side() as side:
+        target = await last_of(clustered, side, vpc)
+        await clustered.aws.trouble(Fault(what="deny", action="elbv2.DescribeLoadBalancers", account=clustered.account))
+        batch = Taken(target.lane, job_of(target))
+        verdict = await attempted(side, batch)
+        assert isinstance(verdict, Refused)
+        assert "elasticloadbalancing:DescribeLoadBalancers is denied" in verdict.reason
+        # What the lane had drawn for the tagging API was not needed.
+        assert batch.returned == [f"{REGION}/tag.GetResources"]
+
+
+async def test_a_throttled_list_is_told_to_the_budget_and_spends_no_attempt(clustered: Clustered) -> None:
+    vpc = await clustered.resources.vpc()
+    async with clustered.side() as side:
+        target = await last_of(clustered, side, vpc)
+        await clustered.aws.trouble(Fault(what="throttle", action=TAGGING, account=clustered.account))
+        batch = Taken(target.lane, job_of(target))
+        assert isinstance(await attempted(side, batch), Throttled)
+        assert batch.told == [Pause(f"{REGION}/tag.GetResources")]
+
+
+async def test_what_was_made_again_sends_the_job_to_the_lane_of_its_kind_and_back(clustered: Clustered) -> None:
+    vpc = await clustered.resources.vpc()
+    async with clustered.side() as side:
+        target = await last_of(clustered, side, vpc)
+        group = await clustered.resources.group(vpc, by_cloud_provider("prod"))
+        job = job_of(target)
+        lanes: list[str] = []
+        verdict: Verdict | Exception | None = None
+        for _ in range(20):
+            batch = Taken(job.record.lane, job)
+            verdict = await attempted(side, batch)
+            if isinstance(verdict, Gone):
+                break
+            assert isinstance(verdict, Pending), verdict
+            lane = verdict.lane or job.record.lane
+            lanes.append(lane.rpartition("/")[2])
+            job = job_of(target, lane=lane, resume=verdict.resume)
+        assert isinstance(verdict, Gone)
+        assert lanes[0] == "ec2.DeleteSecurityGroup"
+        assert lanes[-1] == "tag.GetResources"
+        assert group not in await clustered.resources.standing()
+
+
+async def test_after_something_was_made_again_the_settle_time_begins_anew(clustered: Clustered) -> None:
+    vpc = await clustered.resources.vpc()
+    async with clustered.side() as side:
+        target = await last_of(clustered, side, vpc)
+        back = await attempted(side, Taken(target.lane, job_of(target, resume="{}")))
+        assert back == Pending(
+            clustered.settings.aws.settle, "nothing is left; looked at once more when it has settled"
+        )
+        assert isinstance(await attempted(side, Taken(target.lane, job_of(target))), Gone)
+
+
+async def test_an_errand_that_is_refused_again_is_given_up_for_a_fresh_list(clustered: Clustered) -> None:
+    """The first refusal is shown; by the second the resource may be somebody else's, and no errand any more."""
+    vpc = await clustered.resources.vpc()
+    async with clustered.side() as side:
+        target = await last_of(clustered, side, vpc)
+        group = await clustered.resources.group(vpc, by_cloud_provider("other"))
+        lane = target.lane.replace("tag.GetResources", "ec2.DeleteSecurityGroup")
+        errand = f'{{"kind":"aws.security-group","id":"{group}"}}'
+        batch = Taken(lane, job_of(target, lane=lane, resume=errand))
+        verdict = await attempted(side, batch)
+        assert isinstance(verdict, Refused)
+        assert group in verdict.reason
+        batch = Taken(lane, job_of(target, lane=lane, resume=errand, verdict="refused"))
+        verdict = await attempted(side, batch)
+        assert isinstance(verdict, Pending)
+        assert verdict.lane == target.lane
+        assert batch.cleared == []
+        assert group in await clustered.resources.standing()
+
+
+# ---- with a worker
+
+
+async def until_all_but_the_last_look_is_done(clustered: Clustered, one: Event) -> None:
+    async def over() -> bool:
+        if "plan" not in await clustered.deletion(one):
+            return False
+        records = [await clustered.job(job) for job in await clustered.jobs_of(one)]
+        states = {record["kind"]: record.get("state", "") for record in records}
+        return all(state == "gone" for kind, state in states.items() if kind not in (SETTLED, "release"))
+
+    await clustered.until("everything but the last look is done", over)
+
+
+async def test_what_a_late_controller_makes_again_is_collected_before_the_cluster_goes(
+    clustered: Clustered, stack: AsyncExitStack
+) -> None:
+    vpc = await clustered.resources.vpc()
+    first = await clustered.resources.group(vpc, by_cloud_provider("prod"))
+    clustered.set(settle=timedelta(minutes=10))
+    made = clustered.capi.unmanaged("prod", region=REGION, vpc=vpc.id, **marked())
+    one = await clustered.going(made)
+    await clustered.work(stack)
+    await until_all_but_the_last_look_is_done(clustered, one)
+    assert first not in await clustered.resources.standing()
+    again = await clustered.resources.cluster_resources("prod", vpc, entangled=True)
+    assert clustered.read(made)["metadata"]["finalizers"] == [AWS_FINALIZER]
+    await clustered.jump(timedelta(minutes=10))
+
+    async def gone() -> bool:
+        return not {*again.classic, *again.balancers, *again.target_groups, *again.groups} & (
+            await clustered.resources.standing()
+        )
+
+    await clustered.until("what was made again is gone", gone)
+    # It settles anew: whoever made it may make it once more.
+    await clustered.until_job(one, SETTLED, "looked at once more", held=False)
+    assert clustered.read(made)["metadata"]["finalizers"] == [AWS_FINALIZER]
+    await clustered.jump(timedelta(minutes=10))
+    await clustered.until_done(one)
+    assert clustered.read(made) is None
+
+
+async def test_a_permission_that_is_taken_away_keeps_the_cluster_until_it_is_given_back(
+    clustered: Clustered, stack: AsyncExitStack
+) -> None:
+    vpc = await clustered.resources.vpc()
+    clustered.set(settle=timedelta(minutes=10))
+    made = clustered.capi.unmanaged("prod", region=REGION, vpc=vpc.id, **marked())
+    one = await clustered.going(made)
+    await clustered.work(stack)
+    await until_all_but_the_last_look_is_done(clustered, one)
+    denied = [
+        Fault(what="deny", action=action, account=clustered.account)
+        for action in (TAGGING, "ec2.DescribeSecurityGroups")
+    ]
+    await clustered.aws.trouble(*denied)
+    await clustered.jump(timedelta(minutes=10))
+    await clustered.until_job(one, SETTLED, "ec2:DescribeSecurityGroups is denied")
+    assert clustered.read(made)["metadata"]["finalizers"] == [AWS_FINALIZER]
+    await clustered.aws.trouble()
+    await clustered.until_done(one)

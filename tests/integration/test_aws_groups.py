@@ -1,0 +1,248 @@
+"""Security groups that something stands against: interfaces that drain or stay, rules of own and of foreign groups."""
+
+import json
+from datetime import timedelta
+
+import msgspec
+import pytest
+
+from service.contract import Blocked, Pending
+from service.local.aws import Fault
+from service.local.aws.tags import by_cloud_provider
+from tests.aws import aws_process, cloud
+from tests.integration.aws_removing import Removing, removing
+from workers.handlers.aws.groups import LINGERING, PATIENT
+from workers.handlers.protocol import NotCleared
+
+__all__ = ["aws_process", "cloud", "removing"]
+
+OURS = by_cloud_provider("c1")
+SERVED = by_cloud_provider("c1", "default/web")
+GROUP = "aws.security-group"
+REVOKES = ("ec2.RevokeSecurityGroupIngress", "ec2.RevokeSecurityGroupEgress")
+DELETE = "ec2.DeleteSecurityGroup"
+INTERFACES = "ec2.DescribeNetworkInterfaces"
+
+
+def allow_foreign(removing: Removing) -> None:
+    removing.aws = msgspec.structs.replace(removing.aws, revoke_foreign_rules=True)
+
+
+async def rules_of(removing: Removing, group: str) -> set[str]:
+    """Ids of the rules of a group, without the one that lets everything out."""
+    by_group = [{"Name": "group-id", "Values": [group]}]
+    answer = await removing.cloud.world.ec2.describe_security_group_rules(Filters=by_group)
+    return {one["SecurityGroupRuleId"] for one in answer["SecurityGroupRules"] if one.get("ReferencedGroupInfo")}
+
+
+# ---- rules
+
+
+@pytest.mark.parametrize("egress", [False, True])
+async def test_groups_that_refer_to_each_other_are_all_gone_at_the_end(removing: Removing, egress: bool) -> None:
+    build = removing.cloud.world
+    vpc = await build.vpc()
+    groups = [await build.group(vpc, OURS) for _ in range(4)]
+    for on, of in zip(groups, [*groups[1:], groups[0]], strict=True):
+        await build.rule(on, of, egress=egress)
+        await build.rule(on, of, egress=egress, port=8080)
+        await build.rule(on, on, egress=egress)
+    await removing.remove(*removing.targets(removing.owner(vpc), GROUP, *groups))
+    assert await build.standing() == set()
+
+
+async def test_groups_that_refer_to_each_other_both_ways_are_gone_too(removing: Removing) -> None:
+    build = removing.cloud.world
+    vpc = await build.vpc()
+    one, other = [await build.group(vpc, OURS) for _ in range(2)]
+    for egress in (False, True):
+        await build.rule(one, other, egress=egress)
+        await build.rule(other, one, egress=egress)
+    await removing.remove(*removing.targets(removing.owner(vpc), GROUP, one, other))
+    assert await build.standing() == set()
+    # Never a deletion that was bound to be refused.
+    assert {entry.code for entry in await removing.journal(DELETE)} == {""}
+
+
+async def test_a_foreign_groups_rule_is_named_and_left(removing: Removing) -> None:
+    build = removing.cloud.world
+    vpc = await build.vpc()
+    ours, theirs = await build.group(vpc, OURS), await build.group(vpc, by_cloud_provider("c2"), name="their-nodes")
+    rule = await build.rule(theirs, ours, port=8443)
+    await removing.start()
+    going = await removing.go(*removing.targets(removing.owner(vpc), GROUP, ours))
+    record = await removing.until(going, ours, "blocked", f"ingress rule of {theirs} (their-nodes) for tcp 8443")
+    assert "aws.revoke_foreign_rules" in record["detail"]
+    assert await rules_of(removing, theirs) == {rule}
+    assert await removing.asked(*REVOKES, DELETE) == []
+    # Once a person has done it, the group goes.
+    await build.ec2.revoke_security_group_ingress(GroupId=theirs, SecurityGroupRuleIds=[rule])
+    await removing.world.until_done(going)
+    assert await build.standing() == {theirs}
+
+
+@pytest.mark.parametrize("egress", [False, True])
+async def test_only_the_reference_of_a_foreign_group_is_revoked_where_the_settings_allow_it(
+    removing: Removing, egress: bool
+) -> None:
+    build = removing.cloud.world
+    allow_foreign(removing)
+    vpc = await build.vpc()
+    ours, theirs, third = await build.group(vpc, OURS), await build.group(vpc), await build.group(vpc)
+    doomed = {await build.rule(theirs, ours, port=port, egress=egress) for port in (443, 8443)}
+    kept = {await build.rule(theirs, third, egress=egress), await build.rule(theirs, theirs, egress=egress)}
+    await removing.remove(*removing.targets(removing.owner(vpc), GROUP, ours))
+    assert await build.standing() == {theirs, third}
+    assert await rules_of(removing, theirs) == kept
+    assert doomed.isdisjoint(kept)
+    assert len(await removing.asked(*REVOKES)) == 2
+
+
+async def test_a_foreign_rule_is_written_down_before_it_is_revoked(removing: Removing) -> None:
+    build = removing.cloud.world
+    allow_foreign(removing)
+    vpc = await build.vpc()
+    ours, theirs = await build.group(vpc, OURS), await build.group(vpc)
+    rule = await build.rule(theirs, ours, port=8443)
+    # It is never answered, so nothing after it can have written the record.
+    await removing.cloud.aws.trouble(Fault(what="close", action=REVOKES[0]))
+    await removing.start()
+    going = await removing.go(*removing.targets(removing.owner(vpc), GROUP, ours))
+    await removing.world.until("the call was tried", lambda: removing.asked(*REVOKES))
+    written = [str(entry) for entry in await removing.world.audit() if rule in str(entry)]
+    assert '"first":8443' in written[0]
+    record = await removing.job(going, ours)
+    recorded = json.loads(record["resume"])
+    assert recorded["rule"] == rule
+    assert (recorded["group"], recorded["refers"], recorded["last"]) == (theirs, ours, 8443)
+    assert await rules_of(removing, theirs) == {rule}
+    await removing.cloud.aws.trouble()
+    await removing.world.until_done(going)
+    assert await rules_of(removing, theirs) == set()
+
+
+async def test_a_foreign_rule_that_was_not_written_down_is_not_revoked(removing: Removing) -> None:
+    build = removing.cloud.world
+    allow_foreign(removing)
+    vpc = await build.vpc()
+    ours, theirs = await build.group(vpc, OURS), await build.group(vpc)
+    await build.rule(theirs, ours)
+    for resume in ("", '{"rule":"sgr-1"}'):
+        hand = removing.hand(removing.owner(vpc), GROUP, ours, operation=REVOKES[0], resume=resume)
+        verdict = (await removing.attempt(hand))[ours]
+        assert isinstance(verdict, Pending)
+        assert verdict.lane == hand.lane
+        assert verdict.resume
+        assert verdict.resume in verdict.detail
+        assert len(verdict.detail) < 400
+        assert hand.cleared == []
+    assert await removing.asked(*REVOKES) == []
+
+
+async def test_no_rule_is_revoked_without_clearance(removing: Removing) -> None:
+    build = removing.cloud.world
+    vpc = await build.vpc()
+    ours, sister = await build.group(vpc, OURS), await build.group(vpc, OURS)
+    await build.rule(sister, ours)
+    hand = removing.hand(
+        removing.owner(vpc), GROUP, ours, operation=REVOKES[0], clear=NotCleared("the cluster is paused")
+    )
+    assert isinstance((await removing.attempt(hand))[ours], NotCleared)
+    assert await removing.asked(*REVOKES) == []
+
+
+async def test_a_dependency_that_nobody_can_see_is_told_in_awss_words(removing: Removing) -> None:
+    build = removing.cloud.world
+    vpc = await build.vpc()
+    group = await build.group(vpc, OURS)
+    unseen = Fault(
+        what="error", action=DELETE, code="DependencyViolation", status=400, message="resource has a dependent object"
+    )
+    await removing.cloud.aws.trouble(unseen)
+    verdict = (await removing.attempt(removing.hand(removing.owner(vpc), GROUP, group)))[group]
+    assert isinstance(verdict, Blocked)
+    assert "resource has a dependent object" in verdict.by
+    assert "peered VPCs" in verdict.by
+    # At first it may be an interface that is no longer shown, but not quite gone.
+    assert verdict.until is not None
+    later = (await removing.attempt(removing.hand(removing.owner(vpc), GROUP, group, waits=LINGERING)))[group]
+    assert isinstance(later, Blocked)
+    assert later.until is None
+
+
+# ---- interfaces
+
+
+async def test_a_group_waits_for_the_interfaces_that_drain_and_names_them(removing: Removing) -> None:
+    build, owner = removing.cloud.world, removing.owner
+    vpc = await build.vpc()
+    group = await build.group(vpc, OURS)
+    balancer = await build.balancer(vpc, SERVED, groups=[group])
+    await removing.cloud.aws.set_rate(0)
+    await removing.start()
+    going = await removing.go(
+        *removing.targets(owner(vpc), "aws.balancer", balancer), *removing.targets(owner(vpc), GROUP, group)
+    )
+    record = await removing.until(going, group, "blocked", "network interface eni-")
+    assert f"ELB {balancer.partition('loadbalancer/')[2]}" in record["detail"]
+    assert record["lane"].endswith(INTERFACES)
+    before = len(await removing.asked(INTERFACES))
+
+    async def looked_again() -> bool:
+        return len(await removing.asked(INTERFACES)) >= before + 3
+
+    await removing.world.until("it was looked at again", looked_again)
+    # While they drain only they are read, and nothing is tried.
+    since = (await removing.asked())[-3:]
+    assert since == [INTERFACES] * 3
+    assert await removing.asked(DELETE) == []
+    await removing.cloud.aws.set_rate(1)
+    await removing.cloud.aws.advance(60)
+    await removing.world.until_done(going)
+    assert await build.standing() == set()
+    assert len(await removing.asked(DELETE)) == 1
+
+
+async def test_groups_that_wait_look_at_the_same_moment_in_one_call(removing: Removing) -> None:
+    build, owner = removing.cloud.world, removing.owner
+    vpc = await build.vpc()
+    groups = [await build.group(vpc, OURS) for _ in range(6)]
+    for group in groups:
+        await build.balancer(vpc, SERVED, groups=[group])
+    hand = removing.hand(owner(vpc), GROUP, *groups, operation=INTERFACES)
+    found = await removing.attempt(hand)
+    waits = [verdict.until for verdict in found.values() if isinstance(verdict, Blocked) and verdict.until]
+    assert len(waits) == 6
+    assert max(waits) - min(waits) < timedelta(milliseconds=50)
+    assert await removing.asked() == [INTERFACES]
+
+
+async def test_an_instances_interface_is_named_with_its_instance_and_asked_for_less_and_less(
+    removing: Removing,
+) -> None:
+    build, owner = removing.cloud.world, removing.owner
+    vpc = await build.vpc()
+    group = await build.group(vpc, OURS)
+    instance = await build.instance(vpc, [group])
+    verdict = (await removing.attempt(removing.hand(owner(vpc), GROUP, group)))[group]
+    assert isinstance(verdict, Pending)
+    assert f"attached to instance {instance}" in verdict.detail
+    hand = removing.hand(owner(vpc), GROUP, group, operation=INTERFACES)
+    waiting = (await removing.attempt(hand))[group]
+    assert isinstance(waiting, Blocked)
+    assert f"attached to instance {instance}" in waiting.by
+    assert waiting.until is None
+
+
+async def test_a_balancers_interface_that_never_drains_is_not_watched_for_ever(removing: Removing) -> None:
+    build, owner = removing.cloud.world, removing.owner
+    vpc = await build.vpc()
+    group = await build.group(vpc, OURS)
+    await build.balancer(vpc, by_cloud_provider("c2", "default/web"), groups=[group])
+    fresh = (await removing.attempt(removing.hand(owner(vpc), GROUP, group, operation=INTERFACES)))[group]
+    assert isinstance(fresh, Blocked)
+    assert fresh.until is not None
+    hand = removing.hand(owner(vpc), GROUP, group, operation=INTERFACES, waits=PATIENT)
+    tired = (await removing.attempt(hand))[group]
+    assert isinstance(tired, Blocked)
+    assert tired.until is None

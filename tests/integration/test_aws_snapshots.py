@@ -1,0 +1,104 @@
+"""A snapshot before a volume goes: complete before the deletion, one for each deletion, and nobody's to collect."""
+
+from service.contract import Pending, Refused
+from service.contract.aws import ownership_tag
+from service.local.aws import Fault
+from service.local.aws.tags import by_cloud_provider
+from tests.aws import aws_process, cloud
+from tests.integration.aws_removing import Removing, removing
+from workers.handlers.aws.model import Found, Turn
+from workers.handlers.aws.snapshots import Snapshot, saved
+
+__all__ = ["aws_process", "cloud", "removing"]
+
+OURS = by_cloud_provider("c1")
+VOLUME = "aws.volume"
+CREATE, DESCRIBE, DELETE = "ec2.CreateSnapshot", "ec2.DescribeSnapshots", "ec2.DeleteVolume"
+
+
+async def snapshots_of(removing: Removing, volume: str) -> list[dict[str, object]]:
+    by_volume = [{"Name": "volume-id", "Values": [volume]}]
+    return list((await removing.cloud.world.ec2.describe_snapshots(Filters=by_volume))["Snapshots"])
+
+
+async def test_the_snapshot_is_complete_before_the_volume_goes_and_has_no_ownership_tag(removing: Removing) -> None:
+    build = removing.cloud.world
+    await removing.cloud.aws.behave(snapshot_takes=10.0)
+    await removing.cloud.aws.set_rate(0)
+    volume = await build.volume(OURS)
+    await removing.start()
+    going = await removing.go(*removing.targets(removing.owner(snapshot=True), VOLUME, volume))
+    record = await removing.until(going, volume, "check", "is being made")
+    assert record["lane"].endswith(DESCRIBE)
+    (pending,) = await snapshots_of(removing, volume)
+    assert pending["State"] == "pending"
+    before = len(await removing.asked(DESCRIBE))
+
+    async def looked_again() -> bool:
+        return len(await removing.asked(DESCRIBE)) >= before + 2
+
+    await removing.world.until("it was looked at again", looked_again)
+    assert await removing.asked(DELETE) == []
+    await removing.cloud.aws.set_rate(1)
+    await removing.cloud.aws.advance(10)
+    await removing.world.until_done(going)
+    (kept,) = await snapshots_of(removing, volume)
+    assert kept["State"] == "completed"
+    tags = {tag["Key"]: tag["Value"] for tag in kept["Tags"]}  # type: ignore[attr-defined]
+    assert tags == {"knell.dev/volume": volume, "knell.dev/deletion": going.deletion, "knell.dev/cluster-name": "c1"}
+    assert ownership_tag("c1") not in tags
+    assert volume not in {one["VolumeId"] for one in (await build.ec2.describe_volumes())["Volumes"]}
+
+
+async def test_a_crash_after_the_snapshot_was_begun_makes_no_second_one(removing: Removing) -> None:
+    build = removing.cloud.world
+    await removing.cloud.aws.behave(snapshot_takes=1.0)
+    volume = await build.volume(OURS)
+    await removing.cloud.aws.trouble(Fault(what="lost", action=CREATE, times=1))
+    await removing.remove(*removing.targets(removing.owner(snapshot=True), VOLUME, volume))
+    assert len(await removing.asked(CREATE)) == 1
+    assert len(await snapshots_of(removing, volume)) == 1
+
+
+async def test_a_snapshot_of_an_earlier_deletion_saves_nothing(removing: Removing) -> None:
+    build = removing.cloud.world
+    await removing.cloud.aws.behave(snapshot_takes=0.0)
+    volume = await build.volume(OURS)
+    tags = {"knell.dev/volume": volume, "knell.dev/deletion": "an earlier one"}
+    await build.ec2.create_snapshot(
+        VolumeId=volume,
+        TagSpecifications=[
+            {"ResourceType": "snapshot", "Tags": [{"Key": key, "Value": value} for key, value in tags.items()]}
+        ],
+    )
+    await removing.remove(*removing.targets(removing.owner(snapshot=True), VOLUME, volume))
+    assert len(await snapshots_of(removing, volume)) == 2
+
+
+async def test_a_snapshot_of_another_volume_that_claims_to_be_of_this_one_saves_nothing(removing: Removing) -> None:
+    build = removing.cloud.world
+    await removing.cloud.aws.behave(snapshot_takes=0.0)
+    volume, other = await build.volume(OURS), await build.volume()
+    tags = {"knell.dev/volume": volume, "knell.dev/deletion": "deletion"}
+    await build.ec2.create_snapshot(
+        VolumeId=other,
+        TagSpecifications=[
+            {"ResourceType": "snapshot", "Tags": [{"Key": key, "Value": value} for key, value in tags.items()]}
+        ],
+    )
+    verdict = (await removing.attempt(removing.hand(removing.owner(snapshot=True), VOLUME, volume)))[volume]
+    assert isinstance(verdict, Pending)
+    assert str(verdict.lane).endswith(CREATE)
+
+
+async def test_a_snapshot_that_failed_holds_the_volume(removing: Removing) -> None:
+    """A state that moto never has: what becomes of one is asked of the entry itself."""
+    owner = removing.owner(snapshot=True)
+    hand = removing.hand(owner, VOLUME, "vol-1")
+    (job,) = hand.jobs
+    seen = {("vol-1", job.deletion): [Snapshot("snap-1", "error", "the key is disabled")]}
+    found = Found(kind=VOLUME, id="vol-1", tags=OURS, state="available")
+    calls = await removing.reach.calls(owner.whose)
+    verdict = await saved(Turn(job, owner, found, calls, hand, removing.aws, seen=seen))
+    assert isinstance(verdict, Refused)
+    assert "snap-1 of vol-1 is error: the key is disabled" in verdict.reason

@@ -1,0 +1,143 @@
+"""What each answer of AWS means: every code of the facts, and everything that is no answer at all."""
+
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+from botocore import exceptions as sdk
+from botocore.parsers import ResponseParserError
+
+from workers.handlers.aws.errors import AwsError, NoAccess, answered, fit, meaning, translated
+
+ACTION = "ec2:DeleteSecurityGroup"
+
+
+def answer(code: str, status: int = 400, message: str = "no") -> dict[str, Any]:
+    return {"Error": {"Code": code, "Message": message}, "ResponseMetadata": {"HTTPStatusCode": status}}
+
+
+def client_error(code: str, status: int = 400, message: str = "no") -> sdk.ClientError:
+    return sdk.ClientError(answer(code, status, message), "DeleteSecurityGroup")
+
+
+@pytest.mark.parametrize(
+    ("what", "codes"),
+    [
+        (
+            "gone",
+            "InvalidGroup.NotFound InvalidVolume.NotFound InvalidNetworkInterfaceID.NotFound "
+            "InvalidAllocationID.NotFound InvalidSnapshot.NotFound InvalidSubnetID.NotFound InvalidVpcID.NotFound "
+            "NatGatewayNotFound LoadBalancerNotFound TargetGroupNotFound ListenerNotFound "
+            "InvalidVpcEndpointId.NotFound ResourceNotFoundException",
+        ),
+        ("depends", "DependencyViolation VolumeInUse ResourceInUse InvalidIPAddress.InUse"),
+        ("protected", "OperationNotPermitted"),
+        (
+            "throttled",
+            "RequestLimitExceeded Throttling DependencyThrottle ThrottledException ThrottlingException SlowDown",
+        ),
+        ("denied", "UnauthorizedOperation AccessDenied AccessDeniedException"),
+        ("credentials", "ExpiredToken ExpiredTokenException RequestExpired InvalidClientTokenId SignatureDoesNotMatch"),
+        ("unreachable", "InternalError InternalFailure ServiceUnavailable Unavailable"),
+        ("unreadable", "500 502 404 Unknown"),
+        ("other", "InvalidParameterValue PaginationTokenExpiredException ValidationError NotFound"),
+    ],
+)
+def test_a_code_means_what_the_facts_say(what: str, codes: str) -> None:
+    assert {code: meaning(code, 400) for code in codes.split()} == dict.fromkeys(codes.split(), what)
+
+
+def test_an_answer_without_a_code_is_no_answer_of_aws_and_never_a_missing_resource() -> None:
+    assert meaning("", 404) == "unreadable"
+    assert meaning("404", 404) == "unreadable"
+
+
+def test_too_many_requests_are_throttling_whatever_they_are_called() -> None:
+    assert meaning("SomethingNew", 429) == "throttled"
+
+
+def test_an_unknown_code_with_a_status_of_the_server_says_nothing_about_the_resource() -> None:
+    assert meaning("SomethingNew", 503) == "unreachable"
+    assert meaning("SomethingNew", 400) == "other"
+
+
+def test_a_failed_authentication_is_told_from_a_thing_that_belongs_to_another() -> None:
+    of_key = "AWS was not able to validate the provided access credentials"
+    assert isinstance(answered(answer("AuthFailure", 401, of_key), ACTION), NoAccess)
+    of_thing = answered(answer("AuthFailure", 400, "The address does not belong to you."), ACTION)
+    assert isinstance(of_thing, AwsError)
+    assert of_thing.what == "denied"
+
+
+def test_an_error_names_the_permission_the_code_and_the_reason() -> None:
+    error = translated(client_error("UnauthorizedOperation", 403, "You are not authorized"), ACTION)
+    assert isinstance(error, AwsError)
+    assert (error.what, error.action, error.code) == ("denied", ACTION, "UnauthorizedOperation")
+    assert str(error) == "ec2:DeleteSecurityGroup: UnauthorizedOperation: You are not authorized"
+
+
+@pytest.mark.parametrize(
+    ("error", "what"),
+    [
+        (sdk.EndpointConnectionError(endpoint_url="https://tagging.mars-1.amazonaws.com"), "unreachable"),
+        (sdk.ConnectTimeoutError(endpoint_url="https://x"), "unreachable"),
+        (sdk.ReadTimeoutError(endpoint_url="https://x"), "unreachable"),
+        (sdk.ConnectionClosedError(endpoint_url="https://x"), "unreachable"),
+        (sdk.SSLError(endpoint_url="https://x", error="bad"), "unreachable"),
+        (sdk.ProxyConnectionError(proxy_url="http://p"), "unreachable"),
+        (sdk.HTTPClientError(error="odd"), "unreachable"),
+        (sdk.UnknownEndpointError(service_name="tagging", region_name="mars-1"), "unreachable"),
+        (sdk.EndpointResolutionError(msg="no such"), "unreachable"),
+        (sdk.NoRegionError(), "unreachable"),
+        (TimeoutError(), "unreachable"),
+        (ConnectionResetError(104, "reset"), "unreachable"),
+        (ResponseParserError("Unable to parse response, invalid XML received: b'<html>'"), "unreadable"),
+        (sdk.ParamValidationError(report="Missing GroupId"), "other"),
+    ],
+)
+def test_everything_that_is_no_answer_says_nothing_about_the_resource(error: Exception, what: str) -> None:
+    known = translated(error, ACTION)
+    assert isinstance(known, AwsError)
+    assert known.what == what
+    assert known.action == ACTION
+
+
+def test_a_fault_of_our_own_is_not_dressed_up_as_one_of_aws() -> None:
+    assert translated(KeyError("x"), ACTION) is None
+
+
+def test_missing_credentials_are_no_denial() -> None:
+    assert isinstance(translated(sdk.NoCredentialsError(), ACTION), NoAccess)
+    assert isinstance(translated(client_error("ExpiredToken", 403), ACTION), NoAccess)
+
+
+def test_what_only_aws_can_read_is_cut_from_a_denial() -> None:
+    blob = "aB3_-" * 60
+    said = f"You are not authorized to perform this operation. Encoded authorization failure message: {blob}"
+    assert fit(said) == "You are not authorized to perform this operation"
+    assert fit(f"left {blob} right") == "left … right"
+
+
+def test_no_key_gets_into_a_message() -> None:
+    assert "AKIAIOSFODNN7EXAMPLE" not in fit("The key AKIAIOSFODNN7EXAMPLE is unknown")
+    assert "hunter2" not in fit("http://user:hunter2@proxy:3128 refused")
+    signed = "The Canonical String should have been 'POST / x-amz-security-token:FwoGZXIvYXdzEXAMPLETOKEN'"
+    assert "FwoG" not in str(answered(answer("SignatureDoesNotMatch", 403, signed), ACTION))
+    page = ResponseParserError("invalid XML received: b'<html>Authorization: AWS4 Signature=abc'")
+    assert "abc" not in str(translated(page, ACTION))
+
+
+def test_a_message_is_one_line_of_a_bearable_length() -> None:
+    said = fit("a word \n and\tanother " * 100)
+    assert "\n" not in said
+    assert len(said) <= 400
+
+
+def test_the_words_for_errors_and_limits_need_no_sdk() -> None:
+    code = (
+        "import sys, workers.handlers.aws.errors, workers.handlers.aws.limits\n"
+        "print(*(name for name in ('botocore', 'aiobotocore', 'aiohttp') if name in sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.split() == []

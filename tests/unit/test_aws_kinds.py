@@ -1,0 +1,118 @@
+"""The entries of the kinds: found by ARN, by name and by task, each with lanes whose draws are known."""
+
+from datetime import timedelta
+
+import pytest
+
+from service.contract.aws import DEFAULT_TASKS, TASKS
+from workers.handlers.aws.kinds import KINDS, kind_named, kind_of_arn, kinds_of
+from workers.handlers.aws.lanes import lane_draws
+from workers.handlers.aws.rounds import until_round
+
+FRONT = "arn:aws:{}:eu-west-1:111122223333:"
+ELB, EC2 = FRONT.format("elasticloadbalancing"), FRONT.format("ec2")
+PLACE = "aws/111122223333/eu-west-1"
+
+
+@pytest.mark.parametrize(
+    ("arn", "kind", "id_"),
+    [
+        (ELB + "loadbalancer/web", "aws.classic-balancer", "web"),
+        (ELB + "loadbalancer/app", "aws.classic-balancer", "app"),
+        (ELB + "loadbalancer/app/web/50dc6c495c0c9188", "aws.balancer", ELB + "loadbalancer/app/web/50dc6c495c0c9188"),
+        (ELB + "loadbalancer/net/web/50dc6c495c0c9188", "aws.balancer", ELB + "loadbalancer/net/web/50dc6c495c0c9188"),
+        (ELB + "loadbalancer/gwy/web/50dc6c495c0c9188", "aws.balancer", ELB + "loadbalancer/gwy/web/50dc6c495c0c9188"),
+        (ELB + "targetgroup/web/73e2d6bc24d8a067", "aws.target-group", ELB + "targetgroup/web/73e2d6bc24d8a067"),
+        (EC2 + "security-group/sg-1", "aws.security-group", "sg-1"),
+        (EC2 + "network-interface/eni-1", "aws.network-interface", "eni-1"),
+        (EC2 + "vpc-endpoint/vpce-1", "aws.vpc-endpoint", "vpce-1"),
+        (EC2 + "natgateway/nat-1", "aws.nat-gateway", "nat-1"),
+        (EC2 + "elastic-ip/eipalloc-1", "aws.elastic-ip", "eipalloc-1"),
+        (EC2 + "volume/vol-1", "aws.volume", "vol-1"),
+        ("arn:aws-cn:ec2:cn-north-1:111122223333:volume/vol-1", "aws.volume", "vol-1"),
+        ("arn:aws-us-gov:ec2:us-gov-west-1:111122223333:volume/vol-1", "aws.volume", "vol-1"),
+    ],
+)
+def test_an_arn_says_its_kind_and_the_id_that_it_is_read_by(arn: str, kind: str, id_: str) -> None:
+    parsed = kind_of_arn(arn)
+    assert parsed is not None
+    assert (parsed[0].name, parsed[1]) == (kind, id_)
+
+
+@pytest.mark.parametrize(
+    "arn",
+    [
+        "",
+        "arn",
+        "arn:aws:ec2",
+        "sg-1",
+        "arn:other:ec2:eu-west-1:111122223333:volume/vol-1",
+        "arn:aws:ec2::111122223333:volume/vol-1",
+        "arn:aws:ec2:eu-west-1::volume/vol-1",
+        EC2 + "volume",
+        EC2 + "volume/",
+        EC2 + "volume/vol-1/more",
+        EC2 + "instance/i-1",
+        ELB + "loadbalancer/",
+        ELB + "loadbalancer/app/web",
+        ELB + "loadbalancer/app//50dc6c495c0c9188",
+        ELB + "loadbalancer/new/web/50dc6c495c0c9188",
+        ELB + "loadbalancer/web/more",
+        ELB + "targetgroup/web",
+        ELB + "listener/app/web/50dc6c495c0c9188/f2f7dc8efc522ab2",
+        "arn:aws:volume:eu-west-1:111122223333:volume/vol-1",
+    ],
+)
+def test_an_arn_that_can_not_be_understood_is_of_no_kind(arn: str) -> None:
+    assert kind_of_arn(arn) is None
+
+
+def test_every_task_has_its_kinds_and_every_kind_its_task() -> None:
+    assert all(kinds_of(task) for task in TASKS)
+    assert {kind.name for task in TASKS for kind in kinds_of(task)} == {kind.name for kind in KINDS}
+    by_default = {kind.name for task in DEFAULT_TASKS for kind in kinds_of(task)}
+    assert by_default == {"aws.classic-balancer", "aws.balancer", "aws.target-group", "aws.security-group"}
+    of_lbc = {kind.name for kind in kinds_of("aws-load-balancer-controller")}
+    assert of_lbc == {"aws.balancer", "aws.target-group", "aws.security-group"}
+    assert [kind_named(kind.name) for kind in KINDS] == list(KINDS)
+    assert kind_named("aws.settled") is None
+
+
+def test_what_depends_goes_after_what_it_depends_on_and_nothing_else_waits() -> None:
+    stages = {kind.name: (kind.chain, kind.stage) for kind in KINDS}
+    balancers = stages["aws.balancer"]
+    assert stages["aws.classic-balancer"] == balancers == stages["aws.vpc-endpoint"]
+    assert stages["aws.target-group"] == stages["aws.security-group"] == (balancers[0], balancers[1] + 1)
+    assert stages["aws.nat-gateway"] < stages["aws.elastic-ip"]
+    assert len({stages[name][0] for name in ("aws.balancer", "aws.nat-gateway", "aws.volume")}) == 3
+
+
+def test_every_lane_of_a_kind_draws_on_the_call_that_it_is_named_for() -> None:
+    for kind in KINDS:
+        for operation in (kind.operation, kind.checking, *kind.steps):
+            draws = lane_draws(f"{PLACE}/{operation}")
+            assert draws, operation
+            assert {draw.limit.name.partition("/")[0] for draw in draws} == {"eu-west-1"}
+    assert lane_draws(f"{PLACE}/tag.GetResources") is None
+    assert lane_draws("simulated/acct/here/delete") is None
+
+
+def test_a_deletion_has_tokens_for_its_reads_too_and_waits_for_company_where_they_are_scarce() -> None:
+    draws = {draw.limit.name: draw for draw in lane_draws(f"{PLACE}/ec2.DeleteSecurityGroup") or ()}
+    assert {name: draw.cost for name, draw in draws.items()} == {
+        "eu-west-1/ec2.DeleteSecurityGroup": 1,
+        "eu-west-1/ec2.DescribeSecurityGroups": 3,
+        "eu-west-1/ec2.DescribeNetworkInterfaces": 1,
+    }
+    assert draws["eu-west-1/ec2.DeleteSecurityGroup"].together == 10
+    (checking,) = lane_draws(f"{PLACE}/ec2.DescribeSecurityGroups") or ()
+    assert (checking.cost, checking.together) == (1, 0)
+
+
+def test_what_is_looked_at_again_is_looked_at_in_rounds() -> None:
+    period = timedelta(seconds=5)
+    ends = {now + until_round(period, 0.5, now).total_seconds() for now in (1000.0, 1001.0, 1002.4)}
+    assert ends == {1005.0}
+    assert until_round(period, 0.5, 1002.6) == timedelta(seconds=7.4)
+    assert until_round(period, 0.1, 1004.4) == timedelta(seconds=0.6)
+    assert until_round(period, 0.1, 1004.8) == timedelta(seconds=5.2)

@@ -1,0 +1,67 @@
+"""The shipped IAM policy: in step with what the code can call, and nothing beyond it."""
+
+import json
+import re
+from pathlib import Path
+
+from workers.handlers.aws.operations import operation_of
+from workers.handlers.aws.permissions import as_text, policy
+
+ROOT = Path(__file__).parents[2]
+SHIPPED = ROOT / "deploy" / "aws" / "iam-policy.json"
+CODE = ROOT / "workers" / "handlers" / "aws"
+
+# Which roles may be assumed is for their owners to allow, where an identity names one.
+ELSEWHERE = {"sts:AssumeRole"}
+# Tags on a snapshot are written with the call that makes it, and need a permission of their own.
+IMPLIED = {"ec2:CreateTags"}
+
+
+def allowed() -> set[str]:
+    return {action for statement in policy()["Statement"] for action in statement["Action"]}
+
+
+def called() -> set[str]:
+    """Every operation that is named in the code, as a policy names it."""
+    found = set[str]()
+    for file in CODE.rglob("*.py"):
+        text = file.read_text()
+        service = re.search(r'service="(elb|elbv2)"', text)
+        named = re.findall(r'"(ec2|elb|elbv2|eks|sts|resourcegroupstaggingapi)",\s+"([a-z]+_[a-z_]+)"', text)
+        named += [("ec2", one) for one in re.findall(r'Ec2Reader\(\s*"([a-z_]+)"', text)]
+        named += [("ec2", one) for one in re.findall(r'matching\(\s*\w+(?:\.\w+)?, "([a-z_]+)"', text)]
+        named += [("ec2", one) for one in re.findall(r'"(revoke_security_group_\w+)"', text)]
+        named += [("resourcegroupstaggingapi", one) for one in re.findall(r'TAGGING, "([a-z_]+)"', text)]
+        if service:
+            named += [(service[1], one) for one in re.findall(r'operation="([a-z_]+)"', text)]
+            named.append((service[1], "describe_tags"))
+        found |= {operation_of(*one).action for one in named}
+    return found
+
+
+def test_the_shipped_policy_is_the_one_that_the_kinds_make() -> None:
+    assert SHIPPED.read_text() == as_text()
+
+
+def test_everything_that_is_called_is_allowed_and_nothing_else_is() -> None:
+    assert len(called()) > 25
+    assert called() - ELSEWHERE == allowed() - IMPLIED
+
+
+def test_it_names_no_account_no_partition_and_no_wildcard_of_actions() -> None:
+    text = SHIPPED.read_text()
+    assert "arn:" not in text
+    assert not re.search(r"\d{12}", text)
+    assert all("*" not in action for action in allowed())
+    sids = [statement["Sid"] for statement in json.loads(text)["Statement"]]
+    assert len(set(sids)) == len(sids)
+    assert all(re.fullmatch(r"[A-Za-z0-9]+", sid) for sid in sids)
+
+
+def test_reads_are_one_statement_and_tags_are_written_only_on_new_snapshots() -> None:
+    statements = {statement["Sid"]: statement for statement in policy()["Statement"]}
+    reads = {action for action in allowed() if action.partition(":")[2].startswith(("Describe", "Get"))}
+    assert set(statements["Reads"]["Action"]) == reads
+    (tagging,) = [one for one in statements.values() if "ec2:CreateTags" in one["Action"]]
+    assert tagging["Action"] == ["ec2:CreateTags"]
+    assert tagging["Condition"] == {"StringEquals": {"ec2:CreateAction": "CreateSnapshot"}}

@@ -1,0 +1,35 @@
+"""Whether the account that the caller is in may be the one that an object's resources are in.
+Pure: everything that records an account must agree, and without any record only the VPC can tell."""
+
+from typing import Final
+
+from service.contract.aws import AWS_ACCOUNT, EXTERNAL_RESOURCE_GC
+from workers.handlers.aws.owners import Subject
+from workers.handlers.aws.tenancy import ROLE
+
+LET_GO: Final = f"annotation {EXTERNAL_RESOURCE_GC}=false lets the object go and leaves everything where it is"
+"""What a person does who knows better."""
+
+
+def account_fault(subject: Subject, account: str, expected: str) -> str | None:
+    """Why the caller's account may not be the object's; `expected` is what settings say of our own credentials."""
+    for record in subject.records:
+        if record.account != account:
+            return (
+                f"the caller's account is {account}, but {record.by} of {subject.called} says {record.account}: "
+                f"the wrong account is not an empty account"
+            )
+    if expected and subject.own_credentials and expected != account:
+        return f"the caller's account is {account}, but the setting aws.account says {expected}"
+    if not subject.vpc and not recorded(subject, expected):
+        return (
+            f"nothing tells which account {subject.called} is in: it names no VPC; record the account by annotation "
+            f"{AWS_ACCOUNT} (`knell gc enable --account`) or by the setting aws.account; {LET_GO}"
+        )
+    return None
+
+
+def recorded(subject: Subject, expected: str) -> bool:
+    """Whether anything but the VPC tells the account. A role's ARN names it, and is what the caller then is in."""
+    own = bool(expected) and subject.own_credentials
+    return bool(subject.records) or own or subject.identity.startswith(f"{ROLE}/")

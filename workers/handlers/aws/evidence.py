@@ -1,0 +1,187 @@
+"""What must be true before anything is collected: not moving, not paused, not too early, the right account and VPC.
+Whatever is not so holds, and says what is waited for; a look that could not be made is no finding."""
+
+from collections.abc import Collection
+from datetime import timedelta
+from typing import Any, Final, NamedTuple
+
+from service.cluster import NotServed
+from service.contract.aws import (
+    CLUSTER_NAME,
+    CLUSTERS,
+    OWNED,
+    capi_ownership_tag,
+    ownership_tag,
+)
+from service.policy.capi import paused, stands_still
+from workers.handlers.aws.accounts import LET_GO, recorded
+from workers.handlers.aws.errors import AwsError
+from workers.handlers.aws.joining import Joined
+from workers.handlers.aws.model import Calls
+from workers.handlers.aws.owners import Subject
+from workers.handlers.places import Place
+
+AGAIN: Final = timedelta(seconds=10)
+"""When what is waited for is looked at again."""
+
+LATER: Final = timedelta(minutes=1)
+"""The same for what only a person changes."""
+
+NAMED: Final = 3
+"""Things that a sentence names; of the others it says how many there are."""
+
+VALUES: Final = 200
+"""So many values a filter of EC2 takes."""
+
+MACHINES: Final = "machines.cluster.x-k8s.io"
+MACHINE_POOLS: Final = "machinepools.cluster.x-k8s.io"
+
+_ALIVE: Final = ["pending", "running", "shutting-down", "stopping", "stopped"]
+
+
+class Held(Exception):
+    """Nothing is done now; the message names what is waited for, `after` is when to look again."""
+
+    def __init__(self, reason: str, after: timedelta | None = AGAIN) -> None:
+        super().__init__(reason)
+        self.after = after
+
+
+class Standing(NamedTuple):
+    """Whose answers may be shared: one identity of one management cluster, in one account and region."""
+
+    source: str
+    identity: str
+    account: str
+    region: str
+
+
+def standing(calls: Calls) -> Standing:
+    whose = calls.whose
+    return Standing(whose.source, whose.identity, calls.account, whose.region)
+
+
+# ---- also right before every destructive call
+
+
+async def not_moving(subject: Subject, place: Place) -> None:
+    """`clusterctl move` takes objects away whose cluster lives on elsewhere: it pauses first."""
+    if (still := stands_still(subject.annotations)) is not None:
+        raise Held(f"{still.kind}: {still.reason}")
+    cluster = await place.get(CLUSTERS, subject.namespace, subject.cluster)
+    if cluster is None:
+        raise Held(
+            f"Cluster {subject.namespace}/{subject.cluster}, which owns it, is not there, so nobody can tell whether "
+            f"it was moved; {LET_GO}",
+            LATER,
+        )
+    if (why := paused(cluster.raw)) is not None:
+        raise Held(f"paused: Cluster {subject.namespace}/{subject.cluster}, which owns it, by {why}")
+
+
+# ---- before a plan
+
+
+async def no_machines(subject: Subject, place: Place) -> None:
+    """As far as the management cluster knows; of EKS it does not say when controllers stop."""
+    if subject.managed:
+        return
+    left = [
+        *await _objects(place, MACHINES, "Machine", subject),
+        *await _objects(place, MACHINE_POOLS, "MachinePool", subject),
+    ]
+    if left:
+        raise Held(f"too early: {listed(left)} of cluster {subject.name} must be gone first")
+
+
+class Evidence:
+    """What only AWS can tell. Reads for several clusters are made together."""
+
+    def __init__(self) -> None:
+        self._vpcs = Joined[Standing, str](_read_vpcs, most=VALUES)
+        self._instances = Joined[Standing, tuple[str, ...]](_read_instances, most=VALUES)
+
+    async def vpc(self, subject: Subject, calls: Calls, expected: str) -> None:
+        """`expected` is the account that settings name."""
+        if not subject.vpc or subject.vpc in await self._vpcs.ask(standing(calls), calls, [subject.vpc]):
+            return
+        if subject.vpc_deleted and recorded(subject, expected):
+            # Cluster API says itself that it removed it, and the account is known to be the right one.
+            return
+        raise Held(
+            f"VPC {subject.vpc} of {subject.called} is not in account {calls.account}, region {subject.region}: the "
+            f"wrong account is not an empty account; correct the credentials or record the account, or, where the VPC "
+            f"is gone for good, {LET_GO}",
+            LATER,
+        )
+
+    async def nothing_runs(self, subject: Subject, calls: Calls) -> None:
+        """While anything of the cluster runs, what is deleted may be made again."""
+        if subject.managed:
+            await _eks_going(subject, calls)
+            return
+        tags = [ownership_tag(subject.name), capi_ownership_tag(subject.name)]
+        found = await self._instances.ask(standing(calls), calls, tags)
+        if found:
+            running = sorted({f"instance {one}" for ids in found.values() for one in ids})
+            raise Held(f"too early: {listed(running)} of cluster {subject.name} must be gone first")
+
+    async def aclose(self) -> None:
+        for reads in (self._vpcs, self._instances):
+            await reads.aclose()
+
+
+async def _eks_going(subject: Subject, calls: Calls) -> None:
+    try:
+        answer = await calls.call("eks", "describe_cluster", name=subject.name)
+    except AwsError as error:
+        if error.what == "gone":
+            return
+        raise
+    state = str(answer.get("cluster", {}).get("status") or "in no known state")
+    if state != "DELETING":
+        raise Held(f"too early: EKS cluster {subject.name} is {state}; it must be deleting or gone first")
+
+
+async def _objects(place: Place, resource: str, kind: str, subject: Subject) -> list[str]:
+    try:
+        return await place.on(resource, lambda served: _named(place, served, kind, subject))
+    except NotServed:
+        if resource == MACHINES:
+            raise
+        # Cluster API without MachinePools.
+        return []
+
+
+async def _named(place: Place, served: Any, kind: str, subject: Subject) -> list[str]:
+    found: list[str] = []
+    selector = f"{CLUSTER_NAME}={subject.cluster}"
+    async for page in place.cluster.pages(served, subject.namespace, selector, metadata_only=True):
+        found += [f"{kind} {one.namespace}/{one.name}" for one in page.items]
+        found += [f"{kind} that can't be read ({why})" for why in page.unreadable]
+    return found
+
+
+async def _read_vpcs(_key: Standing, calls: Calls, ids: Collection[str]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    filters = [{"Name": "vpc-id", "Values": list(ids)}]
+    async for page in calls.pages("ec2", "describe_vpcs", "Vpcs", Filters=filters):
+        found |= {str(one["VpcId"]): str(one.get("State", "")) for one in page}
+    return found
+
+
+async def _read_instances(_key: Standing, calls: Calls, tags: Collection[str]) -> dict[str, tuple[str, ...]]:
+    """Ids by tag, of those that are not terminated and carry it as owned."""
+    found: dict[str, tuple[str, ...]] = {}
+    filters = [{"Name": "tag-key", "Values": list(tags)}, {"Name": "instance-state-name", "Values": _ALIVE}]
+    async for page in calls.pages("ec2", "describe_instances", "Reservations", Filters=filters):
+        for instance in (one for reservation in page for one in reservation.get("Instances", ())):
+            for tag in instance.get("Tags", ()):
+                if tag["Key"] in tags and tag["Value"] == OWNED:
+                    found[tag["Key"]] = (*found.get(tag["Key"], ()), str(instance["InstanceId"]))
+    return found
+
+
+def listed(names: list[str]) -> str:
+    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+    return f"{', '.join(names[:NAMED])}{more}"

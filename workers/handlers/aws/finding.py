@@ -1,0 +1,174 @@
+"""Which resources carry a cluster's tag: by the tagging API, or by describe calls where that one can't be asked.
+Each is confirmed by a describe and judged; reads and lists serve all clusters that ask for them at the same time."""
+
+import asyncio
+import time
+from collections.abc import Collection, Iterator, Sequence
+from datetime import timedelta
+from typing import Final, Literal, NamedTuple
+
+import msgspec
+import structlog
+
+from service.contract.aws import Task
+from workers.handlers.aws.errors import AwsError
+from workers.handlers.aws.evidence import Standing, standing
+from workers.handlers.aws.joining import Joined
+from workers.handlers.aws.kinds import KINDS, kinds_of
+from workers.handlers.aws.model import Calls, Found, Kind, Owner
+from workers.handlers.aws.ownership import mark_of, owned
+from workers.handlers.aws.tagging import away, by_kind, tagged
+
+log = structlog.get_logger(__name__)
+
+CONTROLLER_TASK: Final[Task] = "aws-load-balancer-controller"
+UNTOLD: Final = frozenset({"aws.elastic-ip", "aws.vpc-endpoint"})
+"""Kinds that not every server's tagging API knows; they are described by their tag."""
+
+GATHERS: Final = timedelta(milliseconds=500)
+"""So long a read waits for others of its kind. Clusters come in one by one, as fast as the tagging API answers; read
+one by one, each would cost as many calls as all of them together."""
+
+AVOIDED: Final = timedelta(minutes=5)
+"""How long the tagging API is left alone where it could not be asked."""
+
+KIND: Final = {kind.name: kind for kind in KINDS}
+Mode = Literal["auto", "tagging", "describe"]
+
+
+class Claim(NamedTuple):
+    """A resource that is there and the owner's. `owner` says by which tag."""
+
+    kind: Kind
+    owner: Owner
+    found: Found
+
+
+class Unread(NamedTuple):
+    """A kind that may not be read: what the tagging API named of it, nothing where it is not asked."""
+
+    kind: Kind
+    owner: Owner
+    ids: tuple[str, ...]
+    error: AwsError
+
+
+class Finds(msgspec.Struct):
+    """`odd` are ARNs that can't be parsed; `vague` is what would be the owner's if its VPC were known; `asked` says
+    whether the tagging API was called."""
+
+    claims: list[Claim] = []
+    unread: list[Unread] = []
+    odd: list[str] = []
+    vague: list[Claim] = []
+    asked: bool = False
+
+
+class Finding:
+    def __init__(self, mode: Mode) -> None:
+        self._mode = mode
+        self._reads = Joined[tuple[Standing, str], Found](_read, gathers=GATHERS)
+        self._lists = Joined[tuple[Standing, str], tuple[Found, ...]](_list, gathers=GATHERS)
+        self._avoided: dict[Standing, float] = {}
+
+    async def find(self, owner: Owner, tasks: Collection[Task], calls: Calls, paid: Calls | None = None) -> Finds:
+        """By calls that were all made after this was asked. `calls` are paced; `paid` is for the first call to the
+        tagging API where a lane has drawn for it. Raises AwsError where a list would not be whole, and Refill."""
+        finds = Finds()
+        for own, kinds in _wanted(owner, tasks):
+            named = None
+            if self._mode != "describe" and time.monotonic() >= self._avoided.get(standing(calls), 0.0):
+                finds.asked = True
+                arns = await self._tagged(own, calls, paid)
+                named = None if arns is None else by_kind(arns, kinds, own, finds.odd)
+                paid = None
+            looks = (self._one(kind, own, calls, named, finds) for kind in kinds)
+            # All are waited for: none goes on behind the back of who has heard of a failure.
+            for failure in await asyncio.gather(*looks, return_exceptions=True):
+                if failure is not None:
+                    raise failure
+        return finds
+
+    async def aclose(self) -> None:
+        await self._reads.aclose()
+        await self._lists.aclose()
+
+    # ---- one kind
+
+    async def _one(
+        self, kind: Kind, owner: Owner, calls: Calls, named: dict[str, list[str]] | None, finds: Finds
+    ) -> None:
+        ids = () if named is None else tuple(named.get(kind.name, ()))
+        try:
+            if named is None or kind.name in UNTOLD:
+                found: Sequence[Found] = await self._listed(kind, owner, calls)
+            else:
+                found = tuple((await self._reads.ask((standing(calls), kind.name), calls, ids)).values())
+        except AwsError as error:
+            if error.what != "denied":
+                raise
+            finds.unread.append(Unread(kind, owner, ids, error))
+            return
+        known = {(claim.kind.name, claim.found.id) for claim in finds.claims}
+        for one in found:
+            if one.state in kind.absent or (kind.name, one.id) in known:
+                continue
+            if owned(one, owner, kind) is None:
+                finds.claims.append(Claim(kind, owner, one))
+            elif not owner.vpc and owned(one, msgspec.structs.replace(owner, vpc=one.vpc), kind) is None:
+                finds.vague.append(Claim(kind, owner, one))
+
+    async def _listed(self, kind: Kind, owner: Owner, calls: Calls) -> Sequence[Found]:
+        tag = _tag(owner)
+        return (await self._lists.ask((standing(calls), kind.name), calls, [tag])).get(tag, ())
+
+    # ---- the tagging API
+
+    async def _tagged(self, owner: Owner, calls: Calls, paid: Calls | None) -> list[str] | None:
+        """ARNs, of which some may be long gone; None where they are to be found by describe calls."""
+        try:
+            return await tagged(owner, calls, paid)
+        except AwsError as error:
+            if self._mode == "tagging" or not away(error):
+                raise
+            key = standing(calls)
+            self._avoided[key] = time.monotonic() + AVOIDED.total_seconds()
+            log.warning(
+                "the tagging API can't be asked, resources are found by describe calls", account=key.account,
+                region=key.region, identity=key.identity, reason=str(error), minutes=AVOIDED.total_seconds() / 60,
+            )  # fmt: skip
+            return None
+
+
+# ---- what is wanted
+
+
+def _wanted(owner: Owner, tasks: Collection[Task]) -> Iterator[tuple[Owner, list[Kind]]]:
+    """The kinds by the tag that recognises them."""
+    ccm = [kind for kind in KINDS if kind.task in tasks]
+    if ccm:
+        yield msgspec.structs.replace(owner, by="ccm"), ccm
+    if CONTROLLER_TASK in tasks:
+        yield msgspec.structs.replace(owner, by="lbc"), list(kinds_of(CONTROLLER_TASK))
+
+
+def _tag(owner: Owner) -> str:
+    return "=".join(mark_of(owner))
+
+
+# ---- reads that are shared
+
+
+async def _read(key: tuple[Standing, str], calls: Calls, ids: Collection[str]) -> dict[str, Found]:
+    return await KIND[key[1]].read(calls, list(ids))
+
+
+async def _list(key: tuple[Standing, str], calls: Calls, tags: Collection[str]) -> dict[str, tuple[Found, ...]]:
+    """By tag, of one kind; what carries none of the tags that were asked for is dropped at once."""
+    found = dict[str, list[Found]]((tag, []) for tag in tags)
+    names = sorted({tag.rpartition("=")[0] for tag in tags})
+    async for one in KIND[key[1]].list_all(calls, names):
+        for name, value in one.tags.items():
+            if (group := found.get(f"{name}={value}")) is not None:
+                group.append(one)
+    return {tag: tuple(group) for tag, group in found.items()}

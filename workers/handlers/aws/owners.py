@@ -1,0 +1,189 @@
+"""What an AWSCluster or AWSManagedControlPlane says of itself: region, VPC, identity, accounts, the name in its tags.
+Pure: the object's text goes in; whether it is true, and whether it may be acted on, is asked elsewhere."""
+
+import re
+from collections.abc import Iterator
+from typing import Any, Final
+
+import msgspec
+
+from service.contract.aws import AWS_ACCOUNT, AWS_FINALIZER, AWS_MANAGED_CONTROL_PLANES
+from service.policy.capi import owning_cluster
+from workers.handlers.aws.model import Whose
+from workers.handlers.aws.tenancy import CONTROLLER
+
+_LONGEST_EKS: Final = 100
+"""From so many characters on CAPA makes up a hash instead of a readable name."""
+
+_FIT: Final = re.compile(r"[0-9A-Za-z][0-9A-Za-z._-]*")
+_REGION: Final = re.compile(r"[a-z0-9-]+")
+_ACCOUNT: Final = re.compile(r"[0-9]{12}")
+
+
+class Unclear(Exception):
+    """The object does not say what must be known; the message says what is missing and what to do."""
+
+
+class Record(msgspec.Struct, frozen=True):
+    """An account, and who says that the object's resources are in it."""
+
+    account: str
+    by: str
+
+
+class Subject(msgspec.Struct, frozen=True, kw_only=True):
+    """`cluster` is the owning Cluster's name, `name` what stands in the tags; either is empty where nobody says it.
+    `vpc_deleted`: Cluster API itself has recorded that it deleted the VPC. `deleting` is the deletionTimestamp, and
+    with `marked` the object waits for us."""
+
+    resource: str
+    namespace: str
+    object: str
+    uid: str
+    cluster: str
+    name: str
+    region: str
+    vpc: str
+    identity: str
+    records: tuple[Record, ...]
+    annotations: dict[str, str]
+    vpc_deleted: bool
+    deleting: str
+    marked: bool
+
+    @property
+    def managed(self) -> bool:
+        return self.resource == AWS_MANAGED_CONTROL_PLANES
+
+    @property
+    def going(self) -> bool:
+        return bool(self.deleting)
+
+    @property
+    def called(self) -> str:
+        return f"{self.resource} {self.namespace}/{self.object}"
+
+    def whose(self, source: str) -> Whose:
+        return Whose(source=source, namespace=self.namespace, region=self.region, identity=self.identity)
+
+    @property
+    def own_credentials(self) -> bool:
+        """Whether the process's own (the default chain) are meant."""
+        return not self.identity or self.identity.startswith(f"{CONTROLLER}/")
+
+
+class _Reference(msgspec.Struct):
+    kind: str = ""
+    name: str = ""
+
+
+class _Vpc(msgspec.Struct):
+    id: str | None = None
+
+
+class _Network(msgspec.Struct):
+    vpc: _Vpc | None = None
+
+
+class _Spec(msgspec.Struct):
+    region: str | None = None
+    network: _Network | None = None
+    identity: _Reference | None = msgspec.field(default=None, name="identityRef")
+    eks: str | None = msgspec.field(default=None, name="eksClusterName")
+
+
+class _Object(msgspec.Struct):
+    metadata: dict[str, Any]
+    spec: _Spec | None = None
+    status: dict[str, Any] | None = None
+
+
+_objects: Final = msgspec.json.Decoder(_Object)
+
+
+def subject_of(resource: str, raw: msgspec.Raw | bytes) -> Subject:
+    """What is missing is empty: `whole` says whether it can be acted on. Raises Unclear for what can't be read."""
+    try:
+        found = _objects.decode(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise Unclear(f"what it says of its region, VPC and identity can't be read: {error}") from None
+    metadata, spec = found.metadata, found.spec or _Spec()
+    annotations = {str(key): str(value) for key, value in (metadata.get("annotations") or {}).items()}
+    namespace, name = str(metadata.get("namespace") or ""), str(metadata.get("name") or "")
+    cluster = owning_cluster(metadata) or ""
+    managed = resource == AWS_MANAGED_CONTROL_PLANES
+    return Subject(
+        resource=resource, namespace=namespace, object=name, uid=str(metadata.get("uid") or ""), cluster=cluster,
+        name=(spec.eks or _eks_name(namespace, name)) if managed else cluster, region=spec.region or "",
+        vpc=_vpc(spec), identity=_identity(spec), records=tuple(_records(annotations, found.status or {})),
+        annotations=annotations, vpc_deleted=_vpc_deleted(found.status or {}),
+        deleting=str(metadata.get("deletionTimestamp") or ""),
+        marked=AWS_FINALIZER in (metadata.get("finalizers") or ()),
+    )  # fmt: skip
+
+
+def whole(subject: Subject) -> Subject:
+    """Raises Unclear where something that is needed is missing, or can't be what it should be."""
+    if not subject.region:
+        raise Unclear(f"{subject.called} has no spec.region, so nobody can tell where its resources are; set it")
+    if not _REGION.fullmatch(subject.region):
+        raise Unclear(f"spec.region of {subject.called} is {subject.region!r}, which can't be a region")
+    if not subject.cluster:
+        raise Unclear(
+            f"{subject.called} names no Cluster as its owner, so nobody can tell whether that is paused or moving"
+        )
+    if not subject.name:
+        raise Unclear(
+            f"{subject.called} has no spec.eksClusterName, and the one that would be made up for it is too long to tell"
+        )
+    if not _FIT.fullmatch(subject.name):
+        raise Unclear(f"{subject.name!r} can't be the name of a cluster in tags")
+    return subject
+
+
+def _vpc(spec: _Spec) -> str:
+    return (spec.network.vpc.id or "") if spec.network is not None and spec.network.vpc is not None else ""
+
+
+def _identity(spec: _Spec) -> str:
+    """A reference without a kind is one all the same: taken for none it would mean the process's own credentials."""
+    return f"{spec.identity.kind}/{spec.identity.name}" if spec.identity is not None else ""
+
+
+def _eks_name(namespace: str, name: str) -> str:
+    """As Cluster API makes one where the spec has none; empty where it would be a hash."""
+    made = f"{namespace}_{name.replace('.', '_')}"
+    return made if len(made) < _LONGEST_EKS else ""
+
+
+def _records(annotations: dict[str, str], status: dict[str, Any]) -> Iterator[Record]:
+    """What ARNs outside of the status are, is a person's business: keys and roles may be in other accounts."""
+    if AWS_ACCOUNT in annotations:
+        yield Record(annotations[AWS_ACCOUNT].strip(), f"annotation {AWS_ACCOUNT}")
+    seen = set[str]()
+    for where, arn in _arns(status, "status"):
+        parts = arn.split(":", 5)
+        account = parts[4] if len(parts) == 6 and parts[0] == "arn" else ""
+        if _ACCOUNT.fullmatch(account) and account not in seen:
+            seen.add(account)
+            yield Record(account, where)
+
+
+def _arns(value: Any, where: str) -> Iterator[tuple[str, str]]:
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            if isinstance(inner, str) and str(key).lower() == "arn":
+                yield f"{where}.{key}", inner
+            else:
+                yield from _arns(inner, f"{where}.{key}")
+    elif isinstance(value, list):
+        for inner in value:
+            yield from _arns(inner, where)
+
+
+def _vpc_deleted(status: dict[str, Any]) -> bool:
+    conditions = status.get("conditions")
+    return isinstance(conditions, list) and any(
+        isinstance(one, dict) and one.get("type") == "VpcReady" and one.get("status") == "False"
+        and one.get("reason") == "Deleted" for one in conditions
+    )  # fmt: skip

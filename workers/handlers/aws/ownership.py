@@ -1,0 +1,39 @@
+"""Whose a resource is, judged by its tags and its VPC, as they were read just now.
+Pure: a resource and an owner go in; out comes why it is not the owner's, or nothing where it is."""
+
+from typing import Final
+
+from service.contract.aws import EKS_CLUSTER_NAME, LBC_CLUSTER, OWNED, SERVICE_NAME, capi_ownership_tag, ownership_tag
+from workers.handlers.aws.model import Found, Kind, Owner
+
+_OF_CLUSTER_API: Final = capi_ownership_tag("")
+
+
+def mark_of(owner: Owner) -> tuple[str, str]:
+    """The tag, key and value, by which the owner's resources are recognised."""
+    return (LBC_CLUSTER, owner.name) if owner.by == "lbc" else (ownership_tag(owner.name), OWNED)
+
+
+def owned(found: Found, owner: Owner, kind: Kind) -> str | None:
+    """Why this is not the owner's to remove, in one sentence; None where it is."""
+    reason = not_marked(found, owner)
+    if reason is None and kind.of_service and owner.by == "ccm" and not found.tags.get(SERVICE_NAME):
+        return f"{found.id} has no tag {SERVICE_NAME}: it was not made for a Service of cluster {owner.name}"
+    return reason
+
+
+def not_marked(found: Found, owner: Owner) -> str | None:
+    """As `owned`, whatever else its kind needs."""
+    key, value = mark_of(owner)
+    if found.tags.get(key) != value:
+        return f"{found.id} is not tagged {key}={value}"
+    of_cluster_api = next((tag for tag in found.tags if tag.startswith(_OF_CLUSTER_API)), None)
+    if of_cluster_api is not None:
+        return f"{found.id} is tagged {of_cluster_api}: it is Cluster API's own and goes with the cluster"
+    if EKS_CLUSTER_NAME in found.tags:
+        return f"{found.id} is tagged {EKS_CLUSTER_NAME}: it is EKS's own and goes with the cluster"
+    if found.vpc and not owner.vpc:
+        return f"{found.id} is in VPC {found.vpc}, and which VPC cluster {owner.name} has is not known"
+    if found.vpc and found.vpc != owner.vpc:
+        return f"{found.id} is in VPC {found.vpc}, and cluster {owner.name} in {owner.vpc}"
+    return None

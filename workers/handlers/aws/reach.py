@@ -1,0 +1,193 @@
+"""How handlers and the collector get at AWS: one account and region, as one identity, with the account proven.
+An identity may be withdrawn while work goes on, so calls look every few seconds whether it still is what it was."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+from datetime import timedelta
+from types import TracebackType
+from typing import Any, Final, NamedTuple, Self
+
+from service.contract.aws import CAPA_NAMESPACE
+from workers.handlers.aws.access import Access
+from workers.handlers.aws.errors import AwsError, NoAccess
+from workers.handlers.aws.identities import Identities, is_own
+from workers.handlers.aws.limits import limits_of, place_of_account
+from workers.handlers.aws.model import Quota, Whose
+from workers.handlers.aws.operations import operation_of
+from workers.handlers.aws.remembering import Remembered
+from workers.handlers.aws.sessions import Sessions
+from workers.handlers.places import Places
+
+SURE: Final = timedelta(minutes=5)
+"""How long the account of a key is known: it can't change, but the one who answers for AWS can."""
+
+TRUSTED: Final = timedelta(seconds=15)
+"""After so long an identity is looked at again, also in the middle of a batch. With the few seconds for which a reading
+is used, one that is withdrawn stops within half a minute."""
+
+PATIENCE: Final = timedelta(seconds=5)
+"""How long a paced call waits for room in the budget, in all."""
+
+# By service: what a page's token is called in the answer, and in the question for the next page.
+_TOKENS: Final = {
+    "ec2": ("NextToken", "NextToken"),
+    "elb": ("NextMarker", "Marker"),
+    "elbv2": ("NextMarker", "Marker"),
+    "resourcegroupstaggingapi": ("PaginationToken", "PaginationToken"),
+    "eks": ("nextToken", "nextToken"),
+}
+
+
+class Caller(NamedTuple):
+    """Who AWS says that we are."""
+
+    account: str
+    arn: str
+
+
+class AwsReach:
+    """An async context, and the Reach of the model. `endpoint` replaces the addresses of all services; `account` is the
+    one that the process's own credentials must be of; `namespace` is where Secrets of static identities are."""
+
+    def __init__(
+        self,
+        places: Places,
+        *,
+        endpoint: str | None = None,
+        account: str | None = None,
+        namespace: str = CAPA_NAMESPACE,
+        quota: Quota | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.sessions = Sessions(endpoint, clock=clock)
+        self.identities = Identities(places, self.sessions, namespace=namespace, clock=clock)
+        self.quota, self.clock = quota, clock
+        self._account = account or ""
+        self._callers = Remembered[Access, Caller](clock=clock)
+
+    async def __aenter__(self) -> Self:
+        await self.sessions.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.sessions.__aexit__(kind, error, trace)
+
+    async def calls(self, whose: Whose, *, account: str = "", paced: bool = False) -> "AwsCalls":
+        """With `account`, the caller's must be that one. `paced` calls draw on the shared budgets themselves: for who
+        has no lane that did. Raises NoAccess."""
+        until = self.clock() + TRUSTED.total_seconds()
+        access, caller = await self.enter(whose, account)
+        return AwsCalls(self, whose, access, caller.account, until, paced=paced)
+
+    async def whoami(self, whose: Whose) -> Caller:
+        """For people. Raises NoAccess."""
+        return (await self.enter(whose, ""))[1]
+
+    async def enter(self, whose: Whose, account: str) -> tuple[Access, Caller]:
+        """A key, and who it makes us; never one of an account other than the one that is meant."""
+        access = await self.identities.access(whose)
+
+        async def find() -> tuple[Caller, timedelta]:
+            try:
+                answer = await self.sessions.call(access, whose.region, "sts", "get_caller_identity", {})
+            except AwsError as error:
+                raise NoAccess(f"nobody can tell which account {access.by} is of: {error}") from None
+            except NoAccess:
+                self.identities.forget(access)
+                raise
+            return Caller(answer["Account"], answer["Arn"]), SURE
+
+        caller = await self._callers.get(access, find)
+        own = self._account if is_own(whose.identity) else ""
+        for expected, why in ((account, "the resources are in account"), (own, "the setting aws.account says")):
+            if expected and expected != caller.account:
+                raise NoAccess(
+                    f"{why} {expected}, but {access.by} is of account {caller.account} ({caller.arn}): nothing is "
+                    f"looked for there; correct spec.identityRef, or the credentials"
+                )
+        return access, caller
+
+    def refused(self, access: Access) -> None:
+        """AWS does not accept this key any more."""
+        self.identities.forget(access)
+        self._callers.forget(access)
+
+
+class AwsCalls:
+    """The Calls of the model: raises AwsError, and NoAccess where the identity, its account or its key is none now."""
+
+    def __init__(
+        self, reach: AwsReach, whose: Whose, access: Access, account: str, until: float, *, paced: bool
+    ) -> None:
+        self._reach, self._whose, self._access, self._account = reach, whose, access, account
+        self._until, self._paced = until, paced
+
+    @property
+    def whose(self) -> Whose:
+        return self._whose
+
+    @property
+    def account(self) -> str:
+        return self._account
+
+    async def call(self, service: str, operation: str, /, **arguments: Any) -> dict[str, Any]:
+        """`service` and `operation` as botocore names them; one request, no retry. Only a paced one waits, a little."""
+        if self._paced:
+            await self._draw(service, operation)
+        # After the waiting: it is the moment of the call that counts.
+        begun = self._reach.clock()
+        if begun >= self._until:
+            self._access, _ = await self._reach.enter(self._whose, self._account)
+            self._until = begun + TRUSTED.total_seconds()
+        access = self._access
+        try:
+            return await self._reach.sessions.call(access, self._whose.region, service, operation, arguments)
+        except NoAccess:
+            self._reach.refused(access)
+            # Who goes on with these calls gets a new key, if there is one.
+            self._until = begun
+            raise
+        except AwsError as error:
+            if error.what == "throttled" and self._paced:
+                await self._tell(service, operation)
+            raise
+
+    async def pages(
+        self, service: str, operation: str, key: str, /, **arguments: Any
+    ) -> AsyncIterator[list[dict[str, Any]]]:
+        """Each page's list under `key`; a page may be empty while more follow. A list that ends without an error is
+        complete."""
+        told, asked = _TOKENS[service]
+        seen = set[str]()
+        while True:
+            answer = await self.call(service, operation, **arguments)
+            yield answer.get(key, [])
+            token = answer.get(told)
+            if not token:
+                return
+            if token in seen:
+                action = operation_of(service, operation).action
+                raise AwsError("unreadable", action, "PagesInACircle", "the list comes back to a page that it had")
+            seen.add(token)
+            arguments[asked] = token
+
+    async def _draw(self, service: str, operation: str) -> None:
+        quota, named = self._reach.quota, operation_of(service, operation)
+        draws = limits_of(self._whose.region, named.limited)
+        if quota is None or not draws:
+            return
+        place, left = place_of_account(self._account), PATIENCE
+        while wait := await quota.draw(place, draws):
+            if wait > left:
+                said = f"the shared budget of account {self._account} has no room for it yet"
+                raise AwsError("throttled", named.action, "NoRoomInBudget", said, after=wait)
+            left -= wait
+            await asyncio.sleep(wait.total_seconds())
+
+    async def _tell(self, service: str, operation: str) -> None:
+        quota, draws = self._reach.quota, limits_of(self._whose.region, operation_of(service, operation).limited)
+        if quota is not None and draws:
+            await quota.refused(place_of_account(self._account), draws[0].limit, None)

@@ -1,0 +1,165 @@
+"""What comes before anything is done to the resources of a batch: as whom, what is there, and whose it is.
+Reads serve all jobs of one identity; each job is judged by itself, and keeps the calls of its own cluster."""
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from datetime import timedelta
+from typing import Final, NamedTuple
+
+import msgspec
+
+from service.contract import Blocked, Gone, Job, Pending, Refused, Throttled, Verdict
+from service.settings.aws import AwsSettings
+from workers.handlers.aws.errors import AwsError, NoAccess
+from workers.handlers.aws.model import Calls, Found, Kind, Look, Owner, Reach, Turn, Whose
+from workers.handlers.aws.ownership import owned
+from workers.handlers.aws.rounds import until_round
+from workers.handlers.aws.tokens import Counted, Tokens
+from workers.handlers.protocol import Batch
+
+POLICY: Final = "deploy/aws/iam-policy.json"
+_owner: Final = msgspec.json.Decoder(Owner)
+
+Ready = Turn | Verdict | Exception
+"""A job after the reads for its batch: its turn, or what was found without one."""
+
+
+class Claim(NamedTuple):
+    """A job with its owner, and the calls that are made for it."""
+
+    job: Job
+    owner: Owner
+    calls: Calls
+
+
+class Readying:
+    def __init__(self, kind: Kind, reach: Reach, settings: AwsSettings) -> None:
+        self._kind, self._reach, self._settings = kind, reach, settings
+
+    async def ready(self, batch: Batch, tokens: Tokens) -> dict[str, Ready]:
+        """By job. Those of one lane may be of several clusters, and these of several identities: each reads as
+        itself."""
+        place, _, operation = batch.lane.rpartition("/")
+        readied: dict[str, Ready] = {}
+        owners: dict[str, Owner] = {}
+        for job in batch.jobs:
+            owner = _owner_of(job, place)
+            if isinstance(owner, Owner):
+                owners[job.id] = owner
+            else:
+                readied[job.id] = owner
+        reached = await self._reached(owners.values(), tokens)
+        groups: dict[tuple[str, str], list[Claim]] = {}
+        for job in batch.jobs:
+            if (found := owners.get(job.id)) is not None:
+                calls = reached[found.whose, found.account]
+                if isinstance(calls, Counted):
+                    # Once it may be used from a namespace, an identity is the same from there as from any other.
+                    group = groups.setdefault((found.whose.source, found.whose.identity), [])
+                    group.append(Claim(job, found, calls))
+                else:
+                    readied[job.id] = calls
+        for some in await asyncio.gather(*(self._read(batch, operation, group) for group in groups.values())):
+            readied |= some
+        return readied
+
+    async def _reached(
+        self, owners: Iterable[Owner], tokens: Tokens
+    ) -> dict[tuple[Whose, str], Counted | Verdict | Exception]:
+        async def reach(whose: Whose, account: str) -> Counted | Verdict | Exception:
+            try:
+                return Counted(await self._reach.calls(whose, account=account), tokens)
+            except (AwsError, NoAccess) as error:
+                return meaning(error)
+
+        wanted = list(dict.fromkeys((owner.whose, owner.account) for owner in owners))
+        return dict(zip(wanted, await asyncio.gather(*(reach(*one) for one in wanted)), strict=True))
+
+    # ---- reading
+
+    async def _read(self, batch: Batch, operation: str, claims: Sequence[Claim]) -> dict[str, Ready]:
+        readied: dict[str, Ready] = {}
+        try:
+            found = await self._found(claims[0].calls, operation, sorted({claim.job.target for claim in claims}))
+            readied = {claim.job.id: self._judged(claim, found, operation, batch) for claim in claims}
+            turns = [turn for turn in readied.values() if isinstance(turn, Turn)]
+            look = self._look(operation)
+            if look is not None and turns:
+                seen = await look(turns)
+                readied |= {turn.job.id: replace(turn, seen=seen) for turn in turns}
+        except (AwsError, NoAccess) as error:
+            # What was judged already needs nothing of what could not be read.
+            unready = [one.job.id for one in claims if isinstance(readied.get(one.job.id), Turn | None)]
+            readied |= dict.fromkeys(unready, meaning(error))
+        return readied
+
+    async def _found(self, calls: Calls, operation: str, ids: Sequence[str]) -> dict[str, Found]:
+        step = self._kind.steps.get(operation)
+        if step is not None and not step.judged:
+            return {one: Found(kind=self._kind.name, id=one, tags={}) for one in ids}
+        if operation == self._kind.checking and self._kind.exists is not None:
+            return await self._kind.exists(calls, ids)
+        return await self._kind.read(calls, ids)
+
+    def _look(self, operation: str) -> Look | None:
+        step = self._kind.steps.get(operation)
+        if step is not None:
+            return step.look
+        return self._kind.look if operation == self._kind.operation else None
+
+    # ---- judging
+
+    def _judged(self, claim: Claim, found: dict[str, Found], operation: str, batch: Batch) -> Ready:
+        kind, (job, owner, calls) = self._kind, claim
+        one = found.get(job.target)
+        if one is None:
+            return Gone()
+        turn = Turn(job, owner, one, calls, batch, self._settings, resume=job.resume)
+        step = kind.steps.get(operation)
+        if step is not None and not step.judged:
+            return turn
+        if one.state in kind.absent:
+            return Gone(f"it is {one.state}")
+        if kind.born is not None and job.resume and kind.born(one) != job.resume:
+            return Gone("it is gone, and another one has its name by now")
+        if operation == kind.checking:
+            if one.state in kind.going:
+                return later(turn, kind, f"it is {one.state}", job.resume)
+            return Pending(timedelta(0), "it is still there", lane=f"{owner.place}/{kind.operation}", resume=job.resume)
+        reason = owned(one, owner, kind)
+        if reason is not None:
+            return Refused(reason)
+        return later(turn, kind, f"it is {one.state}") if one.state in kind.going else turn
+
+
+def later(turn: Turn, kind: Kind, detail: str, resume: str = "") -> Pending:
+    """Its absence is looked for in a round, with that of all others of that time."""
+    return turn.hop(kind.checking, detail, after=until_round(turn.settings.check_after, 0.5), resume=resume)
+
+
+def meaning(error: AwsError | NoAccess) -> Verdict | Exception:
+    """What an error is for the jobs that it stopped; what has no meaning of its own is a failed attempt."""
+    if isinstance(error, NoAccess):
+        return Blocked(str(error)) if error.again else Refused(str(error))
+    match error.what:
+        case "throttled":
+            return Throttled(error.after, str(error))
+        case "denied":
+            return Refused(f"{error.action} is denied ({error.code}); allow it, as {POLICY} does")
+        case "depends":
+            return Blocked(str(error))
+        case "protected":
+            return Refused(f"it is protected: {error}")
+        case _:
+            return error.with_traceback(None)
+
+
+def _owner_of(job: Job, place: str) -> Owner | Exception:
+    try:
+        owner = _owner.decode(job.data)
+    except msgspec.DecodeError as error:
+        return error
+    if owner.place != place:
+        return ValueError(f"its owner is of {owner.place}, and the lane of {place}")
+    return owner

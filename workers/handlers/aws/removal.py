@@ -1,0 +1,94 @@
+"""Removes resources of one kind: reads a batch at once, judges whose each is, deletes, and proves absence later.
+Every turn begins with a read, so that a crash between a call and its record repeats what does no harm."""
+
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
+
+from service.contract import Blocked, Draw, Job, Verdict
+from service.settings.aws import AwsSettings
+from workers.handlers.aws.errors import AwsError, NoAccess
+from workers.handlers.aws.lanes import lane_draws
+from workers.handlers.aws.model import Kind, Reach, Turn
+from workers.handlers.aws.readying import Ready, Readying, later, meaning
+from workers.handlers.aws.tokens import Cleared, Tokens
+from workers.handlers.protocol import Batch, NotCleared
+from workers.handlers.single import Single
+
+
+class Removal:
+    """The handler of one kind."""
+
+    def __init__(self, kind: Kind, reach: Reach, settings: AwsSettings) -> None:
+        self.kind = kind.name
+        self._kind, self._readying = kind, Readying(kind, reach, settings)
+
+    def draws(self, lane: str) -> Sequence[Draw] | None:
+        return lane_draws(lane)
+
+    async def attempt(self, batch: Batch) -> AsyncIterator[tuple[Job, Verdict | Exception]]:
+        tokens = Tokens(batch, lane_draws(batch.lane) or (), len(batch.jobs))
+        try:
+            readied = await self._readying.ready(batch, tokens)
+            async for job, verdict in Single(_Turns(self, readied, tokens)).attempt(batch):
+                yield job, verdict
+        finally:
+            tokens.give_back()
+
+    async def act(self, turn: Turn) -> Verdict:
+        operation = turn.batch.lane.rpartition("/")[2]
+        step = self._kind.steps.get(operation)
+        if step is not None:
+            return await step.act(turn)
+        if operation != self._kind.operation:
+            return turn.hop(self._kind.operation, "nothing is done to it in this lane")
+        against = await self._kind.before(turn) if self._kind.before is not None else None
+        return against or await self._delete(turn)
+
+    async def _delete(self, turn: Turn) -> Verdict:
+        kind = self._kind
+        born = kind.born(turn.found) if kind.born is not None else ""
+        await turn.clear()
+        try:
+            await kind.delete(turn.calls, turn.found)
+        except AwsError as error:
+            if error.what == "gone" or error.code in kind.gone:
+                # What a read has not said is not proven.
+                return later(turn, kind, f"said to be gone: {error.code}", born)
+            depends = error.what == "depends" or error.code in kind.depends
+            if depends and kind.blocked is not None:
+                return await kind.blocked(turn, error)
+            if depends:
+                return Blocked(str(error))
+            if error.what == "protected" and kind.protected is not None:
+                return await kind.protected(turn, error)
+            raise
+        return later(turn, kind, "deleted", born)
+
+
+class _Turns:
+    """The jobs of one batch, side by side, with what was read for all of them."""
+
+    def __init__(self, removal: Removal, readied: dict[str, Ready], tokens: Tokens) -> None:
+        self.kind = removal.kind
+        self._removal, self._readied, self._tokens = removal, readied, tokens
+
+    def draws(self, lane: str) -> Sequence[Draw] | None:
+        return self._removal.draws(lane)
+
+    async def attempt_one(self, job: Job, batch: Batch) -> Verdict:
+        ready = self._readied[job.id]
+        if isinstance(ready, Turn):
+            ready = await self._turn(replace(ready, batch=Cleared(batch)))
+        if isinstance(ready, Exception):
+            raise ready
+        return ready
+
+    async def _turn(self, turn: Turn) -> Verdict | Exception:
+        try:
+            return await self._removal.act(turn)
+        except NotCleared:
+            if isinstance(turn.batch, Cleared) and not turn.batch.once:
+                self._tokens.handed_back()
+            raise
+        except (AwsError, NoAccess) as error:
+            return meaning(error)

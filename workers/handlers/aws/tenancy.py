@@ -1,0 +1,185 @@
+"""The identities of Cluster API Provider AWS as objects say them, and which namespaces may use each of them.
+Pure: an object's text goes in. What is doubtful is not allowed, for it would be somebody else's account."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+
+from service.policy.selectors import Requirement
+from workers.handlers.aws.errors import NoAccess
+
+GROUP: Final = "infrastructure.cluster.x-k8s.io"
+CONTROLLER: Final = "AWSClusterControllerIdentity"
+ROLE: Final = "AWSClusterRoleIdentity"
+STATIC: Final = "AWSClusterStaticIdentity"
+RESOURCES: Final = {
+    CONTROLLER: f"awsclustercontrolleridentities.{GROUP}",
+    ROLE: f"awsclusterroleidentities.{GROUP}",
+    STATIC: f"awsclusterstaticidentities.{GROUP}",
+}
+SINGLETON: Final = "default"
+"""The only name that a controller identity may have."""
+
+
+class _Expression(msgspec.Struct, frozen=True):
+    key: str
+    operator: str
+    values: list[str] | None = None
+
+
+class _Selector(msgspec.Struct, frozen=True):
+    labels: dict[str, str] | None = msgspec.field(default=None, name="matchLabels")
+    expressions: list[_Expression] | None = msgspec.field(default=None, name="matchExpressions")
+
+
+class Allowed(msgspec.Struct, frozen=True):
+    """`spec.allowedNamespaces`, if it is there at all."""
+
+    names: list[str] | None = msgspec.field(default=None, name="list")
+    selector: _Selector | None = None
+
+    @property
+    def everywhere(self) -> bool:
+        """Only where nothing is said in it. An empty list, or empty labels, is something said: nobody."""
+        silent = self.selector is None or (self.selector.labels is None and self.selector.expressions is None)
+        return self.names is None and silent
+
+    def requirements(self) -> list[Requirement]:
+        """Of a Namespace's labels; none at all chooses no namespace. Raises ValueError for what has no meaning."""
+        if self.selector is None:
+            return []
+        wanted = [Requirement(key, False, frozenset({value})) for key, value in (self.selector.labels or {}).items()]
+        return wanted + [_requirement(one) for one in self.selector.expressions or []]
+
+
+class Role(msgspec.Struct, frozen=True):
+    """What is assumed, and how."""
+
+    arn: str
+    session_name: str = ""
+    external_id: str = ""
+    duration: int = 0
+    policy: str = ""
+    policies: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        # An external id is known to two sides and should stay so.
+        return f"Role({self.arn!r})"
+
+    @property
+    def partition(self) -> str:
+        return self.arn.split(":")[1]
+
+    def arguments(self) -> dict[str, Any]:
+        """Of AssumeRole; what is not said is left to STS."""
+        said: dict[str, Any] = {"RoleArn": self.arn, "RoleSessionName": self.session_name or "knell"}
+        if self.external_id:
+            said["ExternalId"] = self.external_id
+        if self.duration:
+            said["DurationSeconds"] = self.duration
+        if self.policy:
+            said["Policy"] = self.policy
+        if self.policies:
+            said["PolicyArns"] = [{"arn": one} for one in self.policies]
+        return said
+
+
+class Identity(msgspec.Struct, frozen=True, kw_only=True):
+    """One object of the three kinds, as it was read. `called` is KIND/NAME; `source` names the identity that a role is
+    assumed by, empty for the process's own; `secret` is the name of the Secret with a static one's keys."""
+
+    called: str
+    uid: str
+    version: str
+    allowed: Allowed | None = None
+    role: Role | None = None
+    source: str = ""
+    secret: str = ""
+
+
+class _Reference(msgspec.Struct):
+    kind: str = ""
+    name: str = ""
+
+
+class _Spec(msgspec.Struct):
+    allowed: Allowed | None = msgspec.field(default=None, name="allowedNamespaces")
+    role: str = msgspec.field(default="", name="roleARN")
+    session_name: str = msgspec.field(default="", name="sessionName")
+    external_id: str = msgspec.field(default="", name="externalID")
+    duration: int = msgspec.field(default=0, name="durationSeconds")
+    policy: str = msgspec.field(default="", name="inlinePolicy")
+    policies: tuple[str, ...] | None = msgspec.field(default=None, name="policyARNs")
+    source: _Reference | None = msgspec.field(default=None, name="sourceIdentityRef")
+    secret: str = msgspec.field(default="", name="secretRef")
+
+
+class _Object(msgspec.Struct):
+    spec: _Spec | None = None
+
+
+_objects: Final = msgspec.json.Decoder(_Object)
+
+
+def kind_and_name(called: str) -> tuple[str, str]:
+    """Raises NoAccess for what is no identity's name."""
+    kind, _, name = called.partition("/")
+    if kind not in RESOURCES:
+        raise NoAccess(f"there is no kind of identity {kind!r}; spec.identityRef.kind is one of {', '.join(RESOURCES)}")
+    if not name:
+        raise NoAccess(f"the reference to an {kind} has no name; set spec.identityRef.name")
+    if kind == CONTROLLER and name != SINGLETON:
+        raise NoAccess(f"an {CONTROLLER} is always named {SINGLETON!r}, and {name!r} is asked for; correct identityRef")
+    return kind, name
+
+
+def identity_of(called: str, uid: str, version: str, raw: msgspec.Raw | bytes) -> Identity:
+    """Raises NoAccess for what can't be understood."""
+    try:
+        spec = _objects.decode(raw).spec or _Spec()
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise NoAccess(f"{called} can't be understood: {error}; correct it") from None
+    kind, _ = kind_and_name(called)
+    found = Identity(called=called, uid=uid, version=version, allowed=spec.allowed)
+    if kind == ROLE:
+        source = "" if spec.source is None else f"{spec.source.kind}/{spec.source.name}"
+        return msgspec.structs.replace(found, role=_role(called, spec), source=source)
+    if kind == STATIC:
+        if not spec.secret:
+            raise NoAccess(f"{called} names no Secret; set spec.secretRef")
+        return msgspec.structs.replace(found, secret=spec.secret)
+    return found
+
+
+def permits(allowed: Allowed | None, namespace: str, labels: Mapping[str, str] | None) -> bool:
+    """Without `labels` those of the Namespace are not known yet, and only names count. Raises ValueError where the
+    selector has no meaning."""
+    if allowed is None:
+        return False
+    if allowed.everywhere or namespace in (allowed.names or []):
+        return True
+    requirements = allowed.requirements()
+    return labels is not None and bool(requirements) and all(one.matches(labels) for one in requirements)
+
+
+def _role(called: str, spec: _Spec) -> Role:
+    parts = spec.role.split(":", 5)
+    if len(parts) != 6 or parts[0] != "arn" or parts[2] != "iam" or not parts[5].startswith("role/"):
+        raise NoAccess(f"{called} has no role that could be assumed: spec.roleARN is {spec.role!r}")
+    return Role(
+        arn=spec.role, session_name=spec.session_name, external_id=spec.external_id, duration=spec.duration,
+        policy=spec.policy, policies=spec.policies or (),
+    )  # fmt: skip
+
+
+def _requirement(one: _Expression) -> Requirement:
+    match one.operator:
+        case "In" | "NotIn" if one.values:
+            return Requirement(one.key, one.operator == "NotIn", frozenset(one.values))
+        case "Exists" | "DoesNotExist" if not one.values:
+            return Requirement(one.key, one.operator == "DoesNotExist", None)
+        case _:
+            raise ValueError(
+                f"{one.operator!r} with {len(one.values or [])} values on label {one.key!r} has no meaning"
+            )

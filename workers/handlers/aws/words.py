@@ -1,0 +1,40 @@
+"""Sentences about what was found and what was not, for people who read conditions, records and plans.
+They name what is in the way and what to do about it."""
+
+from collections.abc import Sequence
+
+from workers.handlers.aws.accounts import LET_GO
+from workers.handlers.aws.errors import AwsError
+from workers.handlers.aws.evidence import listed
+from workers.handlers.aws.finding import Claim, Finds
+from workers.handlers.aws.readying import POLICY
+
+
+def told(error: AwsError) -> str:
+    """What AWS said; of what it denied, which permission is wanting."""
+    if error.what == "denied":
+        return f"{error.action} is denied ({error.code}); allow it, as {POLICY} does"
+    return str(error)
+
+
+def unread(finds: Finds) -> str:
+    """Which kinds can't be read, and why; empty where all can."""
+    return "; ".join(f"{one.kind.name} can't be read: {told(one.error)}" for one in finds.unread)
+
+
+def remarks(finds: Finds) -> str:
+    """What a person should know of a plan; empty where there is nothing."""
+    odd = f"left alone, for their ARNs can't be understood: {listed(finds.odd)}" if finds.odd else ""
+    return "; ".join(part for part in (unread(finds), odd) if part)
+
+
+def vague(finds: Finds, whose: str) -> str:
+    """What nobody can tell to be the object's as long as its VPC is not known."""
+    return (
+        f"{named(finds.vague)} may be its, but {whose} names no VPC in spec.network.vpc.id, so nobody can tell; "
+        f"set it, or {LET_GO}"
+    )
+
+
+def named(claims: Sequence[Claim]) -> str:
+    return listed([f"{claim.kind.name} {claim.found.id}" for claim in claims])
