@@ -38,10 +38,12 @@ class Crd:
     plural: str
     scope: str = "Namespaced"
     versions: tuple[str, ...] = ("v1",)
+    # Where it is not the plural without its s.
+    called: str = ""
 
     @property
     def kind(self) -> str:
-        return self.plural.removesuffix("s").capitalize()
+        return self.called or self.plural.removesuffix("s").capitalize()
 
     @property
     def resource(self) -> str:

@@ -9,6 +9,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from service.cli import output
+from service.cli.capa_checks import examine_capa
 from service.cli.checks import Finding, State
 from service.cluster import NAMESPACES, Cluster, ClusterError, Forbidden, NotServed, Unauthorized
 from service.settings import Settings, SettingsError
@@ -104,6 +105,8 @@ async def _examine(
     tell(await _namespace(cluster, name, settings.watch.namespace))
     for source in sources:
         tell(await _source(cluster, settings, name, source))
+    for finding in await examine_capa(cluster, settings, name, sources):
+        tell(finding)
     tell(await _access(cluster, settings, name))
 
 

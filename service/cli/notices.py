@@ -1,13 +1,27 @@
-"""What a person has to know of a source at a glance: trouble, what it holds, a guard that has tripped.
+"""What a person has to know of a source at a glance: trouble, a feature that is off, what it holds, a tripped guard.
 The same lines stand below `knell sources list` and in `knell status`."""
 
 from service.cli import output
+from service.contract.traits import traits_of
+from service.settings import Settings
 from service.stream.views.sources import SourceView
 
 
-def told(view: SourceView) -> list[str]:
+def feature_off(view: SourceView, settings: Settings) -> str:
+    """The feature that the source's collector needs and that is off; empty where there is none."""
+    declared = settings.sources.get(view.name)
+    feature = traits_of(declared.collector).feature if declared is not None else ""
+    return "" if settings.features.on(feature) else feature
+
+
+def told(view: SourceView, settings: Settings) -> list[str]:
     """What a person has to know of a source, a line for each thing."""
     lines: list[str] = []
+    if feature := feature_off(view, settings):
+        lines.append(
+            f"The feature {feature} is off: source {view.name} marks nothing, and what is already going with our "
+            f"finalizer waits. `features: {{{feature}: true}}` in the settings switches it on."
+        )
     if view.problem:
         since = f" since {output.moment(view.problem_since)}" if view.problem_since else ""
         lines.append(f"Source {view.name} is in trouble{since}: {view.problem}")

@@ -1,5 +1,6 @@
 """An object as an operator names it: KIND/NAME, found among the sources of the settings, in the cluster it is in.
-A name that could mean two things is never guessed at; the answer lists what it could mean."""
+A name that could mean two things is never guessed at; the answer lists what it could mean. A Cluster of Cluster API
+stands for what it has on AWS."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -12,6 +13,7 @@ import click
 from redis.exceptions import RedisError
 
 from service.cli import output, session
+from service.cli.capi_clusters import followed, is_capi
 from service.cluster import Cluster, ClusterError, Live, NotServed, Served
 from service.policy.selectors import parse
 from service.settings import Settings, SourceSettings
@@ -89,7 +91,11 @@ async def chosen(settings: Settings, what: str, namespace: str, cluster: str | N
         raise session.Misuse(f"{output.clean(what)!r} is no KIND/NAME; write it like nodeclaims.karpenter.sh/pool-1")
     if cluster is not None and cluster not in settings.clusters:
         raise session.Misuse(f"{cluster!r} is no cluster of the settings ({', '.join(settings.clusters) or 'none'})")
-    where = await _place(settings, kind, cluster)
+    if is_capi(settings, kind):
+        *there, name = await followed(settings, name, namespace, cluster)
+        where = _Place(*there)
+    else:
+        where = await _place(settings, kind, cluster)
     async with opened(settings, where.cluster) as (reached_cluster, uid):
         served = await reached_cluster.discover(where.resource)
         live = await reached_cluster.get(served, namespace if served.namespaced else "", name)

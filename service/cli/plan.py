@@ -1,7 +1,7 @@
 """`knell plan KIND/NAME`: what would be deleted with an object, in which stages, why, and how long it takes at least.
 It only reads: the object, its Namespace, the guard, the budgets; nothing is published, marked or counted."""
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Sequence
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,9 +14,12 @@ from rich.text import Text
 from service.cli import objects, output, plan_guard, session
 from service.cli.estimate import Need, Standing, needs
 from service.cli.objects import Chosen
-from service.cli.work import simulate_option
-from service.contract import Draw, Hold, Target, place_of
-from service.contract.names import FINALIZER
+from service.cli.reaching import reached_clusters
+from service.cli.work import aws_of, simulate_option
+from service.contract import FINALLY, Draw, Hold, Plan, Target, place_of
+from service.contract.aws import CAPA
+from service.contract.targets import order_of
+from service.contract.traits import traits_of
 from service.policy.decisions import Decision
 from service.settings import Settings
 from service.stream.calls import ServerAway
@@ -25,8 +28,10 @@ from service.stream.views.allowances import allowances
 from service.stream.views.reading import server_ms
 from workers.handlers.nothing import Nothing
 from workers.handlers.objects import About, Collector, Facts
+from workers.handlers.protocol import Handler
 from workers.handlers.simulated import ProviderAway, Simulated
 from workers.judging.weighing import weigh
+from workers.judging.wiring import places_in
 
 _STYLES = {"delete": "bold red", "retain": "green"}
 
@@ -64,11 +69,8 @@ async def _plan(
             except ProviderAway as error:
                 raise session.Trouble(f"can't reach the simulated provider at {simulate} ({error})") from None
         one = await stack.enter_async_context(objects.chosen(settings, what, namespace, cluster))
-        facts = await _facts(one)
+        facts = await _facts(settings, one)
         decision = weigh(facts, settings.policy)
-        targets = await _targets(facts, [Nothing(), provider]) if decision.kind in ("delete", "dry-run") else []
-        held = targets.reason if isinstance(targets, Hold) else ""
-        found = [] if isinstance(targets, Hold) else sorted(targets, key=lambda one: (one.chain, one.stage))
         installation = Installation(settings, name="knell-cli", patience=session.PATIENCE)
         stack.push_async_callback(installation.aclose)
         guard = await _or_none(plan_guard.look(installation, one))
@@ -77,11 +79,22 @@ async def _plan(
                 "Redis does not answer: what the guard says is not known, the estimate takes all budgets for full.",
                 err=True,
             )
-        estimate = await _estimate(installation, found, provider.draws, asks=guard is not None)
-    return _picture(one, decision, held, found, estimate) | {"guard": plan_guard.picture(guard, decision)}
+        collectors, handlers = list[Collector]([Nothing(), provider]), list[Handler]([provider])
+        if one.settings.collector == CAPA:
+            clusters = await stack.enter_async_context(reached_clusters(settings))
+            places = places_in(settings, clusters, installation)
+            stack.push_async_callback(places.aclose)
+            # Drawn from no budget: that would be written down.
+            side = await stack.enter_async_context(aws_of(settings, places, None))
+            collectors.append(side.collector)
+            handlers += side.handlers
+        plan = await _collected(facts, collectors) if decision.kind in ("delete", "dry-run") else Plan([])
+        found = [] if isinstance(plan, Hold) else sorted(plan.targets, key=order_of)
+        estimate = await _estimate(installation, found, handlers, asks=guard is not None)
+    return _picture(one, decision, plan, found, estimate) | {"guard": plan_guard.picture(guard, decision)}
 
 
-async def _facts(one: Chosen) -> Facts:
+async def _facts(settings: Settings, one: Chosen) -> Facts:
     """As the planner would have them if the object went now."""
     live = one.live
     about = About(
@@ -99,19 +112,19 @@ async def _facts(one: Chosen) -> Facts:
         labels=live.labels,
         annotations=live.annotations,
         namespace_annotations=await one.cluster.namespace_marks(live.namespace),
+        features=settings.features,
         live=live,
     )
 
 
-async def _targets(facts: Facts, collectors: Sequence[Collector]) -> list[Target] | Hold:
+async def _collected(facts: Facts, collectors: Sequence[Collector]) -> Plan | Hold:
     wanted = facts.settings.collector
     collector = next((one for one in collectors if one.name == wanted), None)
     if collector is None:
         return Hold(
             f"this command knows no collector {wanted!r} (there is: {', '.join(one.name for one in collectors)})"
         )
-    plan = await collector.collect(facts)
-    return plan if isinstance(plan, Hold) else list(plan.targets)
+    return await collector.collect(facts)
 
 
 async def _or_none(reading: Awaitable[T]) -> T | None:
@@ -125,7 +138,7 @@ async def _or_none(reading: Awaitable[T]) -> T | None:
 async def _estimate(
     installation: Installation,
     targets: Sequence[Target],
-    draws: Callable[[str], Sequence[Draw] | None],
+    handlers: Sequence[Handler],
     *,
     asks: bool,
 ) -> list[Need]:
@@ -133,10 +146,14 @@ async def _estimate(
     drawn = [
         (place_of(target.lane), Draw(installation.budgets.in_force(draw.limit), draw.cost))
         for target in targets
-        for draw in draws(target.lane) or ()
+        for draw in _draws(target.lane, handlers)
     ]
     found = await _or_none(_standing(installation, targets)) if drawn and asks else None
     return needs(drawn, found or {}, datetime.now(UTC))
+
+
+def _draws(lane: str, handlers: Sequence[Handler]) -> Sequence[Draw]:
+    return next((claim for handler in handlers if (claim := handler.draws(lane)) is not None), ())
 
 
 async def _standing(installation: Installation, targets: Sequence[Target]) -> dict[tuple[str, str], Standing]:
@@ -145,7 +162,9 @@ async def _standing(installation: Installation, targets: Sequence[Target]) -> di
     return {(one.place, one.limit): Standing(one.tokens, one.factor, one.paused_until) for one in found}
 
 
-def _picture(one: Chosen, decision: Decision, held: str, targets: list[Target], estimate: list[Need]) -> dict[str, Any]:
+def _picture(
+    one: Chosen, decision: Decision, plan: Plan | Hold, targets: list[Target], estimate: list[Need]
+) -> dict[str, Any]:
     return {
         "object": {
             "cluster": one.cluster.name,
@@ -155,13 +174,14 @@ def _picture(one: Chosen, decision: Decision, held: str, targets: list[Target], 
             "name": one.live.name,
             "uid": one.live.uid,
             "going": one.live.going,
-            "finalizer": FINALIZER in one.live.finalizers,
+            "finalizer": traits_of(one.settings.collector).finalizer in one.live.finalizers,
         },
         "source": one.source,
         "mode": one.settings.mode,
         "collector": one.settings.collector,
         "decision": {"kind": decision.kind, "reason": decision.reason, "annotation": decision.mark},
-        "held": held,
+        "held": plan.reason if isinstance(plan, Hold) else "",
+        "remark": "" if isinstance(plan, Hold) else plan.why,
         "targets": [
             {
                 "chain": target.chain,
@@ -192,13 +212,15 @@ def _show(picture: dict[str, Any]) -> None:
         ("policy says", word),
         ("because", decision["reason"]),
         ("held, for", picture["held"]),
+        ("remark", picture["remark"]),
         ("guard", plan_guard.shown(picture["guard"])),
     ]
     output.show([output.facts(where, rows)])
     if targets:
         columns = ("chain", "stage", "kind", "id", "strategy", "lane")
         listed = [tuple(target[column] for column in columns) for target in targets]
-        title = f"{len(targets)} resources would be removed; stages of a chain wait for each other"
+        number = sum(target["chain"] != FINALLY for target in targets)
+        title = f"{number} resources would be removed; stages of a chain wait for each other"
         output.show([output.table(title, columns, listed, numbers=("stage",))])
     elif not picture["held"]:
         output.show([output.note("Nothing outside the cluster would be removed.")])

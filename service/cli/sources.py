@@ -11,7 +11,7 @@ from rich.text import Text
 from service.cli import objects, output, session
 from service.cli.holders import Holders, holders, words
 from service.cli.jobs import confirm
-from service.cli.notices import are, objects_of, told
+from service.cli.notices import are, feature_off, objects_of, told
 from service.stream.installation import Installation
 from service.stream.inventory import Inventory
 from service.stream.views.reading import moment, server_ms
@@ -37,20 +37,24 @@ def listing(form: str, config: Path | None) -> None:
     now, found = session.call(_every, config)
     holding = objects.run(holders(settings))
     if form == "json":
-        output.show_json({"at": now, "sources": [_picture(one, holding.get(one.name)) for one in found]})
+        pictures = [
+            {**_picture(one, holding.get(one.name)), "feature_off": feature_off(one, settings)} for one in found
+        ]
+        output.show_json({"at": now, "sources": pictures})
         return
     if not found:
         output.show([output.note("There is no source, neither in the settings nor on the server.")])
         return
     columns = ("source", "state", "resource", "cluster", "mode", "owned", "held", "listed", "version", "Lease")
     rows = [
-        (one.name, _state(one), one.resource, one.cluster or one.cluster_uid, one.mode, _or_dash(one.owned), one.held,
+        (one.name, _state(one, feature_off(one, settings)), one.resource, one.cluster or one.cluster_uid, one.mode,
+         _or_dash(one.owned), one.held,
          output.relative(one.listed, now) or "never", one.resource_version or "-",
          words(holding.get(one.name), settings.watch.lease) if one.declared else "-")
         for one in found
     ]  # fmt: skip
     output.show([output.table("sources", columns, rows, numbers=_NUMBERS)])
-    output.show(output.note(line, "yellow") for one in found for line in told(one))
+    output.show(output.note(line, "yellow") for one in found for line in told(one, settings))
     unknown = dict.fromkeys(one.unknown for one in holding.values() if one.unknown)
     output.show(output.note(f"Who holds Leases is not known: {why}") for why in unknown)
 
@@ -201,9 +205,11 @@ def _picture(view: SourceView, holding: Holders | None) -> dict[str, Any]:
     return {**shown, "leases": leases, "leases_unknown": holding.unknown if holding is not None else ""}
 
 
-def _state(view: SourceView) -> Text:
+def _state(view: SourceView, feature: str) -> Text:
     if not view.declared:
         return Text("not declared", style="yellow")
+    if feature:
+        return Text("switched off", style="yellow")
     if view.problem:
         return Text("in trouble", style="bold red")
     if view.held or view.guard_tripped is not None:

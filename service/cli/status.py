@@ -87,7 +87,7 @@ def render(
     where = installation.settings.redis.described()
     yield output.facts(f"{where}, prefix {installation.keys.prefix}, {output.moment(picture.at)}", _totals(picture))
     yield from _warnings(picture)
-    yield from (output.note(line, "yellow") for one in sources for line in told(one))
+    yield from (output.note(line, "yellow") for one in sources for line in told(one, installation.settings))
     yield from _lanes(picture, lanes)
     yield from _budgets(picture)
 

@@ -2,9 +2,9 @@
 The surface comes first: a worker whose server is away is seen to live, and says why it is not ready."""
 
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -13,14 +13,22 @@ from service.cli.reaching import reached_clusters
 from service.cli.serving import away, serve
 from service.cli.session import Trouble, config_option
 from service.cluster import Sightings
+from service.contract.aws import CAPA
 from service.settings import Settings
 from service.stream.installation import Installation
 from service.surface import Health, Metrics, ProcessCounts, Surface
 from service.surface.watch import Watch
+from workers.handlers.objects import Collector
+from workers.handlers.places import Places
+from workers.handlers.protocol import Handler, Planner
 from workers.handlers.registry import Registry
 from workers.handlers.simulated import SOURCE, ProviderAway, Simulated
-from workers.judging.wiring import registry_for
+from workers.judging.wiring import places_in, registry_for
+from workers.runtime.quota import BudgetQuota
 from workers.runtime.worker import Worker
+
+if TYPE_CHECKING:
+    from workers.handlers.aws.wiring import AwsSide
 
 
 def simulate_option(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -67,25 +75,56 @@ async def handlers_of(
 ) -> AsyncIterator[Registry]:
     """The handlers and planners of this process, and its way to the clusters of its sources. `sightings` are those of a
     watch side in the same process."""
-    async with reached_clusters(settings) as clusters:
-        if simulate is None:
-            yield registry_for(settings, clusters, installation, sightings=sightings)
-            return
-        provider = Simulated(simulate, caller=settings.worker.name)
-        try:
-            await provider.__aenter__()
-        except ProviderAway as error:
-            raise Trouble(
-                f"can't reach the simulated provider at {simulate} ({error}); "
-                "start one with `python -m service.local.provider`"
-            ) from None
-        try:
-            yield registry_for(
-                settings, clusters, installation,
-                handlers=[provider], collectors=[provider], detached={SOURCE: provider}, sightings=sightings,
-            )  # fmt: skip
-        finally:
-            await provider.__aexit__(None, None, None)
+    handlers, collectors, detached = list[Handler](), list[Collector](), dict[str, Planner]()
+    async with reached_clusters(settings) as clusters, AsyncExitStack() as stack:
+        places = places_in(settings, clusters, installation)
+        if collects_on_aws(settings):
+            side = await stack.enter_async_context(aws_of(settings, places, installation))
+            handlers += side.handlers
+            collectors.append(side.collector)
+        if simulate is not None:
+            provider = await stack.enter_async_context(_simulated(settings, simulate))
+            handlers.append(provider)
+            collectors.append(provider)
+            detached[SOURCE] = provider
+        yield registry_for(
+            settings, clusters, installation, handlers=handlers, collectors=collectors, detached=detached,
+            sightings=sightings, places=places,
+        )  # fmt: skip
+
+
+def collects_on_aws(settings: Settings) -> bool:
+    """Also while the feature is off: then jobs that are there already are held by policy, which says so, and not for
+    want of a handler."""
+    return any(source.collector == CAPA for source in settings.sources.values())
+
+
+@asynccontextmanager
+async def aws_of(settings: Settings, places: Places, installation: Installation | None) -> "AsyncIterator[AwsSide]":
+    """Without an installation nothing is drawn from budgets."""
+    # Only here: a process that has no such source does without the SDK, which takes longer to import than all the rest.
+    from workers.handlers.aws.wiring import aws_side
+
+    share = settings.worker.background_share
+    quota = BudgetQuota(installation.budgets, share) if installation is not None else None
+    async with aws_side(settings, places, quota) as side:
+        yield side
+
+
+@asynccontextmanager
+async def _simulated(settings: Settings, address: str) -> AsyncIterator[Simulated]:
+    provider = Simulated(address, caller=settings.worker.name)
+    try:
+        await provider.__aenter__()
+    except ProviderAway as error:
+        raise Trouble(
+            f"can't reach the simulated provider at {address} ({error}); "
+            "start one with `python -m service.local.provider`"
+        ) from None
+    try:
+        yield provider
+    finally:
+        await provider.__aexit__(None, None, None)
 
 
 class Duty:

@@ -10,6 +10,7 @@ import msgspec
 from service.cluster.errors import Unreadable
 from service.cluster.objects import Seen
 from service.contract.names import ACK_PREFIX, PREFIX
+from service.contract.traits import FOREIGN_MARKS
 
 # Marks of policy and of our own. Everything else in annotations, some of it hundreds of kilobytes, is dropped here.
 _MARKS: Final = (PREFIX, ACK_PREFIX)
@@ -79,13 +80,14 @@ def vaguely(raw: msgspec.Raw | bytes) -> Seen:
 
 
 def marks(annotations: dict[str, str]) -> dict[str, str]:
-    """Only the annotations that policy reads or that we wrote: `services.k8s.aws/...`, `rds.knell.dev/...`."""
+    """Only the annotations that policy reads or that we wrote: `services.k8s.aws/...`, `rds.knell.dev/...`, and those
+    of others that are known by their whole names."""
     return {key: value for key, value in annotations.items() if _is_mark(key)}
 
 
 def _is_mark(key: str) -> bool:
     domain, slash, _ = key.partition("/")
-    return bool(slash) and (domain in _MARKS or domain.endswith(_BELOW))
+    return bool(slash) and (domain in _MARKS or domain.endswith(_BELOW) or key in FOREIGN_MARKS)
 
 
 def _milliseconds(moment: datetime | None) -> int:

@@ -1,4 +1,4 @@
-"""Puts our finalizer on an object and takes it off again; the finalizers of others are passed through untouched.
+"""Puts a finalizer of ours on an object and takes it off again; those of others are passed through untouched.
 Every patch names the uid and the resource version that it was decided on, so that a change in between is a conflict."""
 
 from typing import Any, Final, Literal
@@ -6,7 +6,6 @@ from typing import Any, Final, Literal
 from service.cluster.client import Cluster
 from service.cluster.errors import Conflict, NotFound
 from service.cluster.objects import Live, Seen, Served
-from service.contract.names import FINALIZER
 
 Unmarked = Literal["removed", "absent", "gone", "other"]
 
@@ -14,33 +13,41 @@ Unmarked = Literal["removed", "absent", "gone", "other"]
 _TRIES: Final = 8
 
 
-def marked(seen: Seen) -> bool:
-    return FINALIZER in seen.finalizers
+def marked(seen: Seen, ours: str, *more: str) -> bool:
+    """Whether it has any of these."""
+    return any(one in seen.finalizers for one in (ours, *more))
 
 
-def marking(seen: Seen) -> dict[str, Any] | None:
+def marking(seen: Seen, ours: str) -> dict[str, Any] | None:
     """The patch that adds our finalizer; None where it is there already, and for an object that is going."""
-    if seen.going or marked(seen):
+    if seen.going or marked(seen, ours):
         return None
-    return _patch(seen, [*seen.finalizers, FINALIZER])
+    return _patch(seen, [*seen.finalizers, ours])
 
 
-def unmarking(seen: Seen) -> dict[str, Any] | None:
-    """The patch that takes exactly ours off; None where it is not there."""
-    if not marked(seen):
+def unmarking(seen: Seen, ours: str, *more: str) -> dict[str, Any] | None:
+    """The patch that takes exactly these off; None where it has none of them."""
+    if not marked(seen, ours, *more):
         return None
-    return _patch(seen, [known for known in seen.finalizers if known != FINALIZER])
+    return _patch(seen, [known for known in seen.finalizers if known not in (ours, *more)])
 
 
-async def mark(cluster: Cluster, served: Served, seen: Seen) -> Live | None:
+async def mark(cluster: Cluster, served: Served, seen: Seen, ours: str) -> Live | None:
     """None where there was nothing to do. A Conflict is not retried here: whether the object should be marked was
     decided on what has changed since, so it is decided again."""
-    patch = marking(seen)
+    patch = marking(seen, ours)
     return None if patch is None else await cluster.patch(served, seen.namespace, seen.name, patch)
 
 
 async def unmark(
-    cluster: Cluster, served: Served, namespace: str, name: str, uid: str, *, live: Live | None = None
+    cluster: Cluster,
+    served: Served,
+    namespace: str,
+    name: str,
+    uid: str,
+    ours: str,
+    *more: str,
+    live: Live | None = None,
 ) -> Unmarked:
     """What became of it: removed; absent, the object has not got ours; gone, there is no such object; other, another
     object has its name. A `live` object just read saves the first reading. Conflicts are retried on a fresh one."""
@@ -50,7 +57,7 @@ async def unmark(
             return "gone"
         if live.uid != uid:
             return "other"
-        patch = unmarking(live)
+        patch = unmarking(live, ours, *more)
         if patch is None:
             return "absent"
         try:

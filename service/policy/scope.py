@@ -1,4 +1,4 @@
-"""Whether an object is ours to look after at all: its own mark, its source's selectors, pauses, and dry runs.
+"""Whether an object is ours to look after at all: its own marks, its source's selectors, pauses, and dry runs.
 
 A person's mark on one object outweighs the selectors; a dry run that is on at any level is on.
 """
@@ -7,16 +7,26 @@ from collections.abc import Mapping
 from typing import Final
 
 from service.contract.names import DRY_RUN, GC
+from service.contract.traits import traits_of
 from service.policy.annotations import NAMESPACE, OBJECT, Said, Unclear, one_of
+from service.policy.capi import stands_still
 from service.policy.decisions import Decision
 from service.policy.selectors import parse
+from service.settings.aws import FeatureSettings
 from service.settings.sources import PolicySettings, SourceSettings
 
 GC_ALLOWED: Final = ("enabled", "disabled")
 DRY_RUN_ALLOWED: Final = ("true", "false")
 
 
-def paused(policy: PolicySettings, source: SourceSettings) -> Decision | None:
+def stopped(policy: PolicySettings, source: SourceSettings, features: FeatureSettings) -> Decision | None:
+    """Why nothing of a source is touched at the moment; None where nothing stands against it."""
+    feature = traits_of(source.collector).feature
+    if not features.on(feature):
+        return Decision(
+            "paused", f"the feature {feature} is off, which its source's collector {source.collector} needs; "
+            f"set features.{feature} to go on",
+        )  # fmt: skip
     if policy.paused:
         return Decision("paused", "the setting policy.paused is on")
     if source.paused:
@@ -24,9 +34,31 @@ def paused(policy: PolicySettings, source: SourceSettings) -> Decision | None:
     return None
 
 
+def still(annotations: Mapping[str, str], source: SourceSettings) -> Decision | None:
+    """`paused` or `retain` where Cluster API says so on the object, of a source whose objects belong to Clusters."""
+    return stands_still(annotations) if traits_of(source.collector).capi else None
+
+
+def switched(annotations: Mapping[str, str], source: SourceSettings) -> Said | Unclear | None:
+    """What the object itself says about being collected: `enabled` or `disabled`. A source's collector may know an
+    annotation of others that says the same in other words; where both stand there, they must agree."""
+    ours = _mark(GC, GC_ALLOWED, annotations, OBJECT)
+    switch = traits_of(source.collector).switch
+    theirs = None if switch is None else _mark(switch.name, (switch.enabled, switch.disabled), annotations, OBJECT)
+    if switch is None or theirs is None or isinstance(ours, Unclear):
+        return ours
+    if isinstance(theirs, Unclear):
+        return theirs
+    word = "enabled" if theirs.word == switch.enabled else "disabled"
+    if ours is not None and ours.word != word:
+        reason = f"annotations {GC} ({ours.word}) and {switch.name} ({theirs.word}) of {OBJECT} disagree; keep one"
+        return Unclear(f"{reason} of them", switch.name)
+    return theirs._replace(word=word)
+
+
 def outside(annotations: Mapping[str, str], labels: Mapping[str, str], source: SourceSettings) -> Decision | None:
-    """Why it is not ours, or why nobody can tell; None for what is in scope."""
-    match _mark(GC, GC_ALLOWED, annotations, OBJECT):
+    """Why it is not ours, or why nobody can tell; None for what is in scope. A mark that decided is named."""
+    match switched(annotations, source):
         case Unclear(reason, mark):
             return Decision("hold", reason, mark)
         case None:

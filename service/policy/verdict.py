@@ -1,7 +1,7 @@
 """The one question that planner, gate and watcher ask: what is to become of what this object owned?
 
-Pauses come first, for they stop everything; then scope; then protection, which holds whatever the deletion policy
-says; a dry run comes last, so that it can tell what would be done without it.
+Pauses come first, for they stop everything, and what moves elsewhere; then scope; then protection, which holds whatever
+the deletion policy says; a dry run comes last, so that it can tell what would be done without it.
 """
 
 from collections.abc import Mapping
@@ -11,8 +11,9 @@ import msgspec
 from service.policy.decisions import Decision
 from service.policy.deletion import decide
 from service.policy.protection import protected
-from service.policy.scope import dry_run, outside, paused
+from service.policy.scope import dry_run, outside, still, stopped
 from service.policy.services import service_of
+from service.settings.aws import FeatureSettings
 from service.settings.sources import PolicySettings, SourceSettings
 
 
@@ -22,6 +23,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
 
     source: SourceSettings
     policy: PolicySettings
+    features: FeatureSettings = FeatureSettings()
     labels: Mapping[str, str]
     annotations: Mapping[str, str]
     namespace: Mapping[str, str]
@@ -36,7 +38,8 @@ def verdict_of(facts: Facts) -> Decision:
     and has our finalizer may have left the scope by a change of settings, which is never a reason to let it go."""
     service = facts.service
     for stop in (
-        paused(facts.policy, facts.source),
+        stopped(facts.policy, facts.source, facts.features),
+        still(facts.annotations, facts.source),
         outside(facts.annotations, facts.labels, facts.source),
         _protection(facts, service),
     ):

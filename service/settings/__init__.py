@@ -1,6 +1,7 @@
 """Settings of every command: declared as structs, read strictly from a YAML file and the environment.
 `load` is the only way in from outside; tests may build the structs directly."""
 
+from service.settings.aws import AwsSettings, FeatureSettings
 from service.settings.loading import load
 from service.settings.problems import Problem, SettingsError
 from service.settings.redis import HostPort, RedisSettings, RedisUrl, Secret, TlsSettings
@@ -24,7 +25,9 @@ from service.settings.sources import (
 )
 
 __all__ = [
+    "AwsSettings",
     "ClusterSettings",
+    "FeatureSettings",
     "FeedbackSettings",
     "GuardSettings",
     "HostPort",

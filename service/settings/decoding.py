@@ -38,13 +38,14 @@ class Decoding:
         if not isinstance(raw, Mapping):
             self._wrong(path or "the file", kind, raw)
             return None
-        fields = {info.name: info for info in msgspec.structs.fields(kind)}
+        # By the names under which they are given, which may be those of others.
+        fields = {info.encode_name: info for info in msgspec.structs.fields(kind)}
         values: dict[str, Any] = {}
         before = len(self.problems)
         for key, given in raw.items():
             place = f"{path}.{key}" if path else str(key)
             if key in fields:
-                values[key] = self._field(fields[key].type, given, place)
+                values[fields[key].name] = self._field(fields[key].type, given, place)
             else:
                 self._add(place, f"unknown key; {nearest(str(key), list(fields))}", given)
         missing = [name for name, info in fields.items() if info.required and name not in raw]

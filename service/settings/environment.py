@@ -72,9 +72,9 @@ def _leaves(kind: type[msgspec.Struct], path: tuple[str, ...]) -> Iterator[tuple
     for info in msgspec.structs.fields(kind):
         bare, _, _ = unwrap(info.type)
         if isinstance(bare, type) and issubclass(bare, msgspec.Struct):
-            yield from _leaves(bare, (*path, info.name))
+            yield from _leaves(bare, (*path, info.encode_name))
         else:
-            yield (*path, info.name), info.type
+            yield (*path, info.encode_name), info.type
 
 
 def _raw(kind: Any, text: str, variable: str) -> object:

@@ -8,6 +8,7 @@ from typing import Annotated, Final, Literal
 
 import msgspec
 
+from service.contract.traits import traits_of
 from service.policy.selectors import WrongSelector, parse
 from service.policy.services import normal, service_fault
 from service.settings.durations import NotNegative, Positive
@@ -149,11 +150,23 @@ def _source_faults(name: str, source: SourceSettings, clusters: dict[str, Cluste
         found.append((".shares", "one namespace can't be divided; leave shares out"))
     if fault := service_fault(normal(source.service)):
         found.append((".service", fault))
+    found += _collector_faults(source)
     for key in ("selector", "opt_in", "opt_out"):
         try:
             parse(getattr(source, key), key)
         except WrongSelector as error:
             found.append((f".{key}", str(error).partition(": ")[2]))
+    return found
+
+
+def _collector_faults(source: SourceSettings) -> list[tuple[str, str]]:
+    traits = traits_of(source.collector)
+    found: list[tuple[str, str]] = []
+    if traits.resources and source.resource not in traits.resources:
+        allowed = " or ".join(traits.resources)
+        found.append((".resource", f"{source.resource!r} given; the collector {source.collector} is for {allowed}"))
+    if source.mode == "observe" and not traits.observes:
+        found.append((".mode", f"the collector {source.collector} needs the object as long as it collects: finalizer"))
     return found
 
 

@@ -46,7 +46,8 @@ def value_of(kind: Any, given: object, *, text: bool) -> object:
     if bare is RedisUrl:
         return _url(given)
     if get_origin(bare) is tuple:
-        return _addresses(given, text=text) if get_args(bare)[0] is HostPort else _texts(given, text=text)
+        (item, _) = get_args(bare)
+        return _addresses(given, text=text) if item is HostPort else _texts(given, _words(item), text=text)
     if bare is Path:
         if not isinstance(given, str) or not given:
             raise WrongValueError
@@ -82,9 +83,16 @@ def _url(given: object) -> RedisUrl:
         raise WrongValueError(str(error), hidden=True) from None
 
 
-def _texts(given: object, *, text: bool) -> tuple[str, ...]:
+def _words(item: Any) -> tuple[str, ...]:
+    """What a text of a list may be, where it may not be anything."""
+    return get_args(item) if get_origin(item) is Literal else ()
+
+
+def _texts(given: object, words: tuple[str, ...], *, text: bool) -> tuple[str, ...]:
     items = [part.strip() for part in given.split(",")] if text and isinstance(given, str) else given
     if not isinstance(items, list) or not all(isinstance(item, str) and item for item in items):
+        raise WrongValueError
+    if words and not set(items) <= set(words):
         raise WrongValueError
     return tuple(items)
 
@@ -116,6 +124,8 @@ def _allowed(bare: Any, notes: tuple[Any, ...]) -> str:
     if get_origin(bare) is dict:
         return f"a mapping of names, each to {allowed(get_args(bare)[1])}"
     if get_origin(bare) is tuple:
+        if words := _words(get_args(bare)[0]):
+            return f"a list of some of {', '.join(words)}"
         return "a list of host:port" if get_args(bare)[0] is HostPort else "a list of texts"
     if bare is timedelta:
         return str(next((note for note in notes if isinstance(note, durations.Span)), durations.Span()))
@@ -126,7 +136,7 @@ def _allowed(bare: Any, notes: tuple[Any, ...]) -> str:
     if bare in (int, float):
         return _number("a whole number" if bare is int else "a number", notes)
     if isinstance(bare, type) and issubclass(bare, msgspec.Struct):
-        return f"a mapping with the keys {', '.join(bare.__struct_fields__)}"
+        return f"a mapping with the keys {', '.join(bare.__struct_encode_fields__)}"
     return "a path" if bare is Path else "a text"
 
 

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from service.cluster import Cluster, Sightings
+from service.contract.traits import Traits, traits_of
 from service.settings import PolicySettings, SourceSettings, WatchSettings
 from service.stream.installation import Installation
 from service.watching.collectors import COLLECTORS, Recognise
@@ -74,6 +75,10 @@ class Assignment:
     @property
     def watch(self) -> WatchSettings:
         return self.installation.settings.watch
+
+    @property
+    def traits(self) -> Traits:
+        return traits_of(self.settings.collector)
 
     @property
     def metadata_only(self) -> bool:

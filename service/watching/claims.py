@@ -7,6 +7,7 @@ from typing import Final
 import msgspec
 
 from service.contract import Event
+from service.contract.traits import traits_of
 from service.stream.withdrawal import withdraw
 from service.watching.assignment import Assignment
 from service.watching.reporting import Report
@@ -23,15 +24,19 @@ _told = msgspec.json.Decoder(_Told).decode
 
 
 class Claims:
-    """Of one strand. What is found between `begin` and `end` stays the source's trouble until a list finds none."""
+    """Of one strand. What is found between `begin` and `end` stays the source's trouble until a list finds none.
+    `later` are uids of objects that go in the name of a source with another finalizer first."""
 
     def __init__(self, assignment: Assignment, report: Report, label: str) -> None:
         self._assignment, self._report = assignment, report
         self._where = f"claims {label}".strip()
+        self._finalizer = assignment.traits.finalizer
         self._found = False
+        self.later: set[str] = set()
 
     def begin(self) -> None:
         self._found = False
+        self.later.clear()
 
     async def end(self) -> None:
         if not self._found:
@@ -49,10 +54,16 @@ class Claims:
                 named = source or _source_in(told)
                 found[place] = "" if named == self._assignment.name else named
         for event, state, source in zip(events, states, found, strict=True):
+            self.later.discard(event.uid)
             if source in installation.settings.sources and state not in FINAL:
+                left = f"what only {self._assignment.name} would remove is left behind"
+                if traits_of(installation.settings.sources[source].collector).finalizer != self._finalizer:
+                    # Ours holds it back all the same, and then it is published in our name.
+                    self.later.add(event.uid)
+                    left = f"what {self._assignment.name} would remove waits for that"
                 await self._trouble(
-                    f"{event.namespace}/{event.name} is also an object of source {source}, and goes in its name: what "
-                    f"only {self._assignment.name} would remove is left behind; let their selectors exclude each other"
+                    f"{event.namespace}/{event.name} is also an object of source {source}, and goes in its name: "
+                    f"{left}; let their selectors exclude each other"
                 )
         return found
 

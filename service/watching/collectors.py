@@ -6,6 +6,7 @@ from typing import Final, Literal
 
 import msgspec
 
+from service.contract.aws import CAPA
 from service.settings import Problem, SettingsError, SourceSettings
 
 Recognise = Callable[[bytes], str]
@@ -53,6 +54,8 @@ COLLECTORS: Final[Mapping[str, Recognise]] = {
     # Owns nothing outside: its objects are held back, judged, and released.
     "none": _nothing,
     "simulated": _simulated,
+    # What a cluster has on AWS is recognised by the live object, which is held back until all of it is gone.
+    CAPA: _nothing,
 }
 
 

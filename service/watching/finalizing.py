@@ -9,7 +9,7 @@ from service.watching.listing import Begun
 from service.watching.marking import Marker
 from service.watching.publishing import Publisher
 from service.watching.reconsidering import Reconsidering
-from service.watching.scope import Scope, has_ours
+from service.watching.scope import Scope, has_any
 from service.watching.strand import Strand
 
 
@@ -63,7 +63,7 @@ class Finalizing:
 
     def passing(self, seen: Seen) -> None:
         """A state that was over before it could be dealt with; but a worker may have judged by its marks."""
-        if seen.going and has_ours(seen) and self._scope.is_ours_to_publish(seen):
+        if seen.going and self._scope.has_ours(seen) and self._scope.is_ours_to_publish(seen):
             self._reconsider([seen])
 
     async def changes(self, served: Served, latest: Sequence[Change]) -> None:
@@ -93,7 +93,7 @@ class Finalizing:
         for seen in deleted:
             self._reconsidering.drop(seen.uid)
         # One that is already going may come back into the selector, and is then known to have been out of it.
-        self._reconsider([live for live in living if live.going and has_ours(live)])
+        self._reconsider([live for live in living if live.going and self._scope.has_ours(live)])
 
     def _reconsider(self, going: Sequence[Seen]) -> None:
         for seen in going:
@@ -102,10 +102,11 @@ class Finalizing:
     def _sort(self, served: Served, seen: Seen, going: list[Seen], without: list[Seen]) -> None:
         if not seen.going:
             self._marker.consider(served, seen)
-        elif not has_ours(seen):
+        elif not has_any(seen):
             without.append(seen)
-        elif self._scope.is_ours_to_publish(seen):
+        elif self._scope.has_ours(seen) and self._scope.is_ours_to_publish(seen):
+            # One that another collector's finalizer holds back goes in the name of that one's source.
             going.append(seen)
 
     def _is_owned(self, seen: Seen) -> bool:
-        return self._scope.includes(seen) if has_ours(seen) else self._scope.misses(seen)
+        return self._scope.includes(seen) if self._scope.has_ours(seen) else self._scope.misses(seen)

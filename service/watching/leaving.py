@@ -1,4 +1,4 @@
-"""Taking Knell out of a cluster: our finalizers off every object of given resources, then Leases and ConfigMap.
+"""Taking Knell out of a cluster: all our finalizers off every object of given resources, then Leases and ConfigMap.
 Selectors and namespaces of the settings do not matter here: what we once marked may have left every scope."""
 
 import asyncio
@@ -10,14 +10,14 @@ from typing import Final
 import msgspec
 
 from service.cluster import Cluster, ClusterError, NotFound, NotServed, Served, finalizers
-from service.contract.names import FINALIZER
+from service.contract.traits import FINALIZERS
 from service.watching.enabling import forget_all
 
 AT_ONCE: Final = 16
 
 
 class Marked(msgspec.Struct, frozen=True, kw_only=True):
-    """An object that has our finalizer."""
+    """An object that has a finalizer of ours."""
 
     namespace: str
     name: str
@@ -64,7 +64,7 @@ async def find_marked(cluster: Cluster, resource: str) -> Remains:
             found += [
                 Marked(namespace=one.namespace, name=one.name, uid=one.uid, going=one.going)
                 for one in page.items
-                if FINALIZER in one.finalizers
+                if finalizers.marked(one, *FINALIZERS)
             ]
     except ClusterError as error:
         return Remains(resource=resource, served=served, problem=str(error))
@@ -75,7 +75,7 @@ async def find_marked(cluster: Cluster, resource: str) -> Remains:
 async def take_off(
     cluster: Cluster, served: Served, marked: Iterable[Marked], told: Callable[[], None]
 ) -> list[Failure]:
-    """Our finalizer off every one of them; what could not be done comes back. An object of the same name and another
+    """Our finalizers off every one of them; what could not be done comes back. An object of the same name and another
     uid is another object, and is left alone."""
     failures: list[Failure] = []
     slots = asyncio.Semaphore(AT_ONCE)
@@ -83,7 +83,7 @@ async def take_off(
     async def one(target: Marked) -> None:
         async with slots:
             try:
-                await finalizers.unmark(cluster, served, target.namespace, target.name, target.uid)
+                await finalizers.unmark(cluster, served, target.namespace, target.name, target.uid, *FINALIZERS)
             except ClusterError as error:
                 failures.append(Failure(what=f"{served.resource} {target}", why=str(error)))
             told()

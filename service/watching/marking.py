@@ -1,5 +1,6 @@
 """Puts our finalizer on live objects in scope and takes it off those that left it, a few at a time.
-Every patch carries the resource version that it was decided on; after a conflict it is decided anew."""
+Every patch carries the resource version that it was decided on; after a conflict it is decided anew. What belongs to a
+Cluster of Cluster API is marked only while that is not paused."""
 
 import asyncio
 import time
@@ -9,9 +10,11 @@ import structlog
 
 from service.cluster import ClusterError, Conflict, Invalid, NotFound, Seen, Served, TooMany, Unavailable
 from service.cluster.finalizers import marking, unmarking
+from service.policy import capi
 from service.policy.scope import dry_run
 from service.watching.assignment import Assignment, NotHolding
-from service.watching.reporting import Report
+from service.watching.owning import Owning
+from service.watching.reporting import Known, Report
 from service.watching.scope import Scope
 from service.watching.wishes import Wish, Wishes, wish_of
 
@@ -26,9 +29,16 @@ _MOST_NAMESPACES: Final = 1000
 _WHERE: Final = "marking"
 
 
+class _TooEarly(Exception):
+    """It may be marked some time, and not now; the message says why."""
+
+
 class Marker:
     def __init__(self, assignment: Assignment, scope: Scope, report: Report) -> None:
         self._assignment, self._scope, self._report = assignment, scope, report
+        self._finalizer = assignment.traits.finalizer
+        self._owning = Owning(assignment.cluster) if assignment.traits.capi else None
+        self._told = Known()
         self._wishes = Wishes()
         self._namespaces: dict[str, tuple[float, bool]] = {}
 
@@ -45,7 +55,8 @@ class Marker:
         if standing == "leave":
             self._wishes.drop(seen.uid)
         else:
-            self._wishes.want(wish_of(served, seen, add=standing == "mark"))
+            add = standing == "mark"
+            self._wishes.want(wish_of(served, seen, add=add, owner=self._owner(seen) if add else ""))
 
     def drop(self, uid: str) -> None:
         self._wishes.drop(uid)
@@ -69,6 +80,11 @@ class Marker:
             await self._patiently(wish)
         except NotHolding:
             self._wishes.put_off(wish)
+        except _TooEarly as early:
+            if self._told.add(f"{wish.uid} {early}"):
+                self._report.said("object not marked yet", uid=wish.uid, name=wish.name, namespace=wish.namespace,
+                                  reason=str(early))  # fmt: skip
+            self._wishes.rest(wish)
         except ClusterError as error:
             # It may be this object alone, as with an admission rule: others go on, this one comes again.
             if not self._wishes.failing:
@@ -90,15 +106,17 @@ class Marker:
 
     async def _try(self, wish: Wish) -> None:
         seen: Seen | None = wish.as_seen()
-        add = wish.add
+        add, owner = wish.add, wish.owner
         for _ in range(_TRIES):
             if seen is None or seen.uid != wish.uid:
                 return
             if add and not await self._namespace_allows(seen.namespace):
                 return
-            patch = marking(seen) if add else unmarking(seen)
+            patch = marking(seen, self._finalizer) if add else unmarking(seen, self._finalizer)
             if patch is None:
                 return
+            if add and self._owning is not None and (why := await self._owning.objection(seen.namespace, owner)):
+                raise _TooEarly(why)
             self._assignment.act()
             try:
                 await self._assignment.cluster.patch(wish.served, seen.namespace, seen.name, patch)
@@ -115,15 +133,18 @@ class Marker:
                 standing = self._scope.standing(seen)
                 if standing == "leave":
                     return
-                add = standing == "mark"
+                add, owner = standing == "mark", self._owner(seen)
             else:
                 self._done(added=add)
                 return
         raise Conflict("it is changed by others all the time; tried again later")
 
     async def _went(self, wish: Wish, seen: Seen) -> None:
-        if wish.add and marking(seen) is None and unmarking(seen) is None and self._scope.misses(seen):
+        if wish.add and not self._scope.has_ours(seen) and self._scope.misses(seen):
             await self._report.missed(wish.served, seen)
+
+    def _owner(self, seen: Seen) -> str | None:
+        return capi.owner_in(seen.raw) if self._owning is not None else ""
 
     def _done(self, *, added: bool) -> None:
         if added:

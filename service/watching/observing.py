@@ -19,7 +19,7 @@ from service.watching.namespaces import Namespaces
 from service.watching.proving import Missing, prove
 from service.watching.publishing import Publisher
 from service.watching.reporting import Known, Report
-from service.watching.scope import Scope, has_ours
+from service.watching.scope import Scope
 from service.watching.strand import Strand
 
 
@@ -161,7 +161,7 @@ class Observing:
     def _unmark(self, served: Served, items: Iterable[Seen]) -> None:
         """Of a source that had another mode once. One that is going is left to a person: nobody here may let it go."""
         for seen in items:
-            if not has_ours(seen):
+            if not self._scope.has_ours(seen):
                 continue
             if not seen.going:
                 self._marker.consider(served, seen)

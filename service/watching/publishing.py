@@ -14,7 +14,7 @@ from service.watching.claims import FINAL, Claims
 from service.watching.collectors import Unrecognisable
 from service.watching.proving import Definition, Missing, Proof, definition_of, prove
 from service.watching.reporting import Known, Report
-from service.watching.scope import Scope, has_ours
+from service.watching.scope import Scope
 from service.watching.strand import Strand
 
 _WITHDRAWABLE: Final = frozenset({"published", "held", "running"})
@@ -73,7 +73,8 @@ class Publisher:
         events = [self.event(seen, self.recognised(seen), self.round_of(seen.uid)) for seen in fresh]
         states = await self.claims.make_room(events, await self.send(events))
         for seen in fresh:
-            self._open.add(seen.uid)
+            if seen.uid not in self.claims.later:
+                self._open.add(seen.uid)
         await self._next_rounds(served, kept, events, states)
 
     def _show(self, served: Served, seens: Sequence[Seen]) -> None:
@@ -101,7 +102,7 @@ class Publisher:
                 return
             # The list may be older than the release.
             proofs = await prove(self._assignment.cluster, served, [_missing(seen) for seen, _, _ in rows])
-            again = [(seen, event) for seen, event, _ in rows if _still_held_back(proofs[seen.uid])]
+            again = [(seen, event) for seen, event, _ in rows if self._still_held_back(proofs[seen.uid])]
             if not again:
                 return
             nexts = [msgspec.structs.replace(event, round=event.round + 1) for _, event in again]
@@ -152,7 +153,7 @@ class Publisher:
     def _concerns(self, seen: Seen, state: str) -> bool:
         if state:
             return state in _WITHDRAWABLE
-        return has_ours(seen) or self._scope.misses(seen)
+        return self._scope.has_ours(seen) or self._scope.misses(seen)
 
     async def _let_go(self, served: Served, seen: Seen, deletion: str, state: str) -> None:
         if state:
@@ -162,7 +163,7 @@ class Publisher:
                 self._assignment.tally.withdrawn += 1
                 self._report.warned("consent withdrawn", deletion=deletion, reason=why)
             self._open.drop(seen.uid)
-        elif not has_ours(seen):
+        elif not self._scope.has_ours(seen):
             await self._report.missed(served, seen)
 
     # ---- events
@@ -208,6 +209,9 @@ class Publisher:
         self._assignment.tally.published += sum(answer.state == "added" for answer in answers)
         return [answer.state for answer in answers]
 
+    def _still_held_back(self, proof: Proof) -> bool:
+        return proof.live is not None and proof.live.going and self._scope.has_ours(proof.live)
+
     def over(self, uids: Iterable[str]) -> None:
         for uid in uids:
             self._open.drop(uid)
@@ -215,7 +219,3 @@ class Publisher:
 
 def _missing(seen: Seen) -> Missing:
     return Missing(seen.uid, seen.namespace, seen.name)
-
-
-def _still_held_back(proof: Proof) -> bool:
-    return proof.live is not None and proof.live.going and has_ours(proof.live)

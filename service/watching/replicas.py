@@ -11,6 +11,7 @@ import structlog
 
 from service.cluster import ClusterError, Forbidden, NotFound, NotServed, Sightings
 from service.cluster.leases import Lease
+from service.contract.traits import traits_of
 from service.masking import mask_text
 from service.settings import Settings
 from service.stream.installation import Installation
@@ -77,7 +78,7 @@ class Post:
         """Wait for the Lease, and watch for as long as we have it."""
         watch = self.settings.watch
         await cluster.confirm()
-        enabled = await first_enabled(cluster, watch.namespace, self.share.source)
+        enabled = await self._enabled(cluster)
         lease = Lease(cluster, watch.namespace, self.share.lease, self.holder, watch.lease * _SPARE)
         if self._handed_over:
             # Long enough for another who looks at it now and then.
@@ -93,6 +94,13 @@ class Post:
             self._run = None
             self.held, self.load.held = False, self.load.held - 1
             await lease.release()
+
+    async def _enabled(self, cluster: ConfirmedCluster) -> datetime:
+        """While the feature of its collector is off a source is not enabled, so that moment is not kept."""
+        source = self.share.source
+        if not self.settings.features.on(traits_of(self.settings.sources[source].collector).feature):
+            return await cluster.server_time()
+        return await first_enabled(cluster, self.settings.watch.namespace, source)
 
     def _assigned(
         self, cluster: ConfirmedCluster, uid: str, enabled: datetime, lease: Lease, namespaces: NamespaceMarks

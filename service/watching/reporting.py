@@ -7,11 +7,13 @@ from typing import Any, Final
 
 import structlog
 
-from service.cluster import Seen, Served
+from service.cluster import ClusterError, Seen, Served
 from service.cluster.events import post
+from service.policy import capi
 from service.stream.inventory import Inventory
 from service.stream.telling import first_to_tell
 from service.watching.assignment import Assignment
+from service.watching.owning import Owning
 
 log = structlog.get_logger(__name__)
 
@@ -97,7 +99,7 @@ class Report:
 
     async def missed(self, served: Served, seen: Seen) -> None:
         """It went before our finalizer was on it: what it owned outside may be left over."""
-        if not self._missed.add(seen.uid):
+        if not self._missed.add(seen.uid) or await self._moved(seen):
             return
         self._assignment.tally.missed += 1
         self._log.warning("object deleted before it was marked", uid=seen.uid, name=seen.name, namespace=seen.namespace)
@@ -112,6 +114,18 @@ class Report:
             "what it owned outside the cluster is not removed because of this deletion."
         )
         await post(self._assignment.cluster, served, seen, MISSED, said, "Warning")
+
+    async def _moved(self, seen: Seen) -> bool:
+        """Whether its Cluster was paused: then it was moved, and what it owned outside lives on with it."""
+        if not self._assignment.traits.capi:
+            return False
+        try:
+            why = await Owning(self._assignment.cluster).objection(seen.namespace, capi.owner_in(seen.raw))
+        except ClusterError:
+            return False
+        if why:
+            self._log.info("object deleted unmarked, as in a move", uid=seen.uid, name=seen.name, reason=why)
+        return bool(why)
 
     def said(self, what: str, **facts: object) -> None:
         self._log.info(what, **facts)

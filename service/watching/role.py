@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from service.settings import Settings, SourceSettings
+from service.watching import capi_role
 from service.watching.clusters import cluster_of
 from service.watching.enabling import NAME
 from service.watching.shares import shares_of
@@ -40,6 +41,8 @@ def manifests(settings: Settings, cluster: str, holder: Holder | None = None) ->
             by_namespace.setdefault(one, []).append(source)
     for one, confined in sorted(by_namespace.items()):
         made += _granted(f"{who.name}-sources", one, _objects(settings, confined), who)
+    if capi_role.capi_sources(sources.values()):
+        made += _granted(f"{who.name}-aws", settings.aws.identity_namespace, capi_role.in_capa_namespace(), who)
     for one, names in sorted(_secrets(settings, cluster).items()):
         made += _granted(f"{who.name}-clusters", one, [_rule("", ["secrets"], ["get"], names)], who)
     return made
@@ -59,11 +62,14 @@ def _everywhere(settings: Settings, sources: Iterable[SourceSettings]) -> list[R
         rules.append(_rule("apiregistration.k8s.io", ["apiservices"], ["get"]))
     if settings.feedback.events:
         rules.append(_rule("events.k8s.io", ["events"], ["create"]))
+    if capi_role.capi_sources(known):
+        rules += capi_role.everywhere()
     return rules + _objects(settings, [one for one in known if not one.namespaces])
 
 
 def _objects(settings: Settings, sources: Iterable[SourceSettings]) -> list[Rule]:
     """Reading for all; changing only where a finalizer is put on and taken off."""
+    sources = list(sources)
     reads: dict[str, set[str]] = {}
     patches: dict[str, set[str]] = {}
     for source in sources:
@@ -75,7 +81,7 @@ def _objects(settings: Settings, sources: Iterable[SourceSettings]) -> list[Rule
                 patches[group].add(f"{plural}/status")
     rules = [_rule(group, sorted(plurals), ["get", "list", "watch"]) for group, plurals in sorted(reads.items())]
     rules += [_rule(group, sorted(plurals), ["patch"]) for group, plurals in sorted(patches.items())]
-    return rules
+    return rules + (capi_role.owners() if capi_role.capi_sources(sources) else [])
 
 
 def _at_home(sources: dict[str, SourceSettings]) -> list[Rule]:

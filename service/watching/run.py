@@ -65,6 +65,10 @@ class SourceRun:
     async def run(self) -> None:
         """Until cancelled."""
         await self._report.forget()
+        feature = self._assignment.traits.feature
+        if not self._assignment.installation.settings.features.on(feature):
+            self._report.warned("feature is off: nothing is marked, what is going with our finalizer waits",
+                                feature=feature)  # fmt: skip
         async with asyncio.TaskGroup() as group:
             group.create_task(self._marker.run())
             group.create_task(self._reconsidering.run())

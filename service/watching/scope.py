@@ -1,5 +1,5 @@
 """Which objects a source is about, and what is to be done with a live one: pure, from settings and what was seen.
-Several sources may share a resource and its one finalizer, so what one leaves alone another may claim."""
+Several sources may share a resource and a finalizer, so what one leaves alone another may claim."""
 
 import hashlib
 from typing import Literal
@@ -7,8 +7,11 @@ from typing import Literal
 import msgspec
 
 from service.cluster import Seen
-from service.contract.names import FINALIZER, GC
-from service.policy.scope import dry_run, outside, paused
+from service.cluster.finalizers import marked
+from service.contract.traits import FINALIZERS, traits_of
+from service.policy.annotations import Said
+from service.policy.decisions import Decision
+from service.policy.scope import dry_run, outside, still, stopped, switched
 from service.policy.selectors import parse
 from service.settings import Settings, SourceSettings
 from service.watching.assignment import Assignment
@@ -22,16 +25,22 @@ def scope_hash(name: str, settings: SourceSettings, cluster_uid: str) -> str:
     return hashlib.blake2b(msgspec.json.encode(parts), digest_size=8).hexdigest()
 
 
-def has_ours(seen: Seen) -> bool:
-    return FINALIZER in seen.finalizers
+def has_any(seen: Seen) -> bool:
+    """Whether it has a finalizer of ours, be it this source's or that of another collector."""
+    return marked(seen, *FINALIZERS)
 
 
 class Scope:
     def __init__(self, assignment: Assignment) -> None:
         self._assignment, self._source = assignment, assignment.settings
-        self._policy = assignment.policy
+        self._policy, self._features = assignment.policy, assignment.installation.settings.features
+        self._finalizer = assignment.traits.finalizer
         self._others = _siblings(assignment.name, assignment.settings, assignment.installation.settings)
         self.hash = scope_hash(assignment.name, assignment.settings, assignment.cluster_uid)
+
+    def has_ours(self, seen: Seen) -> bool:
+        """Whether it has the finalizer of this source."""
+        return marked(seen, self._finalizer)
 
     def is_here(self, seen: Seen) -> bool:
         """Whether this run is to look at it at all."""
@@ -47,34 +56,39 @@ class Scope:
 
     def is_stray(self, seen: Seen) -> bool:
         """Whether it has our finalizer and is nobody's."""
-        return has_ours(seen) and not self.includes(seen) and not self._claimed_elsewhere(seen)
+        return self.has_ours(seen) and not self.includes(seen) and not self._claimed_elsewhere(seen)
 
     def is_collected(self, seen: Seen) -> bool:
         """Whether its deletion concerns us: in scope, and not older than the source unless that was asked for."""
         return self.includes(seen) and self._is_new(seen)
 
     def misses(self, seen: Seen) -> bool:
-        """Whether it should have our finalizer. Not with a mark on it that nobody understands."""
+        """Whether it should have our finalizer. Not with a mark on it that nobody understands, nor while it moves."""
         return (
             self._source.mode == "finalizer"
             and self.is_collected(seen)
             and outside(seen.annotations, seen.labels, self._source) is None
-            and paused(self._policy, self._source) is None
+            and still(seen.annotations, self._source) is None
+            and self._stopped() is None
             and dry_run(seen.annotations, {}, self._policy, self._source) is None
         )
 
     def standing(self, seen: Seen) -> Standing:
         """What a live object's finalizer needs. Its Namespace may still stand in the way of a mark."""
-        if seen.going or paused(self._policy, self._source) is not None:
+        if seen.going or self._stopped() is not None:
             return "leave"
-        if has_ours(seen):
+        if self.has_ours(seen):
             # A source that observes puts no finalizer on: then ours is from a time when it did.
             kept = self._source.mode == "finalizer" and self.includes(seen)
             return "leave" if kept or self._claimed_elsewhere(seen) else "unmark"
         return "mark" if self.misses(seen) else "leave"
 
+    def _stopped(self) -> Decision | None:
+        return stopped(self._policy, self._source, self._features)
+
     def _is_new(self, seen: Seen) -> bool:
-        if self._source.adopt_existing or seen.annotations.get(GC, "").strip().lower() == "enabled":
+        said = switched(seen.annotations, self._source)
+        if self._source.adopt_existing or (isinstance(said, Said) and said.word == "enabled"):
             return True
         # Objects carry whole seconds: one of the same second counts as new.
         return seen.created + 999 >= self._assignment.enabled_at
@@ -93,7 +107,7 @@ def _claims(source: SourceSettings, seen: Seen) -> bool:
 
 
 def _siblings(name: str, own: SourceSettings, settings: Settings) -> list[SourceSettings]:
-    """Other sources of the same resource in the same cluster that use the finalizer."""
+    """Other sources of the same resource in the same cluster that use the same finalizer."""
 
     def where(source: SourceSettings) -> str | None:
         return source.cluster or next(iter(settings.clusters), None)
@@ -101,5 +115,9 @@ def _siblings(name: str, own: SourceSettings, settings: Settings) -> list[Source
     return [
         other
         for known, other in settings.sources.items()
-        if known != name and other.resource == own.resource and other.mode == "finalizer" and where(other) == where(own)
+        if known != name
+        and other.resource == own.resource
+        and other.mode == "finalizer"
+        and traits_of(other.collector).finalizer == traits_of(own.collector).finalizer
+        and where(other) == where(own)
     ]

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from service.contract import FINALLY, Hold
-from service.contract.aws import AWS_ACCOUNT, CLUSTER_PAUSED, DELETE_FOR_MOVE
+from service.contract.aws import AWS_ACCOUNT, AWS_CLUSTERS, CLUSTER_PAUSED, DELETE_FOR_MOVE
 from service.local.aws.behaviour import Fault
 from service.local.aws.networks import Vpc
 from service.local.aws.tags import by_cloud_provider, by_cluster_api
@@ -195,6 +195,24 @@ async def test_one_of_another_region_or_account_is_no_namesake(clustered: Cluste
     first.unmanaged("prod", region="us-west-2")
     second.unmanaged("prod", region=REGION, annotations={AWS_ACCOUNT: "999999999999"})
     await clustered.planned(clustered.delete_marked("prod", vpc))
+
+
+async def test_a_namesake_is_seen_when_the_version_that_was_known_is_no_longer_served(
+    clustered: Clustered, vpc: Vpc, api: TestApi
+) -> None:
+    """A list at an address that is gone must not be taken for a kind that was never installed."""
+    elsewhere = capi.Capi(api.kube, api.namespace())
+    clustered.watch_also(elsewhere.namespace)
+    found = clustered.delete_marked("prod", vpc)
+    async with clustered.side() as side:
+        await clustered.planned(found, side)
+        place = clustered.lately.of("unmanaged")
+        assert place is not None
+        served = await place.served(AWS_CLUSTERS)
+        place._served[AWS_CLUSTERS] = msgspec.structs.replace(served, version="v1alpha3")
+        elsewhere.unmanaged("prod", region=REGION)
+        hold = await clustered.held(found, side)
+        assert f"{elsewhere.namespace}/prod" in hold.reason
 
 
 async def test_a_namesake_in_a_namespace_that_is_not_watched_is_not_seen(

@@ -84,52 +84,52 @@ async def test_only_the_very_object_is_deleted(api: TestApi, cluster: Cluster) -
 
 async def test_marking_adds_ours_and_keeps_the_others(api: TestApi, cluster: Cluster) -> None:
     _, namespace, served, live = await _arranged(api, cluster, finalizers=OTHERS)
-    done = await mark(cluster, served, live)
+    done = await mark(cluster, served, live, FINALIZER)
     assert done is not None
     assert done.finalizers == (*OTHERS, FINALIZER)
     assert (await _live(cluster, served, namespace)).finalizers == (*OTHERS, FINALIZER)
-    assert await mark(cluster, served, done) is None
+    assert await mark(cluster, served, done, FINALIZER) is None
 
 
 async def test_marking_what_has_changed_since_is_a_conflict(api: TestApi, cluster: Cluster) -> None:
     crd, namespace, served, live = await _arranged(api, cluster)
     api.kube.patch(crd.path(namespace, "one"), {"metadata": {"labels": {"knell": "opt-out"}}})
     with pytest.raises(Conflict):
-        await mark(cluster, served, live)
-    assert not marked(await _live(cluster, served, namespace))
+        await mark(cluster, served, live, FINALIZER)
+    assert not marked(await _live(cluster, served, namespace), FINALIZER)
 
 
 async def test_an_object_that_is_going_is_never_marked(api: TestApi, cluster: Cluster) -> None:
     crd, namespace, served, before = await _arranged(api, cluster, finalizers=OTHERS)
     api.kube.delete(crd.path(namespace, "one"))
-    assert await mark(cluster, served, await _live(cluster, served, namespace)) is None
+    assert await mark(cluster, served, await _live(cluster, served, namespace), FINALIZER) is None
     with pytest.raises(Conflict):
-        await mark(cluster, served, before)
-    assert not marked(await _live(cluster, served, namespace))
+        await mark(cluster, served, before, FINALIZER)
+    assert not marked(await _live(cluster, served, namespace), FINALIZER)
 
 
 async def test_unmarking_takes_ours_off_and_nothing_else(api: TestApi, cluster: Cluster) -> None:
     finalizers = [OTHERS[0], FINALIZER, OTHERS[1]]
     crd, namespace, served, live = await _arranged(api, cluster, finalizers=finalizers)
     api.kube.delete(crd.path(namespace, "one"))
-    assert await unmark(cluster, served, namespace, "one", live.uid) == "removed"
+    assert await unmark(cluster, served, namespace, "one", live.uid, FINALIZER) == "removed"
     assert list((await _live(cluster, served, namespace)).finalizers) == OTHERS
-    assert await unmark(cluster, served, namespace, "one", live.uid) == "absent"
+    assert await unmark(cluster, served, namespace, "one", live.uid, FINALIZER) == "absent"
 
 
 async def test_the_last_finalizer_taken_off_lets_the_object_go(api: TestApi, cluster: Cluster) -> None:
     crd, namespace, served, live = await _arranged(api, cluster, finalizers=[FINALIZER])
     api.kube.delete(crd.path(namespace, "one"))
     going = await _live(cluster, served, namespace)
-    assert await unmark(cluster, served, namespace, "one", live.uid, live=going) == "removed"
-    assert await unmark(cluster, served, namespace, "one", live.uid) == "gone"
-    assert await unmark(cluster, served, namespace, "one", live.uid, live=going) == "gone"
+    assert await unmark(cluster, served, namespace, "one", live.uid, FINALIZER, live=going) == "removed"
+    assert await unmark(cluster, served, namespace, "one", live.uid, FINALIZER) == "gone"
+    assert await unmark(cluster, served, namespace, "one", live.uid, FINALIZER, live=going) == "gone"
 
 
 async def test_another_object_of_the_same_name_keeps_its_finalizer(api: TestApi, cluster: Cluster) -> None:
     _, namespace, served, _ = await _arranged(api, cluster, finalizers=[FINALIZER])
-    assert await unmark(cluster, served, namespace, "one", "the-uid-of-the-one-before") == "other"
-    assert marked(await _live(cluster, served, namespace))
+    assert await unmark(cluster, served, namespace, "one", "the-uid-of-the-one-before", FINALIZER) == "other"
+    assert marked(await _live(cluster, served, namespace), FINALIZER)
 
 
 async def test_a_stale_view_of_a_name_that_came_back_touches_nothing(api: TestApi, cluster: Cluster) -> None:
@@ -137,9 +137,9 @@ async def test_a_stale_view_of_a_name_that_came_back_touches_nothing(api: TestAp
     api.kube.delete(crd.path(namespace, "one"))
     api.kube.create(crd.path(namespace), crd.body("one", finalizers=[FINALIZER, *OTHERS]))
     with pytest.raises(Conflict):
-        await mark(cluster, served, before)
+        await mark(cluster, served, before, FINALIZER)
     held = Seen(uid=before.uid, name="one", resource_version=before.resource_version, finalizers=(FINALIZER,))
-    assert await unmark(cluster, served, namespace, "one", before.uid, live=held) == "other"
+    assert await unmark(cluster, served, namespace, "one", before.uid, FINALIZER, live=held) == "other"
     assert (await _live(cluster, served, namespace)).finalizers == (FINALIZER, *OTHERS)
 
 
@@ -150,7 +150,9 @@ async def test_unmarking_bears_a_stale_view_and_a_busy_neighbour(api: TestApi, c
         for number in range(10):
             await cluster.patch(served, namespace, "one", {"metadata": {"labels": {"turn": str(number)}}})
 
-    _, released = await asyncio.gather(busy(), unmark(cluster, served, namespace, "one", live.uid, live=live))
+    _, released = await asyncio.gather(
+        busy(), unmark(cluster, served, namespace, "one", live.uid, FINALIZER, live=live)
+    )
     assert released == "removed"
     after = await _live(cluster, served, namespace)
     assert list(after.finalizers) == OTHERS
@@ -159,15 +161,17 @@ async def test_unmarking_bears_a_stale_view_and_a_busy_neighbour(api: TestApi, c
 
 async def test_two_who_unmark_at_once_do_it_once(api: TestApi, cluster: Cluster) -> None:
     _, namespace, served, live = await _arranged(api, cluster, finalizers=[*OTHERS, FINALIZER])
-    results = await asyncio.gather(*(unmark(cluster, served, namespace, "one", live.uid) for _ in range(5)))
+    results = await asyncio.gather(*(unmark(cluster, served, namespace, "one", live.uid, FINALIZER) for _ in range(5)))
     assert sorted(results) == ["absent"] * 4 + ["removed"]
 
 
 def test_patches_name_what_they_were_decided_on() -> None:
     seen = Seen(uid="u", name="n", resource_version="41", finalizers=("a/b",))
-    assert marking(seen) == {"metadata": {"uid": "u", "resourceVersion": "41", "finalizers": ["a/b", FINALIZER]}}
-    assert unmarking(seen) is None
+    assert marking(seen, FINALIZER) == {
+        "metadata": {"uid": "u", "resourceVersion": "41", "finalizers": ["a/b", FINALIZER]}
+    }
+    assert unmarking(seen, FINALIZER) is None
     ours = Seen(uid="u", name="n", resource_version="42", finalizers=(FINALIZER, "a/b"))
-    assert unmarking(ours) == {"metadata": {"uid": "u", "resourceVersion": "42", "finalizers": ["a/b"]}}
-    assert marking(ours) is None
-    assert marking(Seen(uid="u", name="n", deleting=1)) is None
+    assert unmarking(ours, FINALIZER) == {"metadata": {"uid": "u", "resourceVersion": "42", "finalizers": ["a/b"]}}
+    assert marking(ours, FINALIZER) is None
+    assert marking(Seen(uid="u", name="n", deleting=1), FINALIZER) is None

@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -15,8 +15,12 @@ from typing import Any
 import msgspec
 import pytest
 
+from service.local.aws import LocalAws, LocalAwsFailed
+from service.local.aws.world import credentials, session
 from service.local.controlplane import NoControlPlane
-from service.local.demo import Held, Ledger, Summary, choose, invent, judge
+from service.local.demo import AwsSummary, Held, Ledger, Summary, choose, invent, judge
+from service.local.demo.amazon import ACCOUNT, REGION, Account
+from service.local.demo.reckoning import reckon
 from service.local.provider import Line
 from tests.clusters import kinds, need_real
 
@@ -24,25 +28,34 @@ COMMAND = [sys.executable, "-c", "from service.cli.main import main; main()", "d
 SMALL = ["--objects", "8", "--seconds", "10"]
 INVENTED = invent(8, timedelta(seconds=10))
 VAULT = "clusters.demo.knell.dev shop/cluster-vault"
+CHECKOUT = "AWSCluster shop/checkout"
 
 
 @pytest.fixture
 def environment(tmp_path: Path) -> dict[str, str]:
-    # A server that must never be asked, and a place where leftovers would be seen.
-    return {**os.environ, "KNELL_REDIS_URL": "redis://127.0.0.1:1/0", "TMPDIR": str(tmp_path)}
+    # A server and an account that must never be asked, and a place where leftovers would be seen.
+    return {
+        **os.environ,
+        "KNELL_REDIS_URL": "redis://127.0.0.1:1/0",
+        "AWS_ACCESS_KEY_ID": "AKIA999988887777",
+        "AWS_PROFILE": "nobody-has-it",
+        "AWS_CONFIG_FILE": str(tmp_path / "aws-config"),
+        "TMPDIR": str(tmp_path),
+    }
 
 
 def processes_in(directory: Path) -> list[str]:
-    """Command lines of processes that name the directory, or work in it."""
+    """Command lines of processes that name the directory, work in it, or were told of it."""
     found = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit() and int(entry.name) != os.getpid():
             try:
                 line = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+                told = (entry / "environ").read_bytes().decode(errors="replace")
                 place = (entry / "cwd").readlink()
             except OSError:
                 continue
-            if str(directory) in line or place.is_relative_to(directory):
+            if str(directory) in line + told or place.is_relative_to(directory):
                 found.append(line)
     return found
 
@@ -86,6 +99,15 @@ def test_the_demo_ends_well_by_the_api_server_and_the_provider_s_own_log(
     assert summary["refused_foreign"] >= 1
     assert "kill -9 of replica-" in done.stderr
     assert summary["taken_over"] < 15
+    aws = summary["aws"]
+    assert aws["cluster"] == CHECKOUT
+    assert (aws["held"], aws["gone"]) == (True, True)
+    # Three balancers, three target groups and four groups; two interfaces for each balancer.
+    assert (aws["removed"], aws["resources"], aws["drained"]) == (10, 10, 6)
+    assert (aws["kept"], aws["to_keep"]) == (7, 7)
+    assert aws["left"] == aws["touched"] == []
+    assert aws["calls"] >= aws["resources"]
+    assert f"{CHECKOUT} is gone" in done.stderr
     assert not left_behind(tmp_path)
 
 
@@ -130,7 +152,9 @@ def test_without_a_terminal_plain_lines_come_at_once_and_an_interrupt_cleans_up(
         else:
             pytest.fail("no progress was shown")
         assert "\x1b[" not in first + line
-        assert len(processes_in(tmp_path)) >= 4
+        # The demo itself, Valkey, the provider, the stand-in for AWS and two replicas.
+        assert len(processes_in(tmp_path)) >= 6
+        assert any("service.local.aws" in line for line in processes_in(tmp_path))
         interrupted(process)
         assert not left_behind(tmp_path)
 
@@ -177,12 +201,16 @@ def test_a_control_plane_that_is_demanded_and_not_there_is_named(environment: di
 
 # ---- the judge
 
+GOOD_AWS = AwsSummary(
+    cluster=CHECKOUT, held=True, gone=True, resources=10, removed=10, left=[], kept=7, to_keep=7, touched=[], drained=6,
+    calls=40, refused={}, took=timedelta(seconds=9),
+)  # fmt: skip
 GOOD = Summary(
     api="embedded", objects=15, deleted=13, released=11, retained=3, held=[Held(VAULT, "protected", "")], opted_out=1,
     living=2, resources=len(INVENTED.ours), removed=len(INVENTED.ours), kept=len(INVENTED.kept),
     to_keep=len(INVENTED.kept), calls=100, throttled=0, repeated=0, blocked=0, failed=0, reservations=0, early=0,
     late_median=None, late_most=None, longest_wait=None, refused_foreign=0, touched=[], left=[], objects_left=[],
-    objects_missing=[], events={}, given_back=0, taken_over=None, took=timedelta(seconds=1),
+    objects_missing=[], events={}, given_back=0, taken_over=None, took=timedelta(seconds=1), aws=GOOD_AWS,
 )  # fmt: skip
 
 
@@ -207,6 +235,73 @@ def test_a_world_as_it_should_be_is_not_faulted() -> None:
 def test_whatever_is_wrong_in_the_end_is_named(harm: dict[str, Any], words: str) -> None:
     (problem,) = judge(INVENTED, msgspec.structs.replace(GOOD, **harm))
     assert words in problem
+
+
+@pytest.mark.parametrize(
+    ("harm", "words"),
+    [
+        ({"held": False}, f"{CHECKOUT} was deleted, and our finalizer was not on it"),
+        ({"gone": False}, f"{CHECKOUT} should be gone from the API server"),
+        ({"left": ["sg-1"]}, "not gone at AWS: sg-1"),
+        ({"touched": ["sg-2"]}, "touched at AWS, and not to be: sg-2"),
+        ({"kept": 6}, "6 resources of others are at AWS, where 7"),
+    ],
+)
+def test_whatever_is_wrong_on_aws_in_the_end_is_named(harm: dict[str, Any], words: str) -> None:
+    aws = msgspec.structs.replace(GOOD_AWS, **harm)
+    (problem,) = judge(INVENTED, msgspec.structs.replace(GOOD, aws=aws))
+    assert words in problem
+
+
+# ---- the account at the stand-in for AWS
+
+
+@pytest.fixture
+async def aws() -> AsyncIterator[LocalAws]:
+    async with LocalAws() as running:
+        yield running
+
+
+@pytest.fixture
+async def account(aws: LocalAws) -> AsyncIterator[Account]:
+    made = Account(aws, "checkout")
+    await made.build()
+    yield made
+    await made.aclose()
+
+
+async def test_what_is_left_and_what_was_touched_on_aws_is_told_by_aws(aws: LocalAws, account: Account) -> None:
+    (balancer,) = [one for one in account.ours["load balancers"] if "/net/" in one]
+    strangers, _ = account.strangers
+    (foreign,) = [one for one in strangers if "/net/" in one]
+    async with session().create_client(
+        "elbv2", region_name=REGION, endpoint_url=aws.address, **credentials(ACCOUNT)
+    ) as elbv2:
+        await elbv2.describe_load_balancers()
+        await elbv2.delete_load_balancer(LoadBalancerArn=balancer)
+        await account.look()
+        assert account.counts == {
+            "load balancers": (2, 3),
+            "their interfaces": (6, 6),
+            "target groups": (3, 3),
+            "security groups": (4, 4),
+        }
+        assert account.touched == set()
+        await elbv2.delete_load_balancer(LoadBalancerArn=foreign)
+    await aws.advance(60)
+    await account.look()
+    assert account.counts["their interfaces"] == (4, 6)
+    found = reckon(account, CHECKOUT, held=True, gone=True, took=None)
+    assert (found.resources, found.removed, found.calls) == (10, 1, 3)
+    assert (found.kept, found.to_keep, found.touched) == (6, 7, [foreign])
+    assert len(found.left) == 9
+    assert balancer not in found.left
+
+
+async def test_a_stand_in_for_aws_that_dies_is_named(aws: LocalAws, account: Account) -> None:
+    os.kill(aws.pid, signal.SIGKILL)
+    with pytest.raises(LocalAwsFailed, match="the stand-in for AWS does not answer"):
+        await account.look()
 
 
 # ---- the provider's log

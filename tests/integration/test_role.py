@@ -149,9 +149,11 @@ def confine(world: Declared) -> None:
 
 
 @contextmanager
-def running(world: Declared, config: Path, but: str = "", **variables: str) -> Iterator[Process]:
+def running(
+    world: Declared, config: Path, but: str = "", *, command: str = "run", **variables: str
+) -> Iterator[Process]:
     """`knell run`, from the first complete list to an orderly end, in which nothing was forbidden, but for that."""
-    process = world.start(config, "run", **variables)
+    process = world.start(config, command, **variables)
     try:
         process.until_ready()
         until("it watches", lambda: process.number("knell_source_relists_total") >= 1)

@@ -135,6 +135,54 @@ async def test_a_newer_wish_takes_the_place_of_one_that_failed() -> None:
     assert not wishes.failing
 
 
+async def test_wishes_that_rest_come_back_and_are_no_failure() -> None:
+    wishes = Wishes()
+    for number in range(300):
+        wishes.want(wish_of(WIDGETS, _seen(number, "1"), add=True))
+    for _ in range(300):
+        wish = await wishes.take()
+        wishes.rest(wish)
+        wishes.done(wish)
+    # They may rest for days: whoever wants a list when all is done must not wait for them.
+    assert wishes.empty
+    assert not wishes.failing
+    wishes.drop("u0")
+    came = set[str]()
+    for _ in range(2):
+        wishes.bring_back()
+        while not _none_waits(wishes):
+            wish = await wishes.take()
+            came.add(wish.uid)
+            wishes.done(wish)
+    assert came == {f"u{number}" for number in range(1, 300)}
+
+
+async def test_a_wish_that_was_dropped_while_somebody_had_it_does_not_come_back() -> None:
+    wishes = Wishes()
+    for keep in (wishes.rest, wishes.put_off):
+        wishes.want(wish_of(WIDGETS, _seen(1, "10"), add=True))
+        wish = await wishes.take()
+        wishes.drop(wish.uid)
+        keep(wish)
+        wishes.done(wish)
+        wishes.bring_back()
+        assert wishes.empty
+
+
+async def test_a_newer_wish_takes_the_place_of_one_that_rests() -> None:
+    wishes = Wishes()
+    wishes.want(wish_of(WIDGETS, _seen(1, "10"), add=True))
+    early = await wishes.take()
+    wishes.rest(early)
+    wishes.done(early)
+    wishes.want(wish_of(WIDGETS, _seen(1, "11"), add=False))
+    wishes.bring_back()
+    taken = await wishes.take()
+    wishes.done(taken)
+    assert taken.resource_version == "11"
+    assert wishes.empty
+
+
 def test_the_oldest_known_names_are_forgotten() -> None:
     known = Known(most=3)
     assert [known.add(name) for name in "abcab"] == [True, True, True, False, False]

@@ -2,13 +2,13 @@
 A collector turns these facts into targets; where to act comes from here and from settings, never from an event."""
 
 from collections.abc import Mapping
-from typing import Final, Protocol
+from typing import Final, Protocol, runtime_checkable
 
 import msgspec
 
 from service.cluster import Live
 from service.contract import Event, Hold, Plan
-from service.settings import SourceSettings
+from service.settings import FeatureSettings, SourceSettings
 
 BESIDE: Final = "; another object has its name by now"
 """How the record of a deletion says that it was planned while a namesake lived."""
@@ -54,6 +54,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     labels: Mapping[str, str]
     annotations: Mapping[str, str]
     namespace_annotations: Mapping[str, str]
+    features: FeatureSettings = FeatureSettings()
     live: Live | None = None
     recognises: str = ""
     namesake: bool = False
@@ -76,4 +77,13 @@ class Collector(Protocol):
     @property
     def metadata_only(self) -> bool: ...
 
-    async def collect(self, facts: Facts) -> Plan | Hold: ...
+    async def collect(self, facts: Facts) -> Plan | Hold:
+        """Where a plan has a `why`, it is a remark for whoever reads of it."""
+
+
+@runtime_checkable
+class Objecting(Protocol):
+    """A collector that knows more than policy of what must not be destroyed: it is asked each time before."""
+
+    async def objects_to(self, facts: Facts) -> str | None:
+        """What stands against any destructive call for this object right now, or None. Raises where it can't tell."""

@@ -12,8 +12,10 @@ from service.cluster import Conflict, Forbidden, Invalid, Live, NotFound, NotSer
 from service.cluster.finalizers import marked, unmarking
 from service.contract import Draw, Gone, Job, Limit, Pending, Refused, Throttled, Verdict
 from service.contract.targets import RELEASE
-from service.policy.scope import dry_run, paused
-from service.settings import PolicySettings, SourceSettings
+from service.contract.traits import traits_of
+from service.policy.finalizers import astray, astray_words
+from service.policy.scope import dry_run, still, stopped
+from service.settings import FeatureSettings, PolicySettings, SourceSettings
 from workers.handlers.notes import DONE, Note, Tell, silent
 from workers.handlers.objects import About
 from workers.handlers.places import Place, Places
@@ -65,10 +67,11 @@ class LiveRelease:
         known: Known,
         forget: Forget,
         *,
+        features: FeatureSettings,
         detached: Collection[str] = (),
         tell: Tell = silent,
     ) -> None:
-        self._sources, self._policy, self._places = dict(sources), policy, places
+        self._sources, self._policy, self._features, self._places = dict(sources), policy, features, places
         self._known, self._forget, self._detached, self._tell = known, forget, frozenset(detached), tell
         self._slots = asyncio.Semaphore(AT_ONCE)
 
@@ -104,10 +107,10 @@ class LiveRelease:
             return Refused(str(error))
 
     async def _drop(self, about: About, source: SourceSettings, place: Place) -> Verdict:
-        stop = paused(self._policy, source)
+        stop = stopped(self._policy, source, self._features)
         if stop is not None:
             raise _held(about, f"{stop.kind}: {stop.reason}")
-        if await self._is_held_back(about, place):
+        if await self._is_held_back(about, source, place):
             # Its source had another mode when it was planned. Nothing is done while the object still waits for us.
             raise _held(
                 about,
@@ -117,16 +120,17 @@ class LiveRelease:
         await self._forget(about.source, about.uid)
         return self._done(about, None, "released: the inventory has forgotten it")
 
-    async def _is_held_back(self, about: About, place: Place) -> bool:
+    async def _is_held_back(self, about: About, source: SourceSettings, place: Place) -> bool:
         try:
             live = await place.get(about.resource, about.namespace, about.name)
         except NotServed:
             return False
-        return live is not None and live.uid == about.uid and marked(live)
+        return live is not None and live.uid == about.uid and marked(live, traits_of(source.collector).finalizer)
 
     async def _unmark(self, about: About, source: SourceSettings, place: Place) -> Verdict:
         """What was read lately serves as well as a fresh reading: the patch names its resource version, so that any
         change since is a conflict, after which everything is looked at again."""
+        finalizer = traits_of(source.collector).finalizer
         live = place.lately(about.uid)
         for _ in range(TRIES):
             marks = place.marks(about.namespace) if about.namespace else None
@@ -136,7 +140,9 @@ class LiveRelease:
             fault = await place.fault(about.cluster, fresh=not ours)
             if fault is not None:
                 raise _held(about, fault)
-            patch = unmarking(live) if live is not None and ours else None
+            patch = unmarking(live, finalizer) if live is not None and ours else None
+            if live is not None and ours and patch is None:
+                self._not_astray(about, live, finalizer)
             if live is None or patch is None:
                 return self._done(about, None, "released: our finalizer was off already")
             namespace = await asyncio.shield(marks) if marks is not None else {}
@@ -146,10 +152,18 @@ class LiveRelease:
             live = None
         return Pending(CONFLICT, f"{about.object} is changed by others all the time")
 
+    def _not_astray(self, about: About, live: Live, finalizer: str) -> None:
+        """With its source's finalizer off it is released, unless it was marked with that of another collector."""
+        if other := astray(live.finalizers, about.resource, self._sources.values()):
+            raise _held(about, f"{about.object}: {astray_words(other, finalizer)}")
+
     def _may(self, about: About, live: Live, namespace: Mapping[str, str], source: SourceSettings) -> None:
         if not live.going:
             raise _held(about, f"{about.object} lives: it has no deletionTimestamp, and keeps our finalizer")
-        stop = paused(self._policy, source) or dry_run(live.annotations, namespace, self._policy, source)
+        stop = stopped(self._policy, source, self._features) or still(live.annotations, source)
+        if stop is None or stop.kind == "retain":
+            # What moves to another cluster is let go, and nothing of it is touched by that.
+            stop = dry_run(live.annotations, namespace, self._policy, source)
         if stop is not None:
             raise _held(about, f"{stop.kind}: {stop.reason}")
 

@@ -12,7 +12,7 @@ from service.cluster import ClusterError
 from service.contract import Hold
 from service.settings import PolicySettings
 from workers.handlers.notes import Note, Tell, silent
-from workers.handlers.objects import About, Collector, Facts
+from workers.handlers.objects import About, Collector, Facts, Objecting
 from workers.handlers.places import Shared
 from workers.handlers.protocol import NotCleared
 from workers.judging.inspection import Inspector, Objection
@@ -82,7 +82,8 @@ class LiveConsent:
     async def _look(self, about: About) -> Exception | None:
         try:
             async with asyncio.timeout(PATIENCE.total_seconds()):
-                facts = await self._inspector.look(about, metadata_only=True)
+                # Who may object reads more of the object than its marks.
+                facts = await self._inspector.look(about, metadata_only=self._objecting(about.source) is None)
         except (ClusterError, TimeoutError) as error:
             words = str(error) or f"no answer within {PATIENCE.total_seconds():g} s"
             return CannotAsk(f"{about.object} can't be looked at: {type(error).__name__}: {words}")
@@ -98,11 +99,26 @@ class LiveConsent:
             return NotCleared(facts.reason, refused=True, deletion=about.deletion)
         decision = weigh(facts, self._policy)
         if decision.kind == "delete":
-            return await self._beside_namesake(about, facts)
+            return await self._beside_namesake(about, facts) or await self._collector_objects(about, facts)
         if decision.kind == "retain" and decision.mark:
             # Said on the object or its Namespace, not by a changed setting: what is left stays, and it is let go.
             return await self._cancel(about, f"retain: {decision.reason}")
         reason = f"{decision.kind}: {decision.reason}"
+        self._tell(Note(facts.about, "CleanupHeld", reason, facts.live))
+        return NotCleared(reason, refused=True, deletion=about.deletion)
+
+    def _objecting(self, source: str) -> Objecting | None:
+        collector: object = self._collectors.get(self._inspector.collector_of(source))
+        return collector if isinstance(collector, Objecting) else None
+
+    async def _collector_objects(self, about: About, facts: Facts) -> NotCleared | None:
+        objecting = self._objecting(about.source)
+        if objecting is None:
+            return None
+        async with asyncio.timeout(PATIENCE.total_seconds()):
+            reason = await objecting.objects_to(facts)
+        if reason is None:
+            return None
         self._tell(Note(facts.about, "CleanupHeld", reason, facts.live))
         return NotCleared(reason, refused=True, deletion=about.deletion)
 

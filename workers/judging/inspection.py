@@ -8,7 +8,8 @@ import msgspec
 
 from service.cluster import Live, NotFound, NotServed, Sightings
 from service.contract import Undecodable
-from service.contract.names import FINALIZER
+from service.contract.traits import traits_of
+from service.policy.finalizers import astray, astray_words
 from service.settings import Settings, SourceSettings
 from service.stream.inventory import Inventory, Remembered
 from workers.handlers.objects import About, Facts
@@ -56,7 +57,7 @@ class Inspector:
             return Objection(f"this process has no way to the cluster of source {about.source}", again=True)
         try:
             if source.mode == "finalizer":
-                sighted = None if destroys or not metadata_only else self._sighted(about)
+                sighted = None if destroys or not metadata_only else self._sighted(about, source)
                 return await self._marked(about, source, place, sighted, metadata_only=metadata_only)
             return await self._observed(about, source, place)
         except NotServed as error:
@@ -66,17 +67,26 @@ class Inspector:
 
     # ---- with our finalizer
 
-    def _sighted(self, about: About) -> Live | None:
+    def _sighted(self, about: About, source: SourceSettings) -> Live | None:
         """What speaks against the object is found by reading it."""
         seen = self._sightings.take(about.cluster, about.resource, about.uid)
-        return seen if seen is not None and not_marked(about, seen) is None else None
+        return seen if seen is not None and self._not_marked(about, seen, source) is None else None
+
+    def _not_marked(self, about: About, live: Live | None, source: SourceSettings) -> Objection | None:
+        finalizer = traits_of(source.collector).finalizer
+        found = not_marked(about, live, finalizer)
+        if found is None or live is None or not live.going or live.uid != about.uid:
+            return found
+        other = astray(live.finalizers, about.resource, self._settings.sources.values())
+        # Nobody withdrew anything: its source has another collector by now, and may have its own again.
+        return Objection(f"{about.object}: {astray_words(other, finalizer)}", again=True) if other else found
 
     async def _marked(
         self, about: About, source: SourceSettings, place: Place, sighted: Live | None, *, metadata_only: bool
     ) -> Facts | Objection:
         marks = place.marks(about.namespace) if about.namespace else None
         live = sighted or await place.get(about.resource, about.namespace, about.name, metadata_only=metadata_only)
-        objection = not_marked(about, live)
+        objection = self._not_marked(about, live, source)
         # The uid proves the cluster; what is missing may be missing because this is another one.
         fault = await place.fault(about.cluster, fresh=objection is not None)
         if fault is not None:
@@ -86,7 +96,8 @@ class Inspector:
         place.note(live)
         return Facts(
             about=about, settings=source, labels=live.labels, annotations=live.annotations,
-            namespace_annotations=await asyncio.shield(marks) if marks is not None else {}, live=live,
+            namespace_annotations=await asyncio.shield(marks) if marks is not None else {},
+            features=self._settings.features, live=live,
         )  # fmt: skip
 
     # ---- observed
@@ -117,7 +128,8 @@ class Inspector:
             return marks
         return Facts(
             about=about, settings=source, labels=known.labels, annotations=known.annotations,
-            namespace_annotations=marks, recognises=known.data, namesake=live is not None,
+            namespace_annotations=marks, features=self._settings.features, recognises=known.data,
+            namesake=live is not None,
         )  # fmt: skip
 
     async def _namespace_marks(self, about: About, place: Place, known: Remembered) -> dict[str, str] | Objection:
@@ -135,8 +147,8 @@ class Inspector:
         return Objection(f"its Namespace {about.namespace} is gone, and no record says how it was marked", again=True)
 
 
-def not_marked(about: About, live: Live | None) -> Objection | None:
-    """Why a live object is not the one that goes with our finalizer, or None."""
+def not_marked(about: About, live: Live | None, finalizer: str) -> Objection | None:
+    """Why a live object is not the one that goes with its source's finalizer, or None."""
     if live is None:
         return Objection(f"there is no {about.object}, although our finalizer should hold it", withdrawn=True)
     if live.uid != about.uid:
@@ -144,8 +156,8 @@ def not_marked(about: About, live: Live | None) -> Objection | None:
     if not live.going:
         # The event is not true yet; should it become so, its record must not be in the way.
         return Objection(f"{about.object} lives: it has no deletionTimestamp", again=True)
-    if FINALIZER not in live.finalizers:
-        return Objection(f"{about.object} does not have our finalizer {FINALIZER}", withdrawn=True)
+    if finalizer not in live.finalizers:
+        return Objection(f"{about.object} does not have our finalizer {finalizer}", withdrawn=True)
     return None
 
 

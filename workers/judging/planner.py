@@ -5,7 +5,8 @@ from collections import Counter
 from collections.abc import Mapping
 
 from service.cluster import ClusterError
-from service.contract import Event, Hold, Plan, Target
+from service.contract import FINALLY, Event, Hold, Plan, Target
+from service.contract.targets import order_of
 from service.policy.decisions import Decision
 from service.settings import PolicySettings
 from service.stream.guard import Going, Guard
@@ -67,45 +68,46 @@ class LivePlanner:
         )
         if not admission.admitted:
             return Hold(admission.reason, again=True)
-        targets = await self._collect(facts)
-        if isinstance(targets, Hold):
-            return targets
-        self._say(facts, "CleanupStarted", f"removing {counted(targets)}")
-        return Plan(targets, f"delete: {decision.reason}{BESIDE if facts.namesake else ''}")
+        plan = await self._collect(facts)
+        if isinstance(plan, Hold):
+            return plan
+        targets, remark = list(plan.targets), f"; {plan.why}" if plan.why else ""
+        self._say(facts, "CleanupStarted", f"removing {counted(targets)}{remark}")
+        return Plan(targets, f"delete: {decision.reason}{remark}{BESIDE if facts.namesake else ''}")
 
     async def _rehearse(self, facts: Facts, decision: Decision) -> Hold:
         """Everything is planned and recorded, nothing is destroyed; the guard is not asked, for it would count."""
         would = meant(facts, self._policy)
         if would.kind != "delete":
             return Hold(f"dry-run: would remove nothing, for {would.reason}; {decision.reason}", again=True)
-        targets = await self._collect(facts)
-        if isinstance(targets, Hold):
-            return Hold(f"dry-run: {targets.reason}", again=True)
-        return Hold(f"dry-run: would remove {listed(targets)}; {decision.reason}", again=True)
+        plan = await self._collect(facts)
+        if isinstance(plan, Hold):
+            return Hold(f"dry-run: {plan.reason}", again=True, after=plan.after)
+        remark = f"; {plan.why}" if plan.why else ""
+        return Hold(f"dry-run: would remove {listed(list(plan.targets))}{remark}; {decision.reason}", again=True)
 
-    async def _collect(self, facts: Facts) -> list[Target] | Hold:
+    async def _collect(self, facts: Facts) -> Plan | Hold:
         collector = self._collectors.get(facts.settings.collector)
         if collector is None:
             known = ", ".join(sorted(self._collectors)) or "none"
             return Hold(f"no collector {facts.settings.collector!r} in this process (there is: {known})", again=True)
-        plan = await collector.collect(facts)
-        return plan if isinstance(plan, Hold) else list(plan.targets)
+        return await collector.collect(facts)
 
     def _say(self, facts: Facts, reason: Reason, message: str) -> None:
         self._tell(Note(facts.about, reason, message, facts.live))
 
 
 def counted(targets: list[Target]) -> str:
-    """How many of which kind."""
-    kinds = Counter(target.kind for target in targets)
+    """How many of which kind; what comes last of all is a look at what is left, and no resource."""
+    kinds = Counter(target.kind for target in targets if target.chain != FINALLY)
     if not kinds:
         return "nothing: it owns nothing outside"
-    return f"{_resources(len(targets))} ({', '.join(f'{number} {kind}' for kind, number in sorted(kinds.items()))})"
+    return f"{_resources(kinds.total())} ({', '.join(f'{number} {kind}' for kind, number in sorted(kinds.items()))})"
 
 
 def listed(targets: list[Target]) -> str:
     """The first few by name, as they would be removed."""
-    ordered = sorted(targets, key=lambda target: (target.chain, target.stage))
+    ordered = sorted((target for target in targets if target.chain != FINALLY), key=order_of)
     if not ordered:
         return "nothing: it owns nothing outside"
     named = ", ".join(f"{target.kind} {target.id}" for target in ordered[:NAMED])

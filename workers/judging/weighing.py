@@ -3,9 +3,9 @@ Pure: the facts and the settings go in. Leaving the scope lets nothing go; a mar
 
 import msgspec
 
-from service.contract.names import GC
 from service.policy.decisions import Decision
 from service.policy.deletion import decide
+from service.policy.scope import switched
 from service.policy.selectors import parse
 from service.policy.verdict import Facts as PolicyFacts
 from service.policy.verdict import verdict_of
@@ -20,7 +20,8 @@ def weigh(facts: Facts, policy: PolicySettings) -> Decision:
     known = _known(facts, policy)
     found = verdict_of(known)
     if found.kind == "out-of-scope":
-        if found.mark == GC:
+        if found.mark:
+            # The object itself says so, not its labels or a changed setting.
             return Decision("retain", found.reason, found.mark)
         return _retained(verdict_of(_in_scope(known))) or Decision("hold", f"{found.reason}; {STAYS}", found.mark)
     if found.kind in ("delete", "retain", "dry-run") and (reason := _unwatched(facts)):
@@ -49,13 +50,13 @@ def _unwatched(facts: Facts) -> str:
     about, source = facts.about, facts.settings
     if source.namespaces and about.namespace not in source.namespaces:
         return f"source {about.source} is not about namespace {about.namespace!r}"
-    if facts.annotations.get(GC) is None and not parse(source.selector).matches(facts.labels):
+    if switched(facts.annotations, source) is None and not parse(source.selector).matches(facts.labels):
         return f"its labels don't fit its source's selector, {source.selector!r}"
     return ""
 
 
 def _known(facts: Facts, policy: PolicySettings) -> PolicyFacts:
     return PolicyFacts(
-        source=facts.settings, policy=policy, labels=facts.labels, annotations=facts.annotations,
-        namespace=facts.namespace_annotations,
+        source=facts.settings, policy=policy, features=facts.features, labels=facts.labels,
+        annotations=facts.annotations, namespace=facts.namespace_annotations,
     )  # fmt: skip

@@ -37,15 +37,16 @@ def registry_for(
     collectors: Iterable[Collector] = (),
     detached: Mapping[str, Planner] | None = None,
     sightings: Sightings | None = None,
+    places: Places | None = None,
 ) -> Registry:
     """`clusters` are those of the settings that are reached, by name; it may be filled later, and until then the
     sources of the missing ones hold.
 
     `detached` are planners of events that come without a cluster: only for them nothing live is looked at.
-    `sightings` are those of a watch side in the same process.
+    `sightings` are those of a watch side in the same process; `places` those that handlers and collectors know, too.
     """
     apart = {name: planner for name, planner in (detached or {}).items() if name not in settings.sources}
-    places = places_in(settings, clusters, installation)
+    places = places or places_in(settings, clusters, installation)
     records, guard = Records(installation), Guard(installation)
     teller = Teller(installation, settings.feedback, places, records)
     listens = settings.feedback.events or settings.feedback.conditions
@@ -61,7 +62,10 @@ def registry_for(
     async def forget(source: str, uid: str) -> None:
         await Inventory(installation, source).forget([uid])
 
-    release = LiveRelease(settings.sources, settings.policy, places, records.about, forget, detached=apart, tell=tell)
+    release = LiveRelease(
+        settings.sources, settings.policy, places, records.about, forget, features=settings.features, detached=apart,
+        tell=tell,
+    )  # fmt: skip
     return Registry(
         [release, *handlers],
         {**apart, **dict.fromkeys(settings.sources, planner)},

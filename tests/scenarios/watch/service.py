@@ -22,9 +22,10 @@ from workers.runtime.worker import Worker
 
 
 class Service:
-    """Both sides, inside this process. `watches` and `works` say which of them it has."""
+    """Both sides, inside this process. `watches` and `works` say which of them it has, `address` where a simulated
+    provider is, if there is one."""
 
-    def __init__(self, settings: Settings, address: str, *, watches: bool = True, works: bool = True) -> None:
+    def __init__(self, settings: Settings, address: str | None, *, watches: bool = True, works: bool = True) -> None:
         self.settings = settings
         self._address, self._watches, self._works = address, watches, works
         self.watcher: Watcher | None = None

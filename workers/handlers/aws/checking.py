@@ -26,6 +26,9 @@ OPERATION: Final = "tag.GetResources"
 SOON: Final = timedelta(seconds=2)
 """When a list is tried again for which the budgets had nothing left."""
 
+BACK: Final = timedelta(milliseconds=500)
+"""Between an errand and the next list: should the two ever see different things, they do not chase each other."""
+
 
 class Settling(msgspec.Struct, frozen=True, kw_only=True):
     """What the job knows from its plan."""
@@ -185,7 +188,7 @@ def _errand_of(job: Job) -> Errand:
 
 
 def _listed_again(job: Job, detail: str = "it is listed again") -> Pending:
-    return Pending(timedelta(0), detail, lane=lane_of(_settling.decode(job.data).owner), resume=_AGAIN)
+    return Pending(BACK, detail, lane=lane_of(_settling.decode(job.data).owner), resume=_AGAIN)
 
 
 def _text(errand: Errand) -> str:

@@ -3,9 +3,9 @@ Whatever is not so holds, and says what is waited for; a look that could not be 
 
 from collections.abc import Collection
 from datetime import timedelta
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
-from service.cluster import NotServed
+from service.cluster import NotServed, Served
 from service.contract.aws import (
     CLUSTER_NAME,
     CLUSTERS,
@@ -153,7 +153,7 @@ async def _objects(place: Place, resource: str, kind: str, subject: Subject) -> 
         return []
 
 
-async def _named(place: Place, served: Any, kind: str, subject: Subject) -> list[str]:
+async def _named(place: Place, served: Served, kind: str, subject: Subject) -> list[str]:
     found: list[str] = []
     selector = f"{CLUSTER_NAME}={subject.cluster}"
     async for page in place.cluster.pages(served, subject.namespace, selector, metadata_only=True):

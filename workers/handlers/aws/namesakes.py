@@ -5,11 +5,12 @@ import asyncio
 import time
 from collections.abc import Iterator, Mapping
 from datetime import timedelta
+from functools import partial
 from typing import Final
 
 import msgspec
 
-from service.cluster import Expired, NotServed
+from service.cluster import Expired, NotServed, Served
 from service.contract.aws import AWS_CLUSTERS, AWS_MANAGED_CONTROL_PLANES, CAPA
 from service.policy.capi import stands_still
 from service.settings import Settings
@@ -103,26 +104,13 @@ class Namesakes:
     async def _subjects(self, place: Place, resource: str, namespace: str | None) -> list[Subject]:
         for _ in range(TRIES):
             try:
-                return await self._listed(place, resource, namespace)
+                return await place.on(resource, partial(_listed, place, namespace))
             except Expired:
                 continue
             except NotServed:
                 # A kind that is not installed has no objects.
                 return []
         raise Held(f"{resource} of cluster {place.name} change faster than they can be listed")
-
-    async def _listed(self, place: Place, resource: str, namespace: str | None) -> list[Subject]:
-        found: list[Subject] = []
-        served = await place.served(resource)
-        async for page in place.cluster.pages(served, namespace):
-            if page.unreadable:
-                raise Held(f"the list of {resource} is not whole, so namesakes may be missing: {page.unreadable[0]}")
-            for item in page.items:
-                try:
-                    found.append(subject_of(resource, item.raw))
-                except Unclear as error:
-                    raise Held(f"{resource} {item.namespace}/{item.name} may be a namesake, but {error}") from None
-        return found
 
     # ---- where
 
@@ -144,6 +132,19 @@ class Namesakes:
                     return (None,)
                 found.update(dict.fromkeys(source.namespaces))
         return tuple(found)
+
+
+async def _listed(place: Place, namespace: str | None, served: Served) -> list[Subject]:
+    found: list[Subject] = []
+    async for page in place.cluster.pages(served, namespace):
+        if page.unreadable:
+            raise Held(f"the list of {served.resource} is not whole, namesakes may be missing: {page.unreadable[0]}")
+        for item in page.items:
+            try:
+                found.append(subject_of(served.resource, item.raw))
+            except Unclear as error:
+                raise Held(f"{served.resource} {item.namespace}/{item.name} may be a namesake, but {error}") from None
+    return found
 
 
 def _other(subject: Subject, source: str, place: Place) -> Other:

@@ -1,0 +1,137 @@
+"""What `knell doctor` says of Cluster API's AWS provider beside us: is its own collector on, and do the two get along?
+Both may work at once, for each takes what it does not find for gone; but what our settings leave, the other removes."""
+
+import re
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import Final
+
+import msgspec
+
+from service.cli.checks import Finding, State
+from service.cluster import Cluster, ClusterError, NotFound
+from service.contract.aws import CAPA_MANAGER, CAPA_NAMESPACE, DEFAULT_TASKS, FEATURE
+from service.contract.traits import traits_of
+from service.settings import Settings
+
+_PATH: Final = f"/apis/apps/v1/namespaces/{CAPA_NAMESPACE}/deployments/{CAPA_MANAGER}"
+_FLAG: Final = "--feature-gates"
+_TAG: Final = re.compile(r":v(\d+)\.(\d+)\.")
+_ON_SINCE: Final = (2, 5)
+_TRUE: Final = ("1", "t", "true")
+_FALSE: Final = ("0", "f", "false")
+
+
+class _Container(msgspec.Struct, frozen=True):
+    image: str = ""
+    command: tuple[str, ...] = ()
+    args: tuple[str, ...] = ()
+
+
+class _PodSpec(msgspec.Struct, frozen=True):
+    containers: tuple[_Container, ...] = ()
+
+
+class _Template(msgspec.Struct, frozen=True):
+    spec: _PodSpec = _PodSpec()
+
+
+class _Spec(msgspec.Struct, frozen=True):
+    template: _Template = _Template()
+
+
+class _Deployment(msgspec.Struct, frozen=True):
+    spec: _Spec = _Spec()
+
+
+async def examine_capa(cluster: Cluster, settings: Settings, name: str, sources: Sequence[str]) -> list[Finding]:
+    """Nothing where none of these sources is about clusters on AWS."""
+    ours = [one for one in sources if traits_of(settings.sources[one].collector).capi]
+    if not ours:
+        return []
+    found = [_feature(settings, name, ours)]
+    try:
+        told = await cluster.request("GET", _PATH)
+    except NotFound:
+        what = f"there is no Deployment {CAPA_MANAGER} in {CAPA_NAMESPACE}: whether CAPA collects, too, is not known"
+        return [*found, _finding(name, "unknown", what, f"look for {_FLAG} where CAPA runs")]
+    except ClusterError as error:
+        mend = f"knell role --cluster {name} | kubectl apply -f -, and run as that service account"
+        return [*found, _finding(name, "unknown", f"whether CAPA collects, too, is not known: {error}", mend)]
+    return [*found, beside(name, collects(told), list(left_alone(settings, ours)))]
+
+
+def _feature(settings: Settings, name: str, ours: Sequence[str]) -> Finding:
+    check, node = "feature", f"cluster {name}"
+    if settings.features.on(FEATURE):
+        return Finding(check=check, state="fine", what=f"{FEATURE} is on", node=node)
+    what = f"{FEATURE} is off: {', '.join(ours)} mark nothing, and what is going with our finalizer waits"
+    mend = f"set features.{FEATURE} (KNELL_FEATURES_{FEATURE.upper()}) to true, or take the sources out"
+    return Finding(check=check, state="warning", what=what, mend=mend, node=node)
+
+
+def collects(deployment: bytes) -> bool | None:
+    """Whether CAPA's own collector is on, by its flag, else by its version; None where neither tells."""
+    try:
+        containers = msgspec.json.decode(deployment, type=_Deployment).spec.template.spec.containers
+    except msgspec.DecodeError:
+        return None
+    for container in containers:
+        said = _said([*container.command, *container.args])
+        if said is not None:
+            return said
+    for container in containers:
+        if found := _TAG.search(container.image):
+            return (int(found[1]), int(found[2])) >= _ON_SINCE
+    return None
+
+
+def _said(words: Sequence[str]) -> bool | None:
+    """The last one counts, as with every flag."""
+    gates = [word.partition("=")[2] for word in words if word.startswith(f"{_FLAG}=")]
+    gates += [after for word, after in pairwise(words) if word == _FLAG]
+    said: bool | None = None
+    for gate in ",".join(gates).split(","):
+        key, _, value = gate.partition("=")
+        word = value.strip().casefold()
+        if key.strip() == FEATURE and word in (*_TRUE, *_FALSE):
+            said = word in _TRUE
+    return said
+
+
+def left_alone(settings: Settings, ours: Sequence[str]) -> Iterator[str]:
+    """What our settings would leave or keep back, and CAPA does not."""
+    if missing := [task for task in DEFAULT_TASKS if task not in settings.aws.tasks]:
+        yield f"aws.tasks leaves out {', '.join(missing)}"
+    for key in ("paused", "dry_run"):
+        if getattr(settings.policy, key):
+            yield f"policy.{key} is on"
+    for name in ours:
+        source = settings.sources[name]
+        yield from (f"sources.{name}.{key} is on" for key in ("paused", "dry_run") if getattr(source, key))
+        if (source.deletion_policy or settings.policy.deletion_policy) == "retain":
+            yield f"source {name} retains"
+        limits = [key for key in ("namespaces", "selector", "opt_in", "opt_out") if getattr(source, key)]
+        if limits:
+            yield f"source {name} is not about all clusters ({', '.join(limits)})"
+
+
+def beside(cluster: str, on: bool | None, differences: Sequence[str]) -> Finding:
+    if on is None:
+        what = f"the Deployment {CAPA_MANAGER} does not tell whether CAPA's own collector is on"
+        return _finding(cluster, "unknown", what, f"look at its {_FLAG} and its version")
+    if not on:
+        return _finding(cluster, "fine", "CAPA's own collector is off: ours alone collects")
+    if not differences:
+        what = "CAPA's own collector is on beside ours, which is harmless: each takes what it does not find for gone"
+        return _finding(cluster, "fine", what)
+    what = (
+        f"CAPA's own collector is on beside ours and removes {', '.join(DEFAULT_TASKS)} of every cluster whose "
+        f"annotations allow it, also where our settings don't: {'; '.join(differences)}"
+    )
+    mend = f"set {FEATURE}=false in {_FLAG} of Deployment {CAPA_NAMESPACE}/{CAPA_MANAGER} (EXTERNAL_RESOURCE_GC=false)"
+    return _finding(cluster, "warning", what, mend)
+
+
+def _finding(cluster: str, state: State, what: str, mend: str = "") -> Finding:
+    return Finding(check="CAPA's own collector", state=state, what=what, mend=mend, node=f"cluster {cluster}")

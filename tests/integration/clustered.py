@@ -1,0 +1,284 @@
+"""Cluster API clusters on AWS, in a test's own hands: objects on an API server, resources in the stand-in for AWS.
+Every test has an account and a Namespace of its own; the stand-in's clock is ten times as fast as ours."""
+
+import asyncio
+import os
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import pytest
+
+from service.cluster import Cluster, connect
+from service.contract import Event, Hold, Plan, Target
+from service.contract.aws import AWS_CLUSTERS, AWS_FINALIZER, AWS_MANAGED_CONTROL_PLANES, CAPA
+from service.local.aws.behaviour import Behaviour
+from service.local.aws.networks import Vpc
+from service.local.aws.process import LocalAws
+from service.local.aws.world import REGION
+from service.local.aws.world import World as AwsWorld
+from service.settings import FeedbackSettings, GuardSettings, Settings, SourceSettings
+from service.settings.aws import AwsSettings, FeatureSettings
+from tests.capi import AWS_CLUSTERS as AWS_CLUSTER_KIND
+from tests.capi import AWS_MANAGED_CONTROL_PLANES as MANAGED_KIND
+from tests.capi import Capi
+from tests.clusters import TestApi
+from tests.engine.world import Running, World
+from tests.kube import Crd
+from tests.servers import TestServer
+from workers.handlers.aws.wiring import AwsSide, aws_side
+from workers.handlers.objects import About, Facts
+from workers.handlers.places import Places
+from workers.judging.wiring import registry_for
+from workers.runtime.quota import BudgetQuota
+from workers.runtime.worker import Worker
+
+UNMANAGED: Final = "unmanaged"
+MANAGED: Final = "managed"
+SOURCES: Final = {UNMANAGED: AWS_CLUSTERS, MANAGED: AWS_MANAGED_CONTROL_PLANES}
+QUICKLY: Final = AwsSettings(
+    settle=timedelta(milliseconds=300), check_after=timedelta(milliseconds=100), drain_check=timedelta(milliseconds=200)
+)
+FAST: Final = 10.0
+
+
+ON_AWS: Final = pytest.mark.xdist_group("aws")
+"""Tests of one process, so that a single stand-in is started for all of them."""
+
+
+@contextmanager
+def running_aws() -> Iterator[LocalAws]:
+    """One process for all tests, which are in accounts of their own."""
+    aws = LocalAws(rate=FAST).start()
+    try:
+        yield aws
+    finally:
+        aws.stop()
+
+
+class Clustered(World):
+    """A worker's world with two sources, and AWS beside it."""
+
+    api: TestApi
+    capi: Capi
+    aws: LocalAws
+    resources: AwsWorld
+    account: str
+    cluster: Cluster
+    identity: str
+    # Those of the side that was opened last.
+    lately: Places
+
+    # ---- settings
+
+    def set(self, **aws: Any) -> None:
+        """Settings of the section aws, from now on."""
+        self.settings = msgspec.structs.replace(self.settings, aws=msgspec.structs.replace(self.settings.aws, **aws))
+
+    def watch_also(self, *namespaces: str) -> None:
+        sources = {
+            name: msgspec.structs.replace(source, namespaces=(*source.namespaces, *namespaces))
+            for name, source in self.settings.sources.items()
+        }
+        self.settings = msgspec.structs.replace(self.settings, sources=sources)
+
+    # ---- AWS
+
+    async def calls(self, action: str = "") -> int:
+        """Requests of others than the builder, in this test's account."""
+        return sum(one.account == self.account for one in await self.aws.requests(action))
+
+    async def actions(self) -> Counter[str]:
+        return Counter(one.action for one in await self.aws.requests() if one.account == self.account)
+
+    # ---- collecting
+
+    def places(self) -> Places:
+        async def remembered(_name: str) -> None:
+            return None
+
+        return Places(self.settings, {"local": self.cluster}, remembered)
+
+    @asynccontextmanager
+    async def side(self, settings: Settings | None = None) -> AsyncIterator[AwsSide]:
+        places = self.lately = self.places()
+        try:
+            async with aws_side(settings or self.settings, places, None) as side:
+                yield side
+        finally:
+            await places.aclose()
+
+    async def collect(self, found: Mapping[str, Any], side: AwsSide | None = None) -> Plan | Hold:
+        """What a worker would plan for the object as it is now."""
+        facts = await self.facts(found)
+        if side is not None:
+            return await side.collector.collect(facts)
+        async with self.side() as own:
+            return await own.collector.collect(facts)
+
+    async def planned(self, found: Mapping[str, Any], side: AwsSide | None = None) -> list[Target]:
+        plan = await self.collect(found, side)
+        assert isinstance(plan, Plan), plan
+        return list(plan.targets)
+
+    async def held(self, found: Mapping[str, Any], side: AwsSide | None = None) -> Hold:
+        hold = await self.collect(found, side)
+        assert isinstance(hold, Hold), [target.id for target in hold.targets]
+        return hold
+
+    async def facts(self, found: Mapping[str, Any]) -> Facts:
+        resource, crd = _kind_of(found)
+        meta = found["metadata"]
+        served = await self.cluster.discover(resource)
+        live = await self.cluster.get(served, meta["namespace"], meta["name"])
+        assert live is not None
+        source = _source_of(resource)
+        about = About(
+            deletion=f"{self.identity}/{resource}/{meta['uid']}/1", source=source, cluster=self.identity,
+            resource=crd.resource, uid=meta["uid"], name=meta["name"], namespace=meta["namespace"],
+        )  # fmt: skip
+        return Facts(
+            about=about, settings=self.settings.sources[source], labels=live.labels, annotations=live.annotations,
+            namespace_annotations={}, features=self.settings.features, live=live,
+        )  # fmt: skip
+
+    # ---- a whole deletion
+
+    def delete(self, found: Mapping[str, Any]) -> Any:
+        """The object as it is afterwards; None where nothing held it."""
+        _, crd = _kind_of(found)
+        self.capi.delete(crd, found["metadata"]["name"])
+        return self.capi.get(crd, found["metadata"]["name"])
+
+    def delete_marked(self, name: str, vpc: Vpc | None, **metadata: Any) -> Any:
+        """An unmanaged cluster that is going and waits for us."""
+        made = self.capi.unmanaged(name, region=REGION, vpc=vpc.id if vpc is not None else "", **marked(**metadata))
+        return self.delete(made)
+
+    async def until_another_second(self, found: Mapping[str, Any]) -> None:
+        """By the server's clock, in whose seconds objects begin to go."""
+        went = datetime.fromisoformat(found["metadata"]["deletionTimestamp"])
+
+        async def passed() -> bool:
+            return await self.cluster.server_time() >= went + timedelta(seconds=1)
+
+        await self.until("the server's clock shows another second", passed)
+
+    def set_status(self, found: Mapping[str, Any], status: dict[str, Any]) -> None:
+        path = _kind_of(found)[1].path(self.capi.namespace, found["metadata"]["name"])
+        self.api.kube.patch(f"{path}/status", status)
+
+    def read(self, found: Mapping[str, Any]) -> Any:
+        return self.capi.get(_kind_of(found)[1], found["metadata"]["name"])
+
+    def event(self, found: Mapping[str, Any]) -> Event:
+        resource, meta = _kind_of(found)[0], found["metadata"]
+        return Event(
+            cluster=self.identity, resource=resource, uid=meta["uid"], name=meta["name"],
+            namespace=meta["namespace"], source=_source_of(resource),
+        )  # fmt: skip
+
+    async def going(self, found: Mapping[str, Any]) -> Event:
+        one = self.event(self.delete(found))
+        await self.publish(one)
+        return one
+
+    async def work(self, stack: AsyncExitStack) -> Running:
+        """A worker as `knell work` puts it together; it ends with the stack."""
+        name = f"worker-{len(self.running) + 1}"
+        own = msgspec.structs.replace(self.settings.worker, name=name)
+        settings = msgspec.structs.replace(self.settings, worker=own)
+        installation = self.install(settings)
+        places = self.places()
+        stack.push_async_callback(places.aclose)
+        quota = BudgetQuota(installation.budgets, settings.worker.background_share)
+        side = await stack.enter_async_context(aws_side(settings, places, quota))
+        registry = registry_for(
+            settings, {"local": self.cluster}, installation, handlers=side.handlers, collectors=[side.collector],
+            places=places,
+        )  # fmt: skip
+        made = Worker(installation, registry)
+        running = Running(made, installation, asyncio.create_task(made.run(), name=name), Counter(), Counter())
+        self.running.append(running)
+        stack.push_async_callback(running.crash)
+
+        async def ready() -> bool:
+            return made.ready
+
+        await self.until(f"{name} is ready", ready)
+        return running
+
+    async def until_held(self, one: Event, *words: str) -> str:
+        """Why the whole deletion is held, once it is."""
+
+        async def why() -> str:
+            record = await self.deletion(one)
+            reason = record.get("held", "") if record.get("state") == "held" else ""
+            return reason if all(word in reason for word in words) else ""
+
+        return await self.until(f"{one.deletion} is held for {words}", why)
+
+    async def until_job(self, one: Event, kind: str, *words: str, held: bool = True) -> dict[str, str]:
+        """The record of the first job of a kind that says all of this."""
+
+        async def found() -> dict[str, str]:
+            if "plan" not in await self.deletion(one):
+                return {}
+            for job in await self.jobs_of(one):
+                record = await self.job(job)
+                said = record.get("detail", "")
+                right = record.get("kind") == kind and all(word in said for word in words)
+                if right and (not held or record.get("held") == "1"):
+                    return record
+            return {}
+
+        return await self.until(f"a job of kind {kind} says {words}", found)
+
+
+def marked(**metadata: Any) -> dict[str, Any]:
+    """Metadata of an object that waits for us."""
+    return {"finalizers": [AWS_FINALIZER], **metadata}
+
+
+def _kind_of(found: Mapping[str, Any]) -> tuple[str, Crd]:
+    crd = MANAGED_KIND if found["kind"] == MANAGED_KIND.kind else AWS_CLUSTER_KIND
+    return crd.resource, crd
+
+
+def _source_of(resource: str) -> str:
+    return next(name for name, of in SOURCES.items() if of == resource)
+
+
+@asynccontextmanager
+async def clusters_on(api: TestApi, server: TestServer, aws: LocalAws, folder: Path) -> AsyncIterator[Clustered]:
+    """The environment names the account, as it does for a worker without identities."""
+    account = os.environ["AWS_ACCESS_KEY_ID"].removeprefix("AKIA")
+    async with AsyncExitStack() as stack:
+        await aws.behave(**msgspec.to_builtins(Behaviour()))
+        made = Clustered(server.server, server.settings())
+        namespace = api.namespace()
+        made.api, made.aws, made.account, made.capi = api, aws, account, Capi(api.kube, namespace)
+        way = api.settings(folder)
+        declared = {
+            name: SourceSettings(
+                resource=resource, collector=CAPA, namespaces=(namespace,), guard=GuardSettings(enabled=False)
+            )
+            for name, resource in SOURCES.items()
+        }
+        made.settings = msgspec.structs.replace(
+            made.settings, clusters={"local": way}, sources=declared,
+            features=FeatureSettings(external_resource_gc=True),
+            aws=msgspec.structs.replace(QUICKLY, endpoint=aws.address),
+            feedback=FeedbackSettings(events=False, conditions=False),
+        )  # fmt: skip
+        made.change("retry", refused_recheck=timedelta(milliseconds=300))
+        made.cluster = await stack.enter_async_context(await connect("local", way))
+        made.identity = await made.cluster.identity()
+        made.resources = await stack.enter_async_context(AwsWorld(aws.address, account=account, region=REGION))
+        stack.push_async_callback(made.close)
+        await made.arrive()
+        yield made

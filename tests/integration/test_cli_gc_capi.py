@@ -1,0 +1,238 @@
+"""`knell gc` on clusters on AWS: by the Cluster's name or the infrastructure's, in Cluster API's own annotations."""
+
+import dataclasses
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from service.cli.object_marks import Marks, put
+from service.cli.objects import chosen
+from service.cluster import Live
+from service.contract.aws import (
+    AWS_ACCOUNT,
+    AWS_FINALIZER,
+    CLUSTER_PAUSED,
+    EXTERNAL_RESOURCE_GC,
+    EXTERNAL_RESOURCE_TASKS,
+    TASKS,
+)
+from service.contract.names import FINALIZER, GC
+from service.settings import load
+from tests.capi import AWS_CLUSTERS, AWS_MANAGED_CONTROL_PLANES, CLUSTERS, Capi, reference
+from tests.clusters import TestApi
+from tests.integration.declared import Declared, declare
+from tests.integration.operating import Answer, environment
+from tests.integration.watched import Meddled
+from tests.kube import Crd, KubeRefused
+from tests.servers import TestServer
+
+PLANE = "two-control-plane"
+
+
+class Operator:
+    def __init__(self, world: Declared) -> None:
+        self.world, self.capi = world, Capi(world.api.kube, world.namespace)
+
+    def settings(self, *, on: bool = True, **changes: Any) -> Path:
+        sources = {
+            "aws": {"resource": AWS_CLUSTERS.resource, "collector": "capa", **changes},
+            "eks": {"resource": AWS_MANAGED_CONTROL_PLANES.resource, "collector": "capa", **changes},
+        }
+        path = self.world.config(sources=sources)
+        path.write_text(f"{path.read_text()}features: {{ExternalResourceGC: {str(on).lower()}}}\n")
+        return path
+
+    def gc(self, *words: str, config: Path | None = None) -> Answer:
+        return self.world.knell(config or self.settings(), "gc", *words, "-n", self.world.namespace)
+
+    def meta(self, name: str, crd: Crd = AWS_CLUSTERS) -> Any:
+        return self.capi.get(crd, name)["metadata"]
+
+
+@pytest.fixture
+def operator(api: TestApi, embedded_server: TestServer, tmp_path: Path) -> Iterator[Operator]:
+    made = Operator(declare(api, embedded_server, tmp_path, AWS_CLUSTERS))
+    yield made
+    for crd in (AWS_CLUSTERS, AWS_MANAGED_CONTROL_PLANES):
+        for item in api.kube.get(crd.path(made.world.namespace))["items"]:  # type: ignore[index]
+            with suppress(KubeRefused):
+                made.capi.patch(crd, item["metadata"]["name"], {"metadata": {"finalizers": []}})
+
+
+@pytest.mark.parametrize("old", [False, True], ids=["by group", "by version"])
+@pytest.mark.parametrize(
+    "what", ["cluster/one", "Cluster/one", "clusters.cluster.x-k8s.io/one", "awscluster/one-infra"]
+)
+def test_enable_follows_a_cluster_to_its_infrastructure(operator: Operator, what: str, old: bool) -> None:
+    operator.capi.unmanaged("one", infra="one-infra", old=old, finalizers=["a.b/c"], annotations={GC: "disabled"})
+    answer = operator.gc("enable", what, "--account", "123456789012")
+    assert answer.code == 0, answer.err
+    assert "awsclusters.infrastructure.cluster.x-k8s.io/one-infra" in answer.out
+    assert "has the finalizer" in answer.out
+    meta = operator.meta("one-infra")
+    assert meta["finalizers"] == ["a.b/c", AWS_FINALIZER]
+    # What said the same in our words would contradict it by now.
+    assert meta["annotations"] == {EXTERNAL_RESOURCE_GC: "true", AWS_ACCOUNT: "123456789012"}
+
+
+@pytest.mark.parametrize("what", ["cluster/two", f"awsmanagedcontrolplane/{PLANE}"])
+def test_a_cluster_on_eks_is_followed_to_its_control_plane(operator: Operator, what: str) -> None:
+    operator.capi.managed("two")
+    answer = operator.gc("enable", what, "--output", "json")
+    assert answer.code == 0, answer.err
+    assert (answer.json["name"], answer.json["gc"], answer.json["finalizer"]) == (PLANE, "enabled", True)
+    assert operator.meta(PLANE, AWS_MANAGED_CONTROL_PLANES)["finalizers"] == [AWS_FINALIZER]
+    off = operator.gc("disable", what, "--output", "json")
+    assert (off.json["gc"], off.json["finalizer"]) == ("disabled", False)
+    meta = operator.meta(PLANE, AWS_MANAGED_CONTROL_PLANES)
+    assert meta["annotations"] == {EXTERNAL_RESOURCE_GC: "false"}
+    assert "finalizers" not in meta
+
+
+def test_disable_takes_only_the_finalizer_of_its_source_off(operator: Operator) -> None:
+    operator.capi.unmanaged("one", finalizers=[FINALIZER, AWS_FINALIZER])
+    assert operator.gc("disable", "cluster/one").code == 0
+    assert operator.meta("one")["finalizers"] == [FINALIZER]
+
+
+def test_disable_leaves_one_that_is_going_to_the_workers(operator: Operator) -> None:
+    operator.capi.unmanaged("one", finalizers=[AWS_FINALIZER])
+    operator.capi.delete(AWS_CLUSTERS, "one")
+    answer = operator.gc("disable", "cluster/one")
+    assert (answer.code, "already going" in answer.out) == (0, True)
+    meta = operator.meta("one")
+    assert (meta["finalizers"], meta["annotations"]) == ([AWS_FINALIZER], {EXTERNAL_RESOURCE_GC: "false"})
+
+
+@pytest.mark.parametrize("how", ["the feature is off", "the Cluster is paused", "the object is paused", "no Cluster"])
+def test_enable_adds_no_finalizer_where_none_may_be(operator: Operator, how: str) -> None:
+    """The annotation is set all the same: whoever watches marks it when it may be."""
+    operator.capi.unmanaged(
+        "one", paused=how == "the Cluster is paused", annotations={CLUSTER_PAUSED: ""} if "object" in how else {}
+    )
+    if how == "no Cluster":
+        operator.capi.patch(AWS_CLUSTERS, "one", {"metadata": {"ownerReferences": []}})
+        operator.capi.kube.patch(
+            AWS_CLUSTERS.path(operator.world.namespace, "one"),
+            {"metadata": {"labels": {"cluster.x-k8s.io/cluster-name": "nobody"}}},
+        )
+    config = operator.settings(on=how != "the feature is off")
+    answer = operator.gc("enable", "awscluster/one", config=config)
+    assert answer.code == 0, answer.err
+    words = {"the feature is off": "ExternalResourceGC is off", "no Cluster": "there is none"}.get(how, "paused")
+    assert "without a finalizer" in answer.out
+    assert words in answer.out
+    assert operator.meta("one").get("finalizers", []) == []
+    assert operator.meta("one")["annotations"][EXTERNAL_RESOURCE_GC] == "true"
+
+
+async def test_a_finalizer_that_was_stripped_meanwhile_is_not_put_back_by_an_older_decision(
+    operator: Operator,
+) -> None:
+    operator.capi.unmanaged("one", finalizers=["a.b/c"])
+    settings = load(operator.settings(), environment(operator.world.redis))
+    asked: list[tuple[str, ...]] = []
+
+    def strip(method: str, name: str) -> None:
+        if method == "PATCH" and len(asked) == 1:
+            operator.capi.pause("one")
+            operator.capi.patch(AWS_CLUSTERS, name, {"metadata": {"finalizers": []}})
+
+    async def decide(live: Live) -> Marks:
+        asked.append(live.finalizers)
+        return Marks({EXTERNAL_RESOURCE_GC: "true"}, finalizer=True if live.finalizers else None)
+
+    async with chosen(settings, "cluster/one", operator.world.namespace, None) as one:
+        meddled = dataclasses.replace(one, cluster=Meddled(one.cluster, AWS_CLUSTERS, strip))
+        live = await put(meddled, decide)
+    assert asked == [("a.b/c",), ()]
+    assert live.finalizers == ()
+    assert operator.meta("one")["annotations"] == {EXTERNAL_RESOURCE_GC: "true"}
+
+
+def test_configure_chooses_tasks_and_gives_the_choice_back(operator: Operator) -> None:
+    operator.capi.unmanaged("one")
+    words = ("--task", "volume, load-balancer", "--task", "volume", "--task", "nat-gateway")
+    answer = operator.gc("configure", "cluster/one", *words, "--output", "json")
+    assert answer.code == 0, answer.err
+    assert answer.json["tasks"] == ["volume", "load-balancer", "nat-gateway"]
+    assert operator.meta("one")["annotations"] == {EXTERNAL_RESOURCE_TASKS: "volume,load-balancer,nat-gateway"}
+    assert operator.meta("one").get("finalizers", []) == []
+    back = operator.gc("configure", "awscluster/one")
+    assert (back.code, "load-balancer, target-group, security-group" in back.out) == (0, True)
+    assert EXTERNAL_RESOURCE_TASKS not in operator.meta("one").get("annotations", {})
+
+
+def test_wrong_words_are_answered_with_what_is_allowed(operator: Operator) -> None:
+    operator.capi.unmanaged("one")
+    unknown = operator.gc("configure", "cluster/one", "--task", "volume,everything")
+    assert unknown.code == 2
+    assert f"unknown everything; allowed: {', '.join(TASKS)}" in unknown.err
+    account = operator.gc("enable", "cluster/one", "--account", "1234")
+    assert (account.code, "12 digits" in account.err) == (2, True)
+    assert "annotations" not in operator.meta("one")
+
+
+def test_a_cluster_that_leads_nowhere_is_answered_in_a_sentence(operator: Operator) -> None:
+    missing = operator.gc("enable", "cluster/nobody")
+    assert (missing.code, "there is no Cluster nobody" in missing.err) == (1, True)
+    operator.capi.cluster("bare")
+    bare = operator.gc("enable", "cluster/bare")
+    assert (bare.code, "names nothing yet" in bare.err) == (1, True)
+    azure = {"apiGroup": "infrastructure.cluster.x-k8s.io", "kind": "AzureCluster", "name": "z"}
+    operator.capi.cluster("azure", infrastructureRef=azure)
+    other = operator.gc("enable", "cluster/azure")
+    assert (other.code, "AzureCluster z" in other.err) == (1, True)
+    operator.capi.cluster("early", infrastructureRef=reference(AWS_CLUSTERS, "early"))
+    early = operator.gc("enable", "cluster/early")
+    assert (early.code, "there is no AWSCluster early" in early.err) == (1, True)
+
+
+def test_what_only_clusters_on_aws_have_is_refused_for_others(operator: Operator) -> None:
+    operator.capi.unmanaged("one")
+    config = operator.world.config(sources={"plain": {"resource": AWS_CLUSTERS.resource, "collector": "none"}})
+    tasks = operator.gc("configure", "awscluster/one", "--task", "volume", config=config)
+    assert (tasks.code, "only clusters on AWS have tasks" in tasks.err) == (2, True)
+    account = operator.gc("enable", "awscluster/one", "--account", "123456789012", config=config)
+    assert (account.code, "--account is for clusters on AWS" in account.err) == (2, True)
+    followed = operator.gc("enable", "cluster/one", config=config)
+    assert (followed.code, "no source watches 'cluster'" in followed.err) == (2, True)
+
+
+def test_a_source_that_is_about_clusters_of_its_own_comes_first(operator: Operator) -> None:
+    operator.capi.unmanaged("one")
+    sources = {
+        "aws": {"resource": AWS_CLUSTERS.resource, "collector": "capa"},
+        "clusters": {"resource": "clusters.cluster.x-k8s.io", "collector": "none"},
+    }
+    config = operator.world.config(sources=sources)
+    answer = operator.gc("enable", "cluster/one", "--output", "json", config=config)
+    assert answer.code == 0, answer.err
+    assert (answer.json["source"], answer.json["resource"]) == ("clusters", "clusters.cluster.x-k8s.io")
+    assert "annotations" not in operator.meta("one")
+    operator.capi.patch(CLUSTERS, "one", {"metadata": {"finalizers": []}})
+
+
+def test_uninstall_takes_both_finalizers_off(operator: Operator) -> None:
+    operator.capi.unmanaged("one", finalizers=["a.b/c", FINALIZER, AWS_FINALIZER])
+    operator.capi.unmanaged("two", finalizers=[AWS_FINALIZER])
+    answer = operator.world.knell(operator.settings(), "uninstall", "--yes")
+    assert answer.code == 0, answer.err
+    assert operator.meta("one")["finalizers"] == ["a.b/c"]
+    assert "finalizers" not in operator.meta("two")
+
+
+def test_a_source_whose_feature_is_off_says_so(operator: Operator) -> None:
+    off = operator.settings(on=False)
+    listed = operator.world.knell(off, "sources", "list")
+    assert "switched off" in listed.out
+    assert "The feature ExternalResourceGC is off: source aws marks nothing" in " ".join(listed.out.split())
+    found = operator.world.knell(off, "sources", "list", "--output", "json").json["sources"]
+    assert {one["name"]: one["feature_off"] for one in found} == dict.fromkeys(("aws", "eks"), "ExternalResourceGC")
+    status = operator.world.knell(off, "status")
+    assert "ExternalResourceGC is off" in " ".join(status.out.split())
+    on = operator.world.knell(operator.settings(), "sources", "list")
+    assert "ExternalResourceGC" not in on.out

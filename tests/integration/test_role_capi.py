@@ -1,0 +1,145 @@
+"""What `knell role` grants for clusters on AWS, and what `knell doctor` finds out about CAPA beside us with it."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from service.contract.aws import AWS_FINALIZER, CAPA_MANAGER, CAPA_NAMESPACE
+from tests.capi import (
+    AWS_CLUSTERS,
+    AWS_MANAGED_CONTROL_PLANES,
+    CLUSTERS,
+    CONTROLLER_IDENTITIES,
+    MACHINE_POOLS,
+    MACHINES,
+    ROLE_IDENTITIES,
+    STATIC_IDENTITIES,
+    Capi,
+)
+from tests.clusters import TestApi
+from tests.integration.declared import Declared, declare
+from tests.integration.test_role import clear, grant, kubeconfig, running
+from tests.integration.test_work_command import until
+from tests.servers import TestServer
+
+DEPLOYMENTS = f"/apis/apps/v1/namespaces/{CAPA_NAMESPACE}/deployments"
+
+
+@pytest.fixture
+def world(api: TestApi, embedded_server: TestServer, tmp_path: Path) -> Iterator[Declared]:
+    made = declare(api, embedded_server, tmp_path, AWS_CLUSTERS)
+    Capi(api.kube, made.namespace)
+    # Others may have made it.
+    home = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": CAPA_NAMESPACE}}
+    api.kube.request("POST", "/api/v1/namespaces", home)
+    yield made
+    clear(made)
+
+
+def settings(world: Declared, name: str = "aws", *, on: bool = True, **changes: Any) -> Path:
+    source = {"resource": AWS_CLUSTERS.resource, "collector": "capa", "namespaces": [world.namespace]}
+    clusters = {"clusters": changes.pop("clusters")} if "clusters" in changes else {}
+    path = world.config(name, sources={"aws": {**source, **changes}}, **clusters)
+    path.write_text(f"{path.read_text()}features: {{ExternalResourceGC: {str(on).lower()}}}\n")
+    return path
+
+
+def test_clusters_are_marked_and_released_under_the_role(world: Declared) -> None:
+    capi = Capi(world.api.kube, world.namespace)
+    capi.unmanaged("paused", paused=True)
+    account = grant(world, settings(world, "admin"))
+    here = {"kubeconfig": str(kubeconfig(world, account.token)), "context": "local"}
+    with running(world, settings(world, "account", clusters={"here": here}), command="watch"):
+        capi.unmanaged("one")
+        until("it is marked", lambda: AWS_FINALIZER in capi.finalizers(AWS_CLUSTERS, "one"))
+        assert capi.finalizers(AWS_CLUSTERS, "paused") == []
+        capi.annotate(AWS_CLUSTERS, "one", **{"aws.cluster.x-k8s.io/external-resource-gc": "false"})
+        until("it is let go", lambda: capi.finalizers(AWS_CLUSTERS, "one") == [])
+
+
+@pytest.mark.parametrize("confined", [True, False], ids=["one namespace", "every namespace"])
+def test_what_a_worker_reads_of_clusters_on_aws_is_granted_and_no_more(world: Declared, confined: bool) -> None:
+    account = grant(world, settings(world, "admin", namespaces=[world.namespace] if confined else []))
+    elsewhere, here = world.api.namespace(), world.namespace
+    until("it is granted", lambda: account.kube.request("GET", AWS_CLUSTERS.path(here)).status == 200)
+    # Namesakes may be anywhere, and identities are nowhere.
+    identities = (CONTROLLER_IDENTITIES, ROLE_IDENTITIES, STATIC_IDENTITIES)
+    allowed = [
+        AWS_CLUSTERS.path(), AWS_MANAGED_CONTROL_PLANES.path(), MACHINES.path(here), MACHINE_POOLS.path(here),
+        CLUSTERS.path(here, "x"), *(crd.path(name="x") for crd in identities),
+        f"/api/v1/namespaces/{CAPA_NAMESPACE}/secrets/x", f"/api/v1/namespaces/{elsewhere}",
+    ]  # fmt: skip
+    seen = {path: account.kube.request("GET", path).status for path in allowed}
+    assert {path for path, status in seen.items() if status not in (200, 404)} == set()
+    forbidden = [
+        f"/api/v1/namespaces/{CAPA_NAMESPACE}/secrets", f"/api/v1/namespaces/{here}/secrets/x",
+        STATIC_IDENTITIES.path(), CLUSTERS.path(here),
+        *([MACHINES.path(elsewhere), CLUSTERS.path(elsewhere, "x")] if confined else []),
+    ]  # fmt: skip
+    assert {path: account.kube.request("GET", path).status for path in forbidden} == dict.fromkeys(forbidden, 403)
+    for crd in (CLUSTERS, MACHINES, AWS_MANAGED_CONTROL_PLANES):
+        assert account.kube.request("PATCH", crd.path(here, "x"), {}, patch="merge").status == 403
+
+
+def test_other_sources_are_granted_nothing_of_it(world: Declared) -> None:
+    config = world.config("plain", sources={"plain": {"resource": AWS_CLUSTERS.resource, "collector": "none"}})
+    made = world.knell(config, "role", "--output", "json").json["items"]
+    words = {word for one in made for rule in one.get("rules", []) for word in rule["resources"]}
+    assert words.isdisjoint({"clusters", "machines", "secrets", "deployments", "awsmanagedcontrolplanes"})
+    assert not any(one["metadata"].get("namespace") == CAPA_NAMESPACE for one in made)
+
+
+# ---- doctor
+
+
+def examined(world: Declared, config: Path) -> dict[str, Any]:
+    answer = world.knell(config, "doctor", "--output", "json")
+    return {one["check"]: one for one in answer.json["findings"]}
+
+
+def deployed(world: Declared, args: list[str]) -> None:
+    labels = {"app": "capa"}
+    container = {"name": "manager", "image": "registry.example/cluster-api-aws-controller:v2.6.1", "args": args}
+    template = {"metadata": {"labels": labels}, "spec": {"containers": [container]}}
+    spec = {"selector": {"matchLabels": labels}, "template": template}
+    body = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": CAPA_MANAGER}, "spec": spec}
+    world.api.kube.create(DEPLOYMENTS, body)
+
+
+@pytest.mark.parametrize(
+    ("args", "tasks", "state", "words"),
+    [
+        (["--feature-gates=ExternalResourceGC=true"], "", "fine", "on beside ours, which is harmless"),
+        ([], "aws: {tasks: [volume]}\n", "warning", "aws.tasks leaves out load-balancer"),
+        (["--feature-gates=EKS=true,ExternalResourceGC=false"], "aws: {tasks: [volume]}\n", "fine", "is off"),
+    ],
+)
+def test_doctor_says_whether_capa_collects_too(
+    world: Declared, args: list[str], tasks: str, state: str, words: str
+) -> None:
+    config = settings(world, namespaces=[])
+    config.write_text(config.read_text() + tasks)
+    if world.api.kind != "real":
+        found = examined(world, config)["CAPA's own collector"]
+        assert (found["state"], "not known" in found["what"]) == ("unknown", True)
+        return
+    deployed(world, args)
+    try:
+        found = examined(world, config)["CAPA's own collector"]
+    finally:
+        world.api.kube.delete(f"{DEPLOYMENTS}/{CAPA_MANAGER}")
+    assert (found["state"], words in found["what"]) == (state, True), found
+
+
+def test_doctor_warns_of_a_source_whose_feature_is_off(world: Declared) -> None:
+    off = examined(world, settings(world, on=False))["feature"]
+    assert (off["state"], "ExternalResourceGC is off" in off["what"]) == ("warning", True)
+    assert "KNELL_FEATURES_EXTERNALRESOURCEGC" in off["mend"]
+    assert examined(world, settings(world))["feature"]["state"] == "fine"
+
+
+def test_doctor_is_silent_about_capa_where_no_source_needs_it(world: Declared) -> None:
+    config = world.config("plain", sources={"plain": {"resource": AWS_CLUSTERS.resource, "collector": "none"}})
+    assert {"feature", "CAPA's own collector"}.isdisjoint(examined(world, config))

@@ -1,0 +1,72 @@
+"""What `knell doctor` makes of CAPA's own collector: told from its flags and version, and weighed against settings."""
+
+import msgspec
+import pytest
+
+from service.cli.capa_checks import beside, collects, left_alone
+from service.contract.aws import AWS_CLUSTERS, CAPA
+from service.settings import AwsSettings, PolicySettings, Settings, SourceSettings
+
+IMAGE = "registry.k8s.io/cluster-api-aws/cluster-api-aws-controller"
+
+
+def deployment(*args: str, version: str = "v2.6.1", first: tuple[str, ...] = ()) -> bytes:
+    containers = [
+        {"name": "proxy", "args": list(first)},
+        {"name": "manager", "image": f"{IMAGE}:{version}", "args": args},
+    ]
+    return msgspec.json.encode({"spec": {"template": {"spec": {"containers": containers}}}})
+
+
+@pytest.mark.parametrize(
+    ("told", "on"),
+    [
+        (deployment(), True),
+        (deployment(version="v2.5.0"), True),
+        (deployment(version="v2.4.2"), False),
+        (deployment(version="v1.9.0"), False),
+        (deployment(version="v3.0.0"), True),
+        (deployment(version="latest"), None),
+        (deployment("--feature-gates=EKS=true,ExternalResourceGC=false,AlternativeGCStrategy=false"), False),
+        (deployment("--feature-gates=ExternalResourceGC=true", version="v2.0.0"), True),
+        (deployment("--leader-elect", "--feature-gates", "ExternalResourceGC=FALSE"), False),
+        (deployment("--feature-gates=EKS=true", version="v2.6.0"), True),
+        (deployment("--feature-gates=ExternalResourceGC=true", "--feature-gates=ExternalResourceGC=false"), False),
+        (deployment("--feature-gates=ExternalResourceGCs=false"), True),
+        (deployment(first=("--feature-gates=Other=false",)), True),
+        (b"{", None),
+        (b"{}", None),
+    ],
+)
+def test_whether_it_collects_is_told_by_its_flag_and_else_by_its_version(told: bytes, on: bool | None) -> None:
+    assert collects(told) is on
+
+
+def test_both_at_once_are_harmless_unless_settings_leave_what_the_other_removes() -> None:
+    assert beside("here", False, ["anything"]).state == "fine"
+    assert beside("here", None, []).state == "unknown"
+    both = beside("here", True, [])
+    assert (both.state, "harmless" in both.what) == ("fine", True)
+    apart = beside("here", True, ["aws.tasks leaves out security-group"])
+    assert apart.state == "warning"
+    assert "leaves out security-group" in apart.what
+    assert "ExternalResourceGC=false" in apart.mend
+
+
+def differences(settings: Settings) -> str:
+    return "; ".join(left_alone(settings, ["aws"]))
+
+
+def test_what_our_settings_leave_alone_is_named() -> None:
+    source = SourceSettings(resource=AWS_CLUSTERS, collector=CAPA)
+    plain = Settings(sources={"aws": source})
+    assert differences(plain) == ""
+    more = AwsSettings(tasks=("load-balancer", "target-group", "security-group", "volume"), snapshot_first=True)
+    assert differences(msgspec.structs.replace(plain, aws=more)) == ""
+    fewer = msgspec.structs.replace(plain, aws=AwsSettings(tasks=("volume",)))
+    assert differences(fewer) == "aws.tasks leaves out load-balancer, target-group, security-group"
+    retained = msgspec.structs.replace(plain, policy=PolicySettings(deletion_policy="retain", dry_run=True))
+    assert differences(retained) == "policy.dry_run is on; source aws retains"
+    some = msgspec.structs.replace(source, opt_out="team=a", namespaces=("x",), paused=True)
+    found = differences(msgspec.structs.replace(plain, sources={"aws": some}))
+    assert found == "sources.aws.paused is on; source aws is not about all clusters (namespaces, opt_out)"
