@@ -12,13 +12,17 @@ from service import logs
 from service.cli import output
 from service.cli.session import Trouble, output_option
 from service.cluster import ClusterError
+from service.local.aws import LocalAwsFailed
 from service.local.controlplane import NoControlPlane
 from service.local.demo import DemoFailed, Invented, Picture, Summary, Troupe, choose, invent, play
 from service.local.demo.apis import Choice
 from service.local.demo.possessions import ACCOUNTS, RESERVED
+from service.local.demo.reckoning import AwsSummary
 from service.local.provider.process import ProviderFailed
 from service.local.servers import NoServerError
 from service.settings import LogSettings
+
+_OTHERS = "Valkey, a simulated provider, a stand-in for AWS"
 
 
 @click.command()
@@ -41,8 +45,9 @@ from service.settings import LogSettings
 def demo(objects: int, seconds: int, api: Choice, form: str) -> None:
     """Show it at work on a local API server.
 
-    Starts Valkey, an API server, a simulated provider and two replicas of Knell; makes objects, deletes them with the
-    ordinary API, kills a replica in the middle, and judges the end by the API server and the provider's own log.
+    Starts Valkey, an API server, a simulated provider, a stand-in for AWS and two replicas of Knell; makes objects, one
+    of them a Cluster API cluster on AWS, deletes them with the ordinary API, kills a replica in the middle, and judges
+    the end by the API server, the provider's own log and what AWS itself lists.
     """
     logs.configure(LogSettings(level="error"))
     length = timedelta(seconds=seconds)
@@ -51,11 +56,11 @@ def demo(objects: int, seconds: int, api: Choice, form: str) -> None:
     picture.console.print(_opening(invented))
     try:
         with Troupe(invented, choose(api)) as troupe:
-            with picture.waiting(f"starting Valkey, a simulated provider, and {troupe.api.words}"):
+            with picture.waiting(f"starting {_OTHERS}, and {troupe.api.words}"):
                 troupe.start()
-            picture.say(f"started Valkey, a simulated provider, and {troupe.api.words}")
+            picture.say(f"started {_OTHERS}, and {troupe.api.words}")
             summary, problems = asyncio.run(play(troupe, picture, length))
-    except (NoServerError, NoControlPlane, ProviderFailed, DemoFailed, ClusterError) as error:
+    except (NoServerError, NoControlPlane, ProviderFailed, LocalAwsFailed, DemoFailed, ClusterError) as error:
         raise Trouble(str(error)) from None
     except KeyboardInterrupt:
         raise Trouble("interrupted; everything that was started has been stopped") from None
@@ -73,13 +78,18 @@ def _opening(invented: Invented) -> str:
     return (
         f"{len(invented.of_fate('goes'))} objects are to go; they own {len(invented.ours)} resources in "
         f"{len(ACCOUNTS)} accounts. {staying} others are retained, protected, opted out, or left alone.\n"
+        "A Cluster API cluster on AWS goes as well, with its balancers, target groups and security groups.\n"
         f"A reservation of {RESERVED.total_seconds():.0f} s is shown as "
         f"{RESERVED.total_seconds() / scale:.1f} s, and the provider's other times are shortened alike."
     )
 
 
 def _show_summary(console: Console, summary: Summary) -> None:
-    table = Table(title="What the API server and the provider's own log show", title_justify="left", show_header=False)
+    table = Table(
+        title="What the API server, the provider's own log and AWS's own lists show",
+        title_justify="left",
+        show_header=False,
+    )
     for name, value in _rows(summary):
         table.add_row(name, value)
     console.print(table)
@@ -110,5 +120,21 @@ def _rows(summary: Summary) -> list[tuple[str, str]]:
         ("jobs given back after the kill", str(summary.given_back)),
         ("watching again after the kill", output.span(summary.taken_over)),
         ("longest wait for a resource", output.span(summary.longest_wait)),
+        *_aws_rows(summary.aws),
         ("time", output.span(summary.took)),
+    ]
+
+
+def _aws_rows(summary: AwsSummary) -> list[tuple[str, str]]:
+    refused = ", ".join(f"{code} {count}" for code, count in sorted(summary.refused.items()))
+    held = "held by its finalizer" if summary.held else "not held"
+    after = f"gone after {output.span(summary.took)}" if summary.gone else "still there"
+    return [
+        (summary.cluster, f"{held}, {after}"),
+        (
+            "what it had on AWS",
+            f"removed {summary.removed} of {summary.resources}, interfaces drained {summary.drained}",
+        ),
+        ("what looks like it on AWS", f"{summary.kept} of {summary.to_keep} are there, touched {len(summary.touched)}"),
+        ("calls to AWS", f"{summary.calls}; refused: {refused or 'none'}"),
     ]

@@ -4,16 +4,20 @@ Its requests are marked as a builder's: not throttled, not troubled and not coun
 import asyncio
 import contextlib
 import os
+from collections.abc import Iterator
 from functools import cache
 from types import TracebackType
 from typing import Any, Final, Self
 
+import aiohttp
 import msgspec
 from aiobotocore.config import AioConfig
 from aiobotocore.session import get_session
+from botocore.exceptions import BotoCoreError, ClientError
 
 from service.local.aws.calls import SETUP
 from service.local.aws.networks import Networks, Vpc
+from service.local.aws.process import LocalAwsFailed
 from service.local.aws.tags import by_cloud_provider
 from service.local.aws.traffic import Traffic
 
@@ -33,6 +37,15 @@ def session() -> Any:
 def credentials(account: str = ACCOUNT) -> dict[str, str]:
     """Keyword arguments for a client that acts in an account."""
     return {"aws_access_key_id": f"AKIA{account}", "aws_secret_access_key": "any"}
+
+
+@contextlib.contextmanager
+def asking() -> Iterator[None]:
+    """A stand-in that is not there any more is said to be so, in place of what the SDK makes of it."""
+    try:
+        yield
+    except (BotoCoreError, ClientError, aiohttp.ClientError) as error:
+        raise LocalAwsFailed(f"the stand-in for AWS does not answer: {error}") from None
 
 
 class Cluster(msgspec.Struct, frozen=True, kw_only=True):

@@ -8,8 +8,10 @@ from typing import Final
 
 import msgspec
 
-from service.cluster import CRDS, EVENTS, LEASES, NAMESPACES, Cluster, ClusterError, NotFound, NotServed, Seen, Served
+from service.cluster import EVENTS, LEASES, NAMESPACES, Cluster, ClusterError, Seen, Served
 from service.contract.names import CONDITION, CONTROLLER
+from service.local.demo.capi import AWS_CLUSTERS
+from service.local.demo.defining import define
 from service.local.demo.invention import NAMESPACES as PLACES
 from service.local.demo.invention import Invented, Thing
 from service.local.demo.kinds import KINDS, Kind
@@ -17,8 +19,8 @@ from service.watching.shares import Share
 
 HOME: Final = "knell"
 """The Namespace in which Knell keeps its Leases."""
+SOURCES: Final = (*KINDS, AWS_CLUSTERS)
 _AT_ONCE: Final = 8
-_STEP: Final = 0.05
 
 
 class _LeaseSpec(msgspec.Struct, frozen=True):
@@ -64,10 +66,7 @@ class Hand:
         """Kinds and Namespaces; returns when the kinds are served."""
         for name, marks in {HOME: {}, **PLACES}.items():
             await self._cluster.create(NAMESPACES, "", {"metadata": {"name": name, "annotations": dict(marks)}})
-        for kind in KINDS:
-            await self._cluster.create(CRDS, "", kind.definition())
-        for kind in KINDS:
-            self._served[kind] = await self._until_served(kind)
+        self._served = await define(self._cluster, KINDS)
 
     async def make(self) -> None:
         async def one(thing: Thing) -> None:
@@ -75,17 +74,6 @@ class Hand:
             self.uids[thing] = made.uid
 
         await _each(self._invented.things, one)
-
-    async def _until_served(self, kind: Kind) -> Served:
-        """A moment passes between a definition and the first list of its objects."""
-        while True:
-            try:
-                served = await self._cluster.discover(kind.resource)
-                await self._cluster.request("GET", served.path(), query={"limit": "1"})
-            except (NotServed, NotFound):
-                await asyncio.sleep(_STEP)
-            else:
-                return served
 
     # ---- deleting
 
@@ -114,7 +102,7 @@ class Hand:
     async def holders(self) -> dict[str, str]:
         """Who watches each source, by the name of the process; those that nobody watches are left out."""
         found: dict[str, str] = {}
-        for kind in KINDS:
+        for kind in SOURCES:
             path = LEASES.path(HOME, Share(kind.plural).lease)
             try:
                 lease = msgspec.json.decode(await self._cluster.request("GET", path), type=_Lease)

@@ -77,6 +77,11 @@ class Invented:
     def of_fate(self, *fates: Fate) -> list[Thing]:
         return [thing for thing in self.things if thing.fate in fates]
 
+    @property
+    def to_release(self) -> int:
+        """Those of these that Knell is done with in the end, and the cluster on AWS."""
+        return sum(thing.released for thing in self.things) + 1
+
 
 def invent(objects: int, length: timedelta) -> Invented:
     """So many objects that go, and a few that don't; it keeps the workers busy for about the given time."""

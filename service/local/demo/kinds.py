@@ -1,5 +1,5 @@
-"""The two kinds of objects that the demo brings along: one that waits for us with a finalizer, one that is observed.
-They are plain CustomResourceDefinitions; what an object owns outside stands in its spec."""
+"""Kinds of objects as the demo defines them, and its own two: one waits for us with a finalizer, one is observed.
+They are plain CustomResourceDefinitions; what an object of the two owns outside stands in its spec."""
 
 from dataclasses import dataclass
 from typing import Any, Final, Literal
@@ -10,15 +10,18 @@ VERSION: Final = "v1"
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """`plural` is also the name of the source that watches it."""
+    """`plural` is also the name of the source that watches it, if one does."""
 
     plural: str
     name: str
-    mode: Literal["finalizer", "observe"]
+    mode: Literal["finalizer", "observe"] = "finalizer"
+    group: str = GROUP
+    version: str = VERSION
+    collector: str = "simulated"
 
     @property
     def resource(self) -> str:
-        return f"{self.plural}.{GROUP}"
+        return f"{self.plural}.{self.group}"
 
     @property
     def singular(self) -> str:
@@ -27,7 +30,7 @@ class Kind:
     def definition(self) -> dict[str, Any]:
         anything = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
         version = {
-            "name": VERSION,
+            "name": self.version,
             "served": True,
             "storage": True,
             "schema": {"openAPIV3Schema": anything},
@@ -36,7 +39,7 @@ class Kind:
         return {
             "metadata": {"name": self.resource},
             "spec": {
-                "group": GROUP,
+                "group": self.group,
                 "scope": "Namespaced",
                 "names": {"plural": self.plural, "singular": self.singular, "kind": self.name},
                 "versions": [version],
@@ -47,7 +50,7 @@ class Kind:
         """How settings declare it. Nearly everything goes at once here, which the guard is there to stop."""
         return {
             "resource": self.resource,
-            "collector": "simulated",
+            "collector": self.collector,
             "mode": self.mode,
             "adopt_existing": True,
             "guard": {"enabled": False},

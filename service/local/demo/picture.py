@@ -16,6 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from service.cluster import Seen
+from service.local.demo.capi import CALLED
 from service.local.demo.invention import NAMESPACES, Invented
 from service.local.demo.ledger import Ledger
 from service.surface.numbers import ShardNumbers
@@ -36,6 +37,8 @@ class Picture:
     there: Mapping[str, Seen] = field(default_factory=dict)
     numbers: list[ShardNumbers] = field(default_factory=list)
     ledger: Ledger | None = None
+    aws: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    """How many of each kind are left of the cluster on AWS, and of how many; nothing when the cluster is gone."""
     console: Console = field(init=False)
     _spoken: float = 0.0
 
@@ -83,25 +86,27 @@ class Picture:
             return
         self._spoken = time.monotonic()
         self.say(
-            f"gone {book.removed}/{len(self.invented.ours)}, released {self.released}/{self._to_release}, "
+            f"gone {book.removed}/{len(self.invented.ours)}, released {self.released}/{self.invented.to_release}, "
             f"calls {book.calls}, blocked {book.statuses[409]}, reserved {book.reservations}, "
             f"throttled {book.statuses[429]}"
         )
-
-    @property
-    def _to_release(self) -> int:
-        return sum(thing.released for thing in self.invented.things)
+        if self.aws:
+            left = ", ".join(f"{kind} {left}/{of}" for kind, (left, of) in self.aws.items())
+            self.say(f"left of {CALLED}: {left}")
 
     def _picture(self) -> RenderableType:
         parts: list[RenderableType] = [Text("\n".join(self.said[-_SHOWN:]), style="dim")]
         if self.ledger is not None and self.there:
-            parts += [self._bars(self.ledger), self._objects(), self._lanes()]
+            # Beside each other, so that all of it fits on a small terminal.
+            both = Table.grid(padding=(0, 3))
+            both.add_row(self._objects(), self._amazon())
+            parts += [self._bars(self.ledger), both, self._lanes()]
         return Group(*parts)
 
     def _bars(self, book: Ledger) -> Group:
         grid = Table.grid(padding=(0, 2))
         for what, done, of in (
-            ("objects released", self.released, self._to_release),
+            ("objects released", self.released, self.invented.to_release),
             ("resources gone", book.removed, len(self.invented.ours)),
         ):
             bar = ProgressBar(of, done, 40, complete_style="green", finished_style="green")
@@ -124,7 +129,15 @@ class Picture:
             table.add_row(name, *(str(number) for number in (living[name], going[name], gone)))
         return table
 
+    def _amazon(self) -> Table:
+        """As the stand-in has it; nothing where there is no cluster."""
+        table = _columns(CALLED, "left", "gone") if self.aws else Table.grid()
+        for kind, (left, of) in self.aws.items():
+            table.add_row(kind, str(left), str(of - left))
+        return table
+
     def _lanes(self) -> Table:
+        """Those in which something is: the cluster on AWS alone has one for each kind of call."""
         table = _columns("lane", "queued", "due", "in hand")
         lanes: dict[str, dict[str, float]] = {}
         for shard in self.numbers:
@@ -133,7 +146,9 @@ class Picture:
                 for name, value in found.items():
                     sums[name] = sums.get(name, 0.0) + value
         for lane, found in sorted(lanes.items()):
-            table.add_row(lane, *(f"{found.get(name, 0):.0f}" for name in ("queued", "due", "leased")))
+            numbers = [found.get(name, 0.0) for name in ("queued", "due", "leased")]
+            if any(numbers):
+                table.add_row(lane, *(f"{number:.0f}" for number in numbers))
         return table
 
 

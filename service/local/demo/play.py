@@ -3,17 +3,20 @@ In the middle the replica that watches is killed, and a Namespace is deleted bef
 
 import asyncio
 import time
-from contextlib import AsyncExitStack, suppress
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from datetime import timedelta
-from typing import Final
+from typing import Any, Final, TypeVar
 
 from service.cluster import connect
 from service.contract.names import FINALIZER
+from service.local.demo.failing import DemoFailed
 from service.local.demo.hand import Hand
 from service.local.demo.invention import PREVIEW
 from service.local.demo.kinds import CLUSTERS, MACHINES
 from service.local.demo.ledger import Ledger
 from service.local.demo.picture import Picture
+from service.local.demo.subplot import Subplot
 from service.local.demo.summary import Evidence, Summary, judge, sum_up
 from service.local.demo.troupe import CLUSTER, Troupe
 from service.stream.installation import Installation
@@ -29,9 +32,7 @@ _KILL_AT: Final = 0.3
 _WATCHED_WITHIN: Final = 30.0
 _MOST: Final = 10_000
 
-
-class DemoFailed(Exception):
-    """It did not come as far as deleting anything; the message says why."""
+T = TypeVar("T")
 
 
 async def play(troupe: Troupe, picture: Picture, length: timedelta) -> tuple[Summary, list[str]]:
@@ -43,11 +44,16 @@ async def play(troupe: Troupe, picture: Picture, length: timedelta) -> tuple[Sum
         installation = Installation(settings, name="knell-demo")
         stack.push_async_callback(installation.aclose)
         cluster = await stack.enter_async_context(await connect(CLUSTER, settings.clusters[CLUSTER]))
-        course = _Course(troupe, picture, Hand(cluster, picture.invented), installation)
+        hand, subplot = Hand(cluster, picture.invented), Subplot(troupe.aws, cluster, picture)
+        stack.push_async_callback(subplot.aclose)
+        course = _Course(troupe, picture, hand, subplot, installation)
         picture.ledger = Ledger(troupe.provider.log, picture.invented.ours)
         with picture.live():
-            await course.prepare(replicas)
-            done = await course.run(time.monotonic() + 3 * length.total_seconds() + 30)
+            await hand.prepare()
+            await subplot.prepare()
+            async with _beside(subplot.run()) as aside:
+                await course.prepare(replicas)
+                done = await course.run(time.monotonic() + 3 * length.total_seconds() + 30, aside)
         evidence = await course.evidence()
     summary = sum_up(picture.invented, evidence)
     problems = [f"{name} ended by itself: {troupe.last_words(name)}" for name in troupe.fallen()]
@@ -55,11 +61,24 @@ async def play(troupe: Troupe, picture: Picture, length: timedelta) -> tuple[Sum
     return summary, problems if done or problems else ["it was not over in time"]
 
 
+@asynccontextmanager
+async def _beside(work: Coroutine[Any, Any, T]) -> AsyncIterator[asyncio.Task[T]]:
+    """Goes on meanwhile, and ends with it."""
+    task = asyncio.create_task(work)
+    try:
+        yield task
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+
 class _Course:
-    def __init__(self, troupe: Troupe, picture: Picture, hand: Hand, installation: Installation) -> None:
-        self._troupe, self._picture, self._hand, self._installation = troupe, picture, hand, installation
-        self._invented = picture.invented
-        self._to_release = sum(thing.released for thing in self._invented.things)
+    def __init__(
+        self, troupe: Troupe, picture: Picture, hand: Hand, subplot: Subplot, installation: Installation
+    ) -> None:
+        self._troupe, self._picture, self._installation = troupe, picture, installation
+        self._hand, self._subplot, self._invented = hand, subplot, picture.invented
         self._looked = 0.0
         self._killed = ""
         self._killed_at = 0.0
@@ -69,7 +88,6 @@ class _Course:
 
     async def prepare(self, replicas: list[str]) -> None:
         """Until every object is either held back by our finalizer or known to the inventory."""
-        await self._hand.prepare()
         await self._hand.make()
         self._picture.say(
             f"{len(self._invented.things)} objects made; {' and '.join(replicas)} are about to watch them"
@@ -92,25 +110,22 @@ class _Course:
 
     # ---- while it goes on
 
-    async def run(self, deadline: float) -> bool:
-        """Until all is done, or far too much time has passed."""
+    async def run(self, deadline: float, aside: "asyncio.Task[None]") -> bool:
+        """Until all is done, also what goes on aside, or far too much time has passed."""
         first = [thing for thing in self._invented.things if thing.fate != "lives" and thing.namespace != PREVIEW]
         await self._hand.delete(first)
         self._picture.say(f"{len(first)} of them deleted, one by one: plain DELETE calls")
-        rival = asyncio.create_task(self._troupe.compete("compute"))
-        try:
+        async with _beside(self._troupe.compete("compute")):
             while time.monotonic() < deadline and not self._troupe.fallen():
                 await asyncio.sleep(_FRAME)
                 await self._look()
                 self._picture.progress()
                 await self._strike()
                 await self._follow()
-                if await self._finished():
-                    return True
-        finally:
-            rival.cancel()
-            with suppress(asyncio.CancelledError):
-                await rival
+                if aside.done():
+                    aside.result()
+                    if await self._finished():
+                        return True
         return False
 
     async def _look(self) -> None:
@@ -124,9 +139,12 @@ class _Course:
             self._looked = time.monotonic()
 
     async def _strike(self) -> None:
-        """Who watches is killed, and what is deleted then is seen by nobody: it has to be found."""
+        """Who watches is killed, while interfaces drain on AWS, and what is deleted then is seen by nobody: it has to
+        be found."""
         book = self._picture.ledger
         if self._killed or book is None or book.removed < _KILL_AT * len(self._invented.ours):
+            return
+        if not self._subplot.underway:
             return
         holders = await self._hand.holders()
         self._killed = self._troupe.kill_replica(holders.get(CLUSTERS.plural, ""))
@@ -148,7 +166,7 @@ class _Course:
             self._picture.say(f"{told}: {self._taken_over.total_seconds():.1f} s after the kill")
 
     async def _finished(self) -> bool:
-        if self._picture.released < self._to_release or self._taken_over is None:
+        if self._picture.released < self._invented.to_release or self._taken_over is None:
             return False
         self._picture.there = there = await self._hand.look()
         if any(self._hand.uids[thing] in there for thing in self._invented.things if not thing.remains):
@@ -178,6 +196,7 @@ class _Course:
             numbers=await read_numbers(self._installation.connections.client, self._installation.keys),
             taken_over=self._taken_over,
             took=took,
+            aws=await self._subplot.summary(),
         )
 
     async def _deletions(self, state: str) -> list[DeletionView]:

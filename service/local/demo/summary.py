@@ -11,6 +11,7 @@ import msgspec
 from service.cluster import Seen
 from service.local.demo.invention import PREVIEW, Invented, Thing
 from service.local.demo.ledger import Ledger
+from service.local.demo.reckoning import AwsSummary, judge_aws, some
 from service.local.demo.troupe import State
 from service.stream.views.deletions import DeletionView
 from service.surface.numbers import ShardNumbers
@@ -32,7 +33,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     Knell was done with. `kept` are resources that had to stay and are there, of `to_keep`. `repeated` are deletes of
     what had been accepted already; `late` is how long after the end of a reservation the next call came, `early` how
     many came before it. `events` are Events in the cluster, by reason. `taken_over` is how long after the kill
-    another replica had everything in hand that the killed one watched.
+    another replica had everything in hand that the killed one watched. The cluster on AWS is in `aws` and nowhere else.
     """
 
     api: str
@@ -66,6 +67,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     given_back: int
     taken_over: timedelta | None
     took: timedelta
+    aws: AwsSummary
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +86,7 @@ class Evidence:
     numbers: Sequence[ShardNumbers]
     taken_over: timedelta | None
     took: timedelta
+    aws: AwsSummary
 
 
 def sum_up(invented: Invented, found: Evidence) -> Summary:
@@ -128,6 +131,7 @@ def sum_up(invented: Invented, found: Evidence) -> Summary:
         given_back=int(sum(shard.counters["reclaimed"] for shard in found.numbers)),
         taken_over=found.taken_over,
         took=found.took,
+        aws=found.aws,
     )
 
 
@@ -140,13 +144,13 @@ def judge(invented: Invented, summary: Summary) -> list[str]:
     """What is wrong; nothing where all went well."""
     problems = []
     if summary.objects_left:
-        problems.append(f"should be gone from the API server: {_some(summary.objects_left)}")
+        problems.append(f"should be gone from the API server: {some(summary.objects_left)}")
     if summary.objects_missing:
-        problems.append(f"should be left at the API server: {_some(summary.objects_missing)}")
+        problems.append(f"should be left at the API server: {some(summary.objects_missing)}")
     if summary.left:
-        problems.append(f"not gone by the provider's log: {_some(summary.left)}")
+        problems.append(f"not gone by the provider's log: {some(summary.left)}")
     if summary.touched:
-        problems.append(f"touched at the provider, and not to be: {_some(summary.touched)}")
+        problems.append(f"touched at the provider, and not to be: {some(summary.touched)}")
     if summary.kept != summary.to_keep:
         problems.append(f"{summary.kept} resources are at the provider, where {summary.to_keep} should have stayed")
     if summary.early:
@@ -160,14 +164,8 @@ def judge(invented: Invented, summary: Summary) -> list[str]:
     held = {one.object.partition(" ")[2] for one in summary.held}
     protected = {f"{thing.namespace}/{thing.name}" for thing in invented.of_fate("protected")}
     if held != protected:
-        problems.append(f"held are {_some(held)}, where {_some(protected)} should be")
-    return problems
-
-
-def _some(names: Sequence[str] | set[str]) -> str:
-    shown = sorted(names)
-    more = f" and {len(shown) - 5} more" if len(shown) > 5 else ""
-    return (", ".join(shown[:5]) or "none") + more
+        problems.append(f"held are {some(held)}, where {some(protected)} should be")
+    return problems + judge_aws(summary.aws)
 
 
 def _seconds(value: float | None) -> timedelta | None:

@@ -1,5 +1,5 @@
-"""The processes of the demo: Valkey, an API server, the simulated provider, replicas of Knell to be killed, and
-somebody else who draws on the same quota. All of them end with the demo, however it ends."""
+"""The processes of the demo: Valkey, an API server, the simulated provider, the stand-in for AWS, replicas of Knell to
+be killed, and somebody else who draws on the same quota. All of them end with the demo, however it ends."""
 
 import asyncio
 import os
@@ -15,10 +15,12 @@ from typing import Any, Final, Self
 import aiohttp
 import msgspec
 
+from service.local.aws import LocalAws, detached
+from service.local.demo.amazon import ACCOUNT, BEHAVIOUR
 from service.local.demo.apis import Chosen
-from service.local.demo.hand import HOME
+from service.local.demo.hand import HOME, SOURCES
 from service.local.demo.invention import Invented
-from service.local.demo.kinds import KINDS
+from service.local.ports import free_ports
 from service.local.process import launch
 from service.local.provider import ProviderProcess
 from service.local.servers import Server
@@ -43,6 +45,8 @@ _PACE: Final[Mapping[str, Any]] = {
         "best_effort_deadline": "8s",
     },
     "watch": {"namespace": HOME, "lease": "5s", "retry": "300ms"},
+    "features": {"ExternalResourceGC": True},
+    "aws": {"account": ACCOUNT, "settle": "2s", "check_after": "500ms", "drain_check": "1s"},
 }
 _GREED: Final = 3
 """Tokens that the other user takes at a time."""
@@ -67,6 +71,7 @@ class Troupe:
         self.api = api
         # It may have a folder already.
         self._stack.callback(api.server.stop)
+        self.aws: LocalAws
         self._config = self.directory / "knell.yaml"
         self._replicas: list[tuple[str, subprocess.Popen[bytes]]] = []
 
@@ -79,8 +84,13 @@ class Troupe:
         self._stack.close()
 
     def start(self) -> None:
-        """Everything but Knell. The provider's process is started first and waited for last: the others take as long.
-        Children end with the thread that started them, so this is for the main one."""
+        """Everything but Knell. What the others do not need is started first: the provider is waited for last, and the
+        stand-in for AWS not here at all, for its port is known. Children end with the thread that started them, so
+        this is for the main one."""
+        (port,) = free_ports(1)
+        self.aws = LocalAws(BEHAVIOUR, port=port)
+        self.aws.launch()
+        self._stack.callback(self.aws.stop)
         self.provider.launch()
         self._stack.callback(self.provider.stop)
         self._stack.callback(self._server.stop)
@@ -91,8 +101,9 @@ class Troupe:
         kubeconfig = self.api.server.kubeconfig(self.directory / "kubeconfig")
         sections = {
             **_PACE,
+            "aws": {**_PACE["aws"], "endpoint": f"http://127.0.0.1:{port}"},
             "clusters": {CLUSTER: {"kubeconfig": str(kubeconfig), "context": "local"}},
-            "sources": {kind.plural: kind.source() for kind in KINDS},
+            "sources": {kind.plural: kind.source() for kind in SOURCES},
         }
         self._config.write_bytes(msgspec.yaml.encode(sections))
 
@@ -106,8 +117,8 @@ class Troupe:
         name = f"replica-{len(self._replicas) + 1}"
         command = [sys.executable, "-c", "from service.cli.main import main; main()", "run",
                    "--config", str(self._config), "--simulate", self.provider.address]  # fmt: skip
-        # Nothing of the caller's own configuration may reach it: it could name a real server.
-        clean = {key: value for key, value in os.environ.items() if not key.startswith("KNELL_")}
+        # Nothing of the caller's own configuration may reach it: it could name a real server, or a real account.
+        clean = {key: value for key, value in detached(os.environ).items() if not key.startswith("KNELL_")}
         process = launch(
             command,
             directory=self.directory,
@@ -154,6 +165,9 @@ class Troupe:
             "KNELL_SURFACE_HOST": "127.0.0.1",
             "KNELL_SURFACE_PORT": "0",
             "KNELL_LOG_FORMAT": "json",
+            # The stand-in knows the account by the key, and takes any secret.
+            "AWS_ACCESS_KEY_ID": f"AKIA{ACCOUNT}",
+            "AWS_SECRET_ACCESS_KEY": "any",
         }
 
     # ---- the provider
