@@ -68,7 +68,7 @@ def main(only: str | None, round_count: int | None, short: bool) -> None:
     contenders, left_out = prepared(console)
     count = round_count if round_count is not None else 1 if short else FULL_ROUNDS
     trials = rounds.trials_of(rows)
-    turns = len(trials) * count * len(contenders)
+    turns = sum(trial.rounds(count) for trial in trials) * len(contenders)
     with Arena(console.print) as arena, TurnProgress(console, turns) as progress:
         outcome = rounds.run(trials, contenders, arena, Size(short), count, progress.turn)
         servers = markdown.Servers(arena.version, arena.api_version)

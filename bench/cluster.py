@@ -47,7 +47,7 @@ class Cluster:
         self._announce("starting the API server ...")
         self._server.start()
         self._server.kubeconfig(self.kubeconfig)
-        self._run(self._prepare)
+        self.run(self._prepare)
 
     def stop(self) -> None:
         self._server.stop()
@@ -70,37 +70,37 @@ class Cluster:
     def namespace(self) -> str:
         """A new one for each turn. Old ones stay, empty: their end would be work for the server in the next turn."""
         name = f"turn-{next(self._numbers)}"
-        self._run(lambda session: objects.create_namespace(session, name))
+        self.run(lambda session: objects.create_namespace(session, name))
         return name
 
     def fill(self, namespace: str, count: int) -> None:
         named = enumerate(objects.names(count))
         bodies = (objects.object_of("Thing", name, objects.spec_of(number, USUAL)) for number, name in named)
         place = objects.path_of(THINGS, namespace)
-        self._run(lambda session: objects.create(session, ((place, body) for body in bodies)))
+        self.run(lambda session: objects.create(session, ((place, body) for body in bodies)))
 
     def herd(self, count: int) -> None:
         """Made once; it takes minutes, and is there for all who come after."""
         if self._herd < count:
-            self._run(lambda session: self._breed(session, count))
+            self.run(lambda session: self._breed(session, count))
             self._herd = count
 
     def touch_herd(self) -> None:
         """Changes one of them, so that whoever really watches sees something."""
         (first,) = objects.names(1)
         change = {"metadata": {"labels": {"touched": str(next(self._numbers))}}}
-        self._run(lambda session: objects.answer(session, "PATCH", f"{_pasture(0)}/{first}", change))
+        self.run(lambda session: objects.answer(session, "PATCH", f"{_pasture(0)}/{first}", change))
 
     # ---- what is measured
 
     def wait_until_held(self, namespace: str, count: int, within: float, check: Callable[[], None]) -> None:
         """Until each object carries a finalizer and nobody has changed any for a second: what belongs to their creation
         is then over. Raises TookTooLongError, and whatever `check` raises meanwhile."""
-        self._run(lambda session: objects.wait_until_held(session, namespace, count, within, check))
+        self.run(lambda session: objects.wait_until_held(session, namespace, count, within, check))
 
     def delete_all(self, namespace: str, count: int, within: float, check: Callable[[], None]) -> Deleted:
         """Raises like `wait_until_held`."""
-        return self._run(lambda session: objects.delete_all(session, namespace, count, within, check))
+        return self.run(lambda session: objects.delete_all(session, namespace, count, within, check))
 
     # ---- how
 
@@ -128,7 +128,7 @@ class Cluster:
             await objects.create(session, items)
             self._announce(f"created {numbers[-1] + 1:,} of {count:,} objects in {time.monotonic() - began:.0f} s")
 
-    def _run(self, work: Callable[[aiohttp.ClientSession], Coroutine[Any, Any, T]]) -> T:
+    def run(self, work: Callable[[aiohttp.ClientSession], Coroutine[Any, Any, T]]) -> T:
         async def connected() -> T:
             async with self._session() as session:
                 return await work(session)

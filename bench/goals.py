@@ -56,6 +56,13 @@ def at_least_limit(factor: float) -> Clause:
     return Clause(f">= {factor:g} x limit", holds)
 
 
+def at_most_limit(factor: float) -> Clause:
+    def holds(knell: float, figures: Figures) -> bool | None:
+        return None if figures.limit is None else knell <= factor * figures.limit
+
+    return Clause(f"<= {factor:g} x limit", holds)
+
+
 def at_least_best(factor: float, peers: Sequence[str], called: str) -> Clause:
     def holds(knell: float, figures: Figures) -> bool | None:
         there = [figures.peers[name] for name in peers if name in figures.peers]
@@ -81,6 +88,10 @@ def below(bound: float, unit: str) -> Clause:
 
 def at_most(bound: float, unit: str) -> Clause:
     return Clause(f"<= {bound:g} {unit}", lambda knell, _: knell <= bound)
+
+
+def at_least(bound: float, unit: str) -> Clause:
+    return Clause(f">= {bound:g} {unit}", lambda knell, _: knell >= bound)
 
 
 def goal(*clauses: Clause) -> Goal:

@@ -59,7 +59,7 @@ def _circumstances(run: Run, report: Sequence[Line]) -> list[str]:
         f"Server: {run.servers.redis}, append-only file synced every second, noeviction, on 127.0.0.1.",
         *([f"API server: {run.servers.api}, on 127.0.0.1."] if run.servers.api is not None else []),
         f"Machine: {_processor()}, {os.cpu_count()} cores, {platform.system()}, Python {platform.python_version()}.",
-        f"Rounds: {run.outcome.rounds}, in which the contenders alternate; each figure is the median.",
+        f"Rounds: {_rounds(run)}, in which the contenders alternate; each figure is the median.",
         "In brackets: how many times better Knell does.",
     ]
     if run.short:
@@ -67,6 +67,12 @@ def _circumstances(run: Run, report: Sequence[Line]) -> list[str]:
     if kept:
         said.append(f"Not run this time, figures of an earlier run: {', '.join(kept)}.")
     return [f"- {line}" for line in said]
+
+
+def _rounds(run: Run) -> str:
+    wanted = run.outcome.rounds
+    fewer = {row.trial.name: count for row in run.rows if (count := row.trial.rounds(wanted)) < wanted}
+    return ", ".join([str(wanted), *(f"of {name} only {count}" for name, count in fewer.items())])
 
 
 def _processor() -> str:

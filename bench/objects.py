@@ -29,7 +29,7 @@ USUAL: Final = 3000
 Cluster API or a NodeClaim of Karpenter is."""
 
 _CREATED_AT_ONCE: Final = 32
-_DELETED_AT_ONCE: Final = 50
+DELETED_AT_ONCE: Final = 50
 _LOOK: Final = 0.05
 _STILL_FOR: Final = 1.0
 _PAGE: Final = 1000
@@ -112,7 +112,7 @@ async def define(session: aiohttp.ClientSession, plural: str, kind: str) -> None
 
 async def create(session: aiohttp.ClientSession, items: Iterable[tuple[str, dict[str, Any]]]) -> None:
     """Pairs of path and object."""
-    await _each(items, lambda item: answer(session, "POST", *item), _CREATED_AT_ONCE)
+    await each(items, lambda item: answer(session, "POST", *item))
 
 
 async def serves(session: aiohttp.ClientSession, plural: str) -> bool:
@@ -120,7 +120,9 @@ async def serves(session: aiohttp.ClientSession, plural: str) -> bool:
         return response.status == 200
 
 
-async def _each(items: Iterable[T], work: Callable[[T], Coroutine[Any, Any, Any]], at_once: int) -> None:
+async def each(
+    items: Iterable[T], work: Callable[[T], Coroutine[Any, Any, Any]], at_once: int = _CREATED_AT_ONCE
+) -> None:
     left = iter(items)
 
     async def take() -> None:
@@ -191,6 +193,6 @@ async def delete_all(
         async with session.get(path, params={"limit": "1"}) as response:
             return not json.loads(await response.read())["items"]
 
-    await _each(names(count), delete, _DELETED_AT_ONCE)
+    await each(names(count), delete, DELETED_AT_ONCE)
     await until(none_left, within, "all objects were released", check)
     return Deleted(calls, time.time())

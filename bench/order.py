@@ -85,3 +85,27 @@ class WatchOrder:
     @classmethod
     def decode(cls, text: str) -> WatchOrder:
         return cls(**json.loads(text))
+
+
+Finding = Literal["tagging", "describe"]
+"""How a cluster's resources are found: by the tagging API, or where there is none by the lists of each service."""
+
+
+@dataclass(frozen=True)
+class AwsOrder:
+    """One process, one account of the AWS stand-in: remove what these clusters have left there."""
+
+    address: str
+    region: str
+    finding: Finding
+    clusters: list[str]
+    """By the names that stand in their tags."""
+    scale: float
+    """How many times as fast time runs in that account: waits are to be so much shorter."""
+
+    def encode(self) -> str:
+        return json.dumps(asdict(self), separators=(",", ":"))
+
+    @classmethod
+    def decode(cls, text: str) -> AwsOrder:
+        return cls(**json.loads(text))

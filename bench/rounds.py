@@ -45,7 +45,7 @@ class Outcome:
     def figure(self, row: Row, contender: str) -> float | None:
         """The median, or None if a round is missing: fewer rounds would be another kind of figure."""
         values = self.of(row, contender)
-        return median(values) if len(values) == self.rounds else None
+        return median(values) if len(values) == row.trial.rounds(self.rounds) else None
 
 
 def trials_of(rows: Iterable[Row]) -> list[Trial]:
@@ -68,9 +68,10 @@ def run(
 ) -> Outcome:
     outcome = Outcome(rounds)
     for trial in trials:
-        for round_ in range(rounds):
+        count = trial.rounds(rounds)
+        for round_ in range(count):
             for contender in rotated(contenders, round_):
-                on_turn(Turn(trial.name, round_ + 1, rounds, contender.name))
+                on_turn(Turn(trial.name, round_ + 1, count, contender.name))
                 place = (trial.name, contender.name)
                 if place in outcome.absent or place in outcome.failures:
                     continue

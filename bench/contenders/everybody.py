@@ -6,7 +6,9 @@ The package itself names none: Knell's own processes lie in it, and must not car
 from bench.contenders.arq import Arq
 from bench.contenders.asynq import Asynq
 from bench.contenders.bare import Bare
+from bench.contenders.buckets import Buckets
 from bench.contenders.bullmq import BullMQ
+from bench.contenders.capa import Capa
 from bench.contenders.dramatiq import Dramatiq, DramatiqTuned
 from bench.contenders.knell import Knell
 from bench.contenders.kopf import Kopf
@@ -31,6 +33,8 @@ CONTENDERS: tuple[Contender, ...] = (
     Bare(),
     Kopf(),
     KubernetesAsyncio(),
+    Buckets(),
+    Capa(),
 )
 
 PYTHON_PEERS: tuple[str, ...] = tuple(peer.name for peer in CONTENDERS if peer.kind == "python")

@@ -8,12 +8,14 @@ finite budgets, audit and stats on. `jobs` counts what the worker runs, releases
 from __future__ import annotations
 
 import sys
+from functools import partial
 from typing import Final
 
 from bench.arena import Arena
-from bench.contenders import watching
+from bench.contenders import clearing, knell_clearing, watching
 from bench.contenders.process import ProcessContender
-from bench.contenders.protocol import Kind, Released
+from bench.contenders.protocol import Cleaned, Drains, Kind, Outlasted, Released
+from bench.order import Finding
 
 
 class Knell(ProcessContender):
@@ -22,7 +24,9 @@ class Knell(ProcessContender):
     settings = (
         "deletions of ten jobs in three lanes (4, 4 and 2) plus release, 20 lanes in all, finite budgets, audit, stats "
         "and log on, batches of 100, up to 4,000 jobs in hand, uvloop; objects of a cluster: default settings, both "
-        "sides and their surface in one process, one job and a release per object, guard, Events and conditions off"
+        "sides and their surface in one process, one job and a release per object, guard, Events and conditions off; "
+        "AWS: `knell run` with default settings, but the guard is off, durations and rates of limits are scaled as "
+        "time is, and capacities of limits are lower by what calls on their way need at those rates"
     )
     jobs = 110_000
     enqueue_jobs = 100_000
@@ -42,6 +46,12 @@ class Knell(ProcessContender):
 
     def watch(self, arena: Arena, objects: int) -> int | None:
         return watching.watch(self.name, _WATCHING, {}, arena, objects)
+
+    def clean(self, arena: Arena, finding: Finding, clusters: int) -> Cleaned:
+        return clearing.clean(partial(knell_clearing.begin, arena), finding, clusters)
+
+    def outlast(self, arena: Arena, drains: Drains) -> Outlasted:
+        return clearing.outlast(partial(knell_clearing.begin, arena), drains)
 
 
 _WATCHING: Final = (sys.executable, "-m", "bench.contenders.knell_watching")

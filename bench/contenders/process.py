@@ -13,8 +13,18 @@ from typing import Any, Final
 
 from bench.arena import Arena
 from bench.contenders.program import Program, running
-from bench.contenders.protocol import ContenderFailedError, Drain, Kind, NotSupportedError, Released, Schedule
-from bench.order import FIELDS, Order, Task
+from bench.contenders.protocol import (
+    Cleaned,
+    ContenderFailedError,
+    Drain,
+    Drains,
+    Kind,
+    NotSupportedError,
+    Outlasted,
+    Released,
+    Schedule,
+)
+from bench.order import FIELDS, Finding, Order, Task
 
 _PARKED_FOR: Final = timedelta(days=1)
 # Time for the worker to come up and for the producer to put everything in before the first job is due.
@@ -22,6 +32,7 @@ _AHEAD: Final = 6.0
 _ANSWER_WITHIN: Final = 180.0
 _PARK_WITHIN: Final = 900.0
 WATCHES_NOTHING: Final = "watches nothing"
+KNOWS_NO_AWS: Final = "knows nothing of AWS"
 
 
 class ProcessContender:
@@ -96,6 +107,14 @@ class ProcessContender:
     def watch(self, arena: Arena, objects: int) -> int | None:
         del arena, objects
         raise NotSupportedError(WATCHES_NOTHING)
+
+    def clean(self, arena: Arena, finding: Finding, clusters: int) -> Cleaned:
+        del arena, finding, clusters
+        raise NotSupportedError(KNOWS_NO_AWS)
+
+    def outlast(self, arena: Arena, drains: Drains) -> Outlasted:
+        del arena, drains
+        raise NotSupportedError(KNOWS_NO_AWS)
 
     def _put(
         self,

@@ -53,6 +53,11 @@ class Program:
         if code is not None:
             raise ContenderFailedError(f"{self._name} ended with {code} before its work was done")
 
+    @property
+    def done(self) -> bool:
+        """Whether it has ended of itself, and well."""
+        return self._process.poll() == 0
+
     def ask_to_tell(self) -> None:
         """Closes its input, which some take as the question how it went."""
         if self._process.stdin is not None:

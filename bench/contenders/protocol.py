@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from bench.arena import Arena
+from bench.order import Finding
 
-Kind = Literal["knell", "limit", "python", "other", "watcher"]
-"""What it is in comparisons. A `watcher` has no jobs, only objects of a cluster."""
+Kind = Literal["knell", "limit", "python", "other", "watcher", "collector"]
+"""What it is in comparisons. A `watcher` has no jobs, only objects of a cluster; a `collector` only an AWS account."""
 
 
 class NotSupportedError(Exception):
@@ -68,6 +69,43 @@ class Released:
     peak_memory: int | None
 
 
+@dataclass(frozen=True)
+class Cleaned:
+    """What one process did about the resources that deleted clusters had left in an AWS account."""
+
+    resources: int
+    seconds: float
+    """From the first deletion to the moment at which the last resource was gone, in the account's own time."""
+    calls: int | None = None
+    """All that were made for it, also those that came after the last resource was gone; not known of a limit."""
+    refused: int | None = None
+    """Those among them that were refused for want of quota."""
+
+
+@dataclass(frozen=True)
+class Drains:
+    """Clusters with a balancer each, whose interfaces outlive it by `shortest` to `longest` seconds, spread evenly; and
+    besides clusters with a pair of security groups that reference each other."""
+
+    clusters: int
+    entangled: int
+    shortest: float
+    longest: float
+
+
+@dataclass(frozen=True)
+class Outlasted:
+    """What one process did about security groups that can't go yet."""
+
+    late: list[float]
+    """Of each group whose interfaces drained: seconds from the last one drained to the group gone, in the account's own
+    time. One that was still there at the end is counted as if it had gone then."""
+    entangled: int
+    """Groups that reference each other."""
+    untied: int
+    """Those among them that were gone at the end."""
+
+
 class Contender(Protocol):
     """One system. The arena is empty before every measurement; each call starts and ends its own
     processes."""
@@ -118,3 +156,9 @@ class Contender(Protocol):
     def watch(self, arena: Arena, objects: int) -> int | None:
         """Largest resident size, in bytes, of one process that has listed the cluster's herd and watches it; not known
         where there is no /proc."""
+
+    def clean(self, arena: Arena, finding: Finding, clusters: int) -> Cleaned:
+        """One process removes what that many clusters have left in an AWS account whose quotas are finite."""
+
+    def outlast(self, arena: Arena, drains: Drains) -> Outlasted:
+        """One process removes the security groups of such clusters, which can't go at once."""

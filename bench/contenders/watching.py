@@ -11,10 +11,21 @@ from contextlib import AbstractContextManager
 from typing import Final, Literal
 
 from bench.arena import Arena
+from bench.contenders.process import KNOWS_NO_AWS
 from bench.contenders.program import Program, running
-from bench.contenders.protocol import ContenderFailedError, Drain, Kind, NotSupportedError, Released, Schedule
+from bench.contenders.protocol import (
+    Cleaned,
+    ContenderFailedError,
+    Drain,
+    Drains,
+    Kind,
+    NotSupportedError,
+    Outlasted,
+    Released,
+    Schedule,
+)
 from bench.objects import GROUP, HERD, THINGS, VERSION, TookTooLongError
-from bench.order import TOKEN_VARIABLE, WatchOrder
+from bench.order import TOKEN_VARIABLE, Finding, WatchOrder
 
 _READY_WITHIN: Final = 60.0
 _HELD_WITHIN: Final = 180.0
@@ -140,3 +151,9 @@ class Watching:
 
     def park(self, arena: Arena, jobs: int) -> None:
         raise NotSupportedError(_HAS_NO_JOBS)
+
+    def clean(self, arena: Arena, finding: Finding, clusters: int) -> Cleaned:
+        raise NotSupportedError(KNOWS_NO_AWS)
+
+    def outlast(self, arena: Arena, drains: Drains) -> Outlasted:
+        raise NotSupportedError(KNOWS_NO_AWS)

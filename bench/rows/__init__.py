@@ -3,7 +3,20 @@
 A file exports `ROWS`; what it needs to know of a contender is in the contender's protocol.
 """
 
-from bench.rows import commands, cpu, drain, enqueue, lateness, memory, parked, quota, release, watch_memory
+from bench.rows import (
+    aws_clean,
+    aws_drain,
+    commands,
+    cpu,
+    drain,
+    enqueue,
+    lateness,
+    memory,
+    parked,
+    quota,
+    release,
+    watch_memory,
+)
 from bench.rows.row import Row
 
 ROWS: tuple[Row, ...] = (
@@ -16,6 +29,8 @@ ROWS: tuple[Row, ...] = (
     *parked.ROWS,
     *quota.ROWS,
     *release.ROWS,
+    *aws_clean.ROWS,
+    *aws_drain.ROWS,
     # Last: what it leaves in the API server would weigh on all others.
     *watch_memory.ROWS,
 )

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from bench.arena import Arena
 from bench.contenders.protocol import Contender, ContenderFailedError, NotSupportedError
-from bench.goals import Clause, below, goal
+from bench.goals import at_least, below, goal
 from bench.rows.row import Measure, Row, Size, Trial
 from service.local.provider import Quota
 from tests.scenarios.quota_run import FULL, NotDrained, run
@@ -56,7 +56,7 @@ ROWS = (
         trial=QUOTA,
         figure="used",
         better="more",
-        goal=goal(Clause(">= 97 %", lambda knell, _: knell >= 97)),
+        goal=goal(at_least(97, "%")),
     ),
     Row(
         id="quota.throttled",

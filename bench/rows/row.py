@@ -38,6 +38,11 @@ class Trial:
 
     name: str
     measure: Measure
+    most_rounds: int | None = None
+    """Where a provider's clock sets the figure, rounds lie so close together that more of them tell nothing."""
+
+    def rounds(self, wanted: int) -> int:
+        return wanted if self.most_rounds is None else min(wanted, self.most_rounds)
 
 
 @dataclass(frozen=True)

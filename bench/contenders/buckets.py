@@ -1,0 +1,50 @@
+"""The limit of clearing an AWS account: as soon as its token buckets have given a token for every deletion.
+
+It is worked out from the buckets of the stand-in, and not measured; lists and proofs would come on top.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from bench.arena import Arena
+from bench.contenders.account_only import AccountOnly
+from bench.contenders.protocol import Cleaned, Drains, Kind, NotSupportedError, Outlasted
+from bench.order import Finding
+from bench.remains import OF_A_CLUSTER
+from service.local.aws.buckets import drawn
+from service.local.aws.calls import Call
+
+
+def seconds_for(calls: Mapping[str, int]) -> float:
+    """Until all of them were let through, by actions (`elbv2.DeleteTargetGroup`): buckets are full at the beginning,
+    and the slowest decides."""
+    asked: dict[tuple[str, tuple[float, float]], int] = {}
+    for action, count in calls.items():
+        for bucket in drawn(_call(action)):
+            asked[bucket] = asked.get(bucket, 0) + count
+    return max(0.0, *((count - capacity) / rate for (_, (capacity, rate)), count in asked.items()))
+
+
+def _call(action: str) -> Call:
+    service, _, named = action.partition(".")
+    return Call(service=service, action=named, account="", region="", key="", setup=False, params={})
+
+
+class Buckets(AccountOnly):
+    name = "buckets"
+    kind: Kind = "limit"
+    settings = "worked out: full token buckets and what flows into them, one call for each deletion and no other"
+    lacks = "is an AWS account's limit, of which nothing else is known"
+
+    def version(self) -> str:
+        return "as documented"
+
+    def clean(self, arena: Arena, finding: Finding, clusters: int) -> Cleaned:
+        del arena, finding
+        calls = {action: each * clusters for action, each in OF_A_CLUSTER.items()}
+        return Cleaned(resources=sum(calls.values()), seconds=seconds_for(calls))
+
+    def outlast(self, arena: Arena, drains: Drains) -> Outlasted:
+        del arena, drains
+        raise NotSupportedError("a group may go as soon as its last interface has drained")

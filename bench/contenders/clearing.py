@@ -1,0 +1,88 @@
+"""How a contender that clears an AWS account is measured: the harness fills the account, its process empties it.
+
+The same steps for Knell and for its peer; they differ in how a process is told that clusters were deleted.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Final, Protocol
+
+from bench.account import Account
+from bench.contenders.protocol import Cleaned, ContenderFailedError, Drains, Outlasted
+from bench.order import Finding
+from bench.remains import Remains, entangle, fill, fill_draining
+
+SCALE: Final = 3.0
+"""How many times as fast the account's time runs, and with it the waits of whoever clears it."""
+
+# In the account's time.
+_CLEAN_WITHIN: Final = 1200.0
+_OVER_WITHIN: Final = 300.0
+OUTLAST_WITHIN: Final = 900.0
+_LOOK: Final = 0.5
+
+
+class Clearing(Protocol):
+    """One process at work."""
+
+    began: float
+    """Epoch seconds at which the first cluster was deleted."""
+
+    def check(self) -> None:
+        """Raises ContenderFailedError if its process has failed."""
+
+    def over(self) -> bool:
+        """Whether it makes no more calls for these clusters."""
+
+
+Begin = Callable[[Account, Remains, Finding], AbstractContextManager[Clearing]]
+
+
+def clean(begin: Begin, finding: Finding, clusters: int) -> Cleaned:
+    with Account(SCALE, finding=finding) as account:
+        remains = fill(account, clusters)
+        ids = remains.ids
+        with begin(account, remains, finding) as clearing:
+            if not _until(lambda: account.gone(ids), _CLEAN_WITHIN, clearing):
+                left = [one for one in ids if one not in account.removed]
+                raise ContenderFailedError(f"{len(left)} resources were left after {_CLEAN_WITHIN:g} s: {left[0]}, ...")
+            if not _until(clearing.over, _OVER_WITHIN, clearing):
+                raise ContenderFailedError(f"it was not over {_OVER_WITHIN:g} s after the last resource was gone")
+            began = clearing.began
+        account.look()
+    last = max(account.removed[one].real for one in ids)
+    return Cleaned(
+        resources=len(ids), seconds=(last - began) * SCALE, calls=account.calls, refused=account.refused
+    )  # fmt: skip
+
+
+def outlast(begin: Begin, drains: Drains) -> Outlasted:
+    with Account(SCALE) as account:
+        draining = fill_draining(account, drains)
+        knotted = entangle(account, drains.entangled)
+        groups = draining.groups
+        with begin(account, draining + knotted, "tagging") as clearing:
+            _until(lambda: account.gone(groups), OUTLAST_WITHIN, clearing)
+            end = account.now()
+    waiting = [group for group in groups if group not in account.drained]
+    if waiting:
+        raise ContenderFailedError(f"{len(waiting)} groups still had interfaces after {OUTLAST_WITHIN:g} s")
+    gone = {group: entry.at for group, entry in account.removed.items()}
+    return Outlasted(
+        late=[gone.get(group, end) - account.drained[group] for group in groups],
+        entangled=len(knotted.groups),
+        untied=sum(group in gone for group in knotted.groups),
+    )
+
+
+def _until(holds: Callable[[], bool], within: float, clearing: Clearing) -> bool:
+    deadline = time.monotonic() + within / SCALE
+    while not holds():
+        clearing.check()
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(_LOOK)
+    return True

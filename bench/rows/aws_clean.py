@@ -1,0 +1,67 @@
+"""How fast, and with how many calls, one process removes what a hundred deleted clusters have left in an AWS account.
+
+The account is the stand-in under AWS's own token buckets: they decide how fast it can be done, and what is too much.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from bench.arena import Arena
+from bench.contenders.protocol import Contender
+from bench.goals import at_most, at_most_limit, below, goal
+from bench.order import Finding
+from bench.rows.row import Measure, Row, Size, Trial
+
+_CLUSTERS: Final = 100
+_SHORT: Final = 12
+
+
+def _measured(finding: Finding) -> Measure:
+    def measure(contender: Contender, arena: Arena, size: Size) -> Mapping[str, float]:
+        cleaned = contender.clean(arena, finding, size.pick(_CLUSTERS, _SHORT))
+        figures = {"seconds": cleaned.seconds}
+        if cleaned.calls:
+            figures["calls"] = cleaned.calls / cleaned.resources
+            figures["refused"] = 100 * (cleaned.refused or 0) / cleaned.calls
+        return figures
+
+    return measure
+
+
+TAGGING = Trial("aws-clean", _measured("tagging"), most_rounds=1)
+DESCRIBE = Trial("aws-clean.describe", _measured("describe"), most_rounds=1)
+
+_TIME = (
+    "100 deleted clusters with 10 resources each (1 classic and 2 other balancers, 3 target groups, 4 security groups) "
+    "in one account, interfaces that drain at once, lists of the tagging API that drop what is deleted at once: time "
+    "from the first deletion to the last resource gone, in the account's time, which runs 3 times as fast"
+)
+_CALLS = (
+    "calls to AWS per resource in the same run, with those that follow when the last resource is gone (Knell: the "
+    "proofs of absence)"
+)
+_REFUSED = "part of the calls that AWS refused for want of quota, in the same run"
+
+
+def _rows(trial: Trial, how: str) -> tuple[Row, ...]:
+    return (
+        Row(trial.name, f"{_TIME}; {how}", "s", trial, "seconds", "less", goal(at_most_limit(1.05))),
+        Row(
+            f"{trial.name}.calls",
+            f"{_CALLS}; {how}",
+            "calls per resource",
+            trial,
+            "calls",
+            "less",
+            goal(at_most(2.5, "calls")),
+        ),
+        Row(f"{trial.name}.refused", f"{_REFUSED}; {how}", "%", trial, "refused", "less", goal(below(0.5, "%"))),
+    )
+
+
+ROWS = (
+    *_rows(TAGGING, "with the tagging API"),
+    *_rows(DESCRIBE, "without the tagging API"),
+)

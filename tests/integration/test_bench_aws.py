@@ -1,0 +1,140 @@
+"""The rows about AWS, in the smallest sizes, on the stand-in: how the peer asks, and what the harness counts.
+Knell's own part is one real process at an embedded API server."""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+
+import pytest
+
+from bench.account import Account
+from bench.arena import Arena
+from bench.contenders import capa
+from bench.contenders.knell import Knell
+from bench.contenders.protocol import Drains
+from bench.order import AwsOrder, Finding
+from bench.peers.capa_finding import account_of
+from bench.peers.capa_peer import Controller
+from bench.remains import Remains, entangle, fill, fill_draining
+from service.local.api import EmbeddedApi
+
+
+@pytest.fixture
+def opened(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Account]]:
+    """Opens accounts, and puts their credentials where clients look for them."""
+    with ExitStack() as stack:
+
+        def open_one(scale: float = 1.0, *, buckets: bool = False) -> Account:
+            account = stack.enter_context(Account(scale, buckets=buckets))
+            for name, value in account.credentials.items():
+                monkeypatch.setenv(name, value)
+            return account
+
+        yield open_one
+
+
+def order(account: Account, remains: Remains, finding: Finding = "tagging") -> AwsOrder:
+    """With hardly a wait between two passes."""
+    return AwsOrder(account.address, account.region, finding, list(remains.vpcs), scale=100)
+
+
+def collect(given: AwsOrder, failures: int | None = None) -> int:
+    """Runs the peer to its end, or until so many passes have failed; how many have."""
+
+    async def run() -> int:
+        async with account_of(given) as there, asyncio.timeout(60):
+            controller = Controller(there, given)
+            running = asyncio.create_task(controller.run())
+            while not running.done() and (failures is None or controller.failed < failures):
+                await asyncio.wait([running], timeout=0.02)
+            ended = running.done()
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=not ended)
+            return controller.failed
+
+    return asyncio.run(run())
+
+
+def test_the_peer_makes_eleven_calls_for_each_cluster_where_nothing_is_in_the_way() -> None:
+    capa.check()
+
+
+def test_without_the_tagging_api_the_peer_lists_the_whole_account_for_each_cluster(
+    opened: Callable[..., Account],
+) -> None:
+    account = opened()
+    alone, many = fill(account, 1), fill(account, 4)
+    assert collect(order(account, alone, "describe")) == 0
+    assert account.gone(alone.ids)
+    # Ten deletions, four lists, and the tags of 5 classic balancers, 10 others and 15 target groups.
+    assert account.calls == 10 + 4 + 3
+    assert not any(one in account.removed for one in many.ids)
+
+
+def test_target_groups_beyond_the_first_page_are_left_behind_and_nobody_is_told(
+    opened: Callable[..., Account],
+) -> None:
+    account = opened()
+    account.behave(page_size=4)
+    remains = fill(account, 2)
+    assert collect(order(account, remains, "describe")) == 0
+    assert not account.gone(remains.ids)
+    assert all("targetgroup" in one for one in remains.ids if one not in account.removed)
+
+
+def test_the_first_error_ends_a_pass_so_groups_that_reference_each_other_never_go(
+    opened: Callable[..., Account],
+) -> None:
+    account = opened()
+    knotted = entangle(account, 1)
+    failed = collect(order(account, knotted), failures=6)
+    account.look()
+    assert not account.removed
+    # A list and one deletion each time, and at most one more pass that was cut short: the second group is never tried.
+    assert 2 * 6 <= 2 * failed <= account.calls <= 2 * failed + 2
+    assert account.refused == 0
+
+
+def test_what_is_refused_for_want_of_quota_is_counted_and_tried_again(opened: Callable[..., Account]) -> None:
+    account = opened(4.0, buckets=True)
+    remains = fill(account, 12)
+    collect(order(account, remains))
+    assert account.gone(remains.ids)
+    assert account.refused > 0
+    assert account.calls >= 12 * capa.CALLS_OF_A_CLUSTER + account.refused
+
+
+def test_it_is_known_of_each_group_when_its_last_interface_had_drained(opened: Callable[..., Account]) -> None:
+    account = opened(20.0)
+    remains = fill_draining(account, Drains(clusters=2, entangled=0, shortest=5, longest=20))
+    assert collect(order(account, remains)) > 0
+    assert account.gone(remains.ids)
+    assert all(account.removed[group].at >= account.drained[group] for group in remains.groups)
+    soon, late = (one.groups for one in remains.by)
+    assert max(account.drained[group] for group in soon) < min(account.drained[group] for group in late)
+
+
+# ---- Knell
+
+
+@pytest.fixture(scope="module")
+def arena() -> Iterator[Arena]:
+    with Arena(api=EmbeddedApi()) as ready:
+        yield ready
+
+
+@pytest.mark.parametrize("finding", ["tagging", pytest.param("describe", marks=pytest.mark.long)])
+def test_knell_clears_an_account_and_lets_its_clusters_go(arena: Arena, finding: Finding) -> None:
+    arena.empty()
+    cleaned = Knell().clean(arena, finding, 3)
+    assert cleaned.resources == 30
+    assert cleaned.calls is not None
+    assert cleaned.calls >= 30
+    assert cleaned.refused == 0
+
+
+def test_knell_ends_where_groups_reference_each_other(arena: Arena) -> None:
+    arena.empty()
+    outlasted = Knell().outlast(arena, Drains(clusters=3, entangled=2, shortest=6, longest=12))
+    assert (outlasted.entangled, outlasted.untied) == (4, 4)
+    assert min(outlasted.late) >= 0
