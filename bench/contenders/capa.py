@@ -58,7 +58,7 @@ def begin(account: Account, remains: Remains, finding: Finding) -> Iterator[AtWo
 
 def check() -> None:
     """Raises ContenderFailedError if it makes more or fewer calls than the real one."""
-    with Account(clearing.SCALE, buckets=False) as account:
+    with Account(clearing.OUTLASTED, buckets=False) as account:
         remains = fill(account, _CHECKED)
         with begin(account, remains, "tagging") as at_work:
             at_work.wait(_CHECKED_WITHIN)
