@@ -8,7 +8,7 @@ from service.contract.events import Event, decode_event
 from service.contract.jobs import Job, Record, decode_record, encode_record
 from service.contract.limits import Draw, Feedback, Limit, Pause, Remaining, place_of
 from service.contract.targets import FINALLY, Hold, Plan, Strategy, Target
-from service.contract.verdicts import Blocked, Gone, Pending, Refused, Throttled, Verdict
+from service.contract.verdicts import Blocked, Gone, Left, Pending, Refused, Throttled, Verdict
 from service.contract.version import VERSION
 
 __all__ = [
@@ -21,6 +21,7 @@ __all__ = [
     "Gone",
     "Hold",
     "Job",
+    "Left",
     "Limit",
     "NewerVersion",
     "Pause",

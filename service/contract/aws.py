@@ -32,6 +32,10 @@ CAPA: Final = "capa"
 CLUSTERS: Final = "clusters.cluster.x-k8s.io"
 """Cluster API's own, to which both belong."""
 
+MACHINES: Final = "machines.cluster.x-k8s.io"
+MACHINE_POOLS: Final = "machinepools.cluster.x-k8s.io"
+"""What still runs of a Cluster."""
+
 CAPA_NAMESPACE: Final = "capa-system"
 """Where CAPA runs, and where it looks for the Secrets of static identities."""
 

@@ -43,4 +43,11 @@ class Refused(msgspec.Struct, frozen=True, tag="refused"):
     reason: str
 
 
-Verdict = Gone | Pending | Throttled | Blocked | Refused
+class Left(msgspec.Struct, frozen=True, tag="left"):
+    """It is there, and by now nobody wants it removed: its job ends as given up, and its object goes without it. Only
+    for what was asked of the live object in this attempt."""
+
+    reason: str
+
+
+Verdict = Gone | Pending | Throttled | Blocked | Refused | Left

@@ -68,11 +68,24 @@ _cluster: Final = msgspec.json.Decoder(_Cluster)
 def owning_cluster(metadata: Mapping[str, Any]) -> str:
     """The name of the Cluster, in the same namespace, that an object belongs to by its decoded metadata: its owner,
     else what its label says; empty where it belongs to none."""
+    if (owner := _owner(metadata)) is not None:
+        return str(owner.get("name", ""))
+    return str((metadata.get("labels") or {}).get(CLUSTER_NAME) or "")
+
+
+def owning_uid(metadata: Mapping[str, Any]) -> str:
+    """The uid of that Cluster, as the object's owner reference has it; empty where there is none, for a label has no
+    uid."""
+    return str((_owner(metadata) or {}).get("uid") or "")
+
+
+def _owner(metadata: Mapping[str, Any]) -> Mapping[str, Any] | None:
     for owner in metadata.get("ownerReferences") or ():
         group, _, _ = str(owner.get("apiVersion", "")).partition("/")
         if owner.get("kind") == "Cluster" and group == _GROUP:
-            return str(owner.get("name", ""))
-    return str((metadata.get("labels") or {}).get(CLUSTER_NAME) or "")
+            found: Mapping[str, Any] = owner
+            return found
+    return None
 
 
 def owner_in(raw: Text) -> str | None:

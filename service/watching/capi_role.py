@@ -3,7 +3,7 @@ them, what still runs in these, namesakes, and the identities by which AWS is re
 
 from collections.abc import Iterable, Iterator
 
-from service.contract.aws import AWS_CLUSTERS, AWS_MANAGED_CONTROL_PLANES, CAPA_MANAGER, CLUSTERS
+from service.contract.aws import AWS_CLUSTERS, AWS_MANAGED_CONTROL_PLANES, CAPA_MANAGER, CLUSTERS, MACHINE_POOLS
 from service.contract.traits import traits_of
 from service.settings import SourceSettings
 
@@ -15,6 +15,12 @@ _INFRASTRUCTURE = AWS_CLUSTERS.partition(".")[2]
 
 def capi_sources(sources: Iterable[SourceSettings]) -> list[SourceSettings]:
     return [source for source in sources if traits_of(source.collector).capi]
+
+
+def definitions(sources: Iterable[SourceSettings]) -> tuple[str, ...]:
+    """Kinds that need not be installed, beside those of the sources: their CRDs say whether they are."""
+    optional = (AWS_CLUSTERS, AWS_MANAGED_CONTROL_PLANES, MACHINE_POOLS)
+    return optional if capi_sources(sources) else ()
 
 
 def owners() -> list[Rule]:

@@ -15,12 +15,13 @@ class Owning:
         self._served: Served | None = None
 
     async def objection(self, namespace: str, owner: str | None) -> str:
-        """Why no object of that Cluster may be marked now; empty where nothing stands against it, as for one that
-        belongs to none. Raises ClusterError where nobody can tell."""
+        """Why no object of that Cluster may be marked now; empty where nothing stands against it. One that belongs to
+        no Cluster could never be collected, so it is not held back either: when it is given an owner, it is seen again.
+        Raises ClusterError where nobody can tell."""
         if owner is None:
             return "nobody can tell to which Cluster it belongs"
         if not owner:
-            return ""
+            return "it belongs to no Cluster yet"
         try:
             found = await self._cluster.get(await self._discovered(), namespace, owner)
         except NotServed as error:

@@ -55,7 +55,7 @@ def _everywhere(settings: Settings, sources: Iterable[SourceSettings]) -> list[R
         # who watches them notices a changed one at once.
         _rule("", ["namespaces"], ["get", "list", "watch"] if known else ["get"]),
     ]
-    definitions = sorted({one.resource for one in known if "." in one.resource})
+    definitions = sorted({one.resource for one in known if "." in one.resource} | {*capi_role.definitions(known)})
     if definitions:
         rules.append(_rule(CRDS, ["customresourcedefinitions"], ["get"], definitions))
         # Whether another server stands behind a group; the names contain versions, which nobody knows beforehand.

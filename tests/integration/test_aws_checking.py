@@ -8,7 +8,20 @@ from typing import Any
 import msgspec
 import pytest
 
-from service.contract import Event, Feedback, Gone, Job, Pause, Pending, Record, Refused, Target, Throttled, Verdict
+from service.contract import (
+    Blocked,
+    Event,
+    Feedback,
+    Gone,
+    Job,
+    Pause,
+    Pending,
+    Record,
+    Refused,
+    Target,
+    Throttled,
+    Verdict,
+)
 from service.contract.aws import AWS_FINALIZER
 from service.contract.version import VERSION
 from service.local.aws.behaviour import Fault
@@ -173,8 +186,69 @@ async def test_an_errand_that_is_refused_again_is_given_up_for_a_fresh_list(clus
         verdict = await attempted(side, batch)
         assert isinstance(verdict, Pending)
         assert verdict.lane == target.lane
-        assert batch.cleared == []
         assert group in await clustered.resources.standing()
+
+
+class Walk:
+    """The job of the last look, from lane to lane as its verdicts send it; waiting takes no time."""
+
+    def __init__(self, side: AwsSide, target: Target) -> None:
+        self._side, self._target, self._job = side, target, job_of(target)
+        self.lanes: list[str] = []
+        self.waits: list[timedelta] = []
+
+    async def on(self) -> Verdict | Exception:
+        verdict = await attempted(self._side, Taken(self._job.record.lane, self._job))
+        record = self._job.record
+        match verdict:
+            case Pending(wait, _, lane, resume):
+                self.waits.append(wait)
+                self._job = job_of(self._target, lane=lane or record.lane, resume=resume, verdict="check")
+            case Refused() | Blocked():
+                name = "refused" if isinstance(verdict, Refused) else "blocked"
+                self._job = job_of(self._target, lane=record.lane, resume=record.resume, verdict=name)
+        self.lanes.append(record.lane.rpartition("/")[2])
+        return verdict
+
+    async def until(self, *kinds: type) -> Verdict | Exception:
+        for _ in range(60):
+            verdict = await self.on()
+            if isinstance(verdict, (*kinds, Exception)):
+                return verdict
+        raise AssertionError(self.lanes)
+
+
+async def test_all_that_was_made_again_is_removed_between_two_lists(clustered: Clustered) -> None:
+    vpc = await clustered.resources.vpc()
+    async with clustered.side() as side:
+        walk = Walk(side, await last_of(clustered, side, vpc))
+        groups = [await clustered.resources.group(vpc, by_cloud_provider("prod")) for _ in range(3)]
+        assert isinstance(await walk.until(Gone), Gone)
+        assert not {*groups} & await clustered.resources.standing()
+        # One that finds them, one that finds nothing, and one when it has settled.
+        assert walk.lanes.count("tag.GetResources") == 3
+        assert walk.lanes.count("ec2.DeleteSecurityGroup") == 3
+        # Neither is the list ever asked again at once.
+        assert all(walk.waits[at - 1] for at, lane in enumerate(walk.lanes) if at and lane == "tag.GetResources")
+
+
+async def test_one_that_may_not_be_removed_does_not_keep_the_others(clustered: Clustered) -> None:
+    vpc = await clustered.resources.vpc()
+    async with clustered.side() as side:
+        walk = Walk(side, await last_of(clustered, side, vpc))
+        kept = await clustered.resources.classic(vpc, by_cloud_provider("prod", "default/web"))
+        group = await clustered.resources.group(vpc, by_cloud_provider("prod"))
+        await clustered.aws.trouble(Fault(what="deny", action="elb.DeleteLoadBalancer", account=clustered.account))
+        verdict = await walk.until(Refused)
+        assert isinstance(verdict, Refused)
+        assert kept in verdict.reason
+        assert "elasticloadbalancing:DeleteLoadBalancer is denied" in verdict.reason
+        standing = await clustered.resources.standing()
+        assert group not in standing
+        assert kept in standing
+        await clustered.aws.trouble()
+        assert isinstance(await walk.until(Gone), Gone)
+        assert kept not in await clustered.resources.standing()
 
 
 # ---- with a worker

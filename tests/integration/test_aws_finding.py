@@ -71,6 +71,19 @@ async def test_c8_without_the_tagging_api_describe_calls_find_the_same(clustered
     assert await clustered.calls(TAGGING) == 1
 
 
+@pytest.mark.parametrize("status", [403, 407, 502, 503])
+async def test_c8_where_a_proxy_answers_for_the_tagging_api_describe_calls_find_the_same(
+    clustered: Clustered, status: int
+) -> None:
+    vpc = await clustered.resources.vpc()
+    mine = await clustered.resources.cluster_resources("prod", vpc)
+    found = clustered.delete_marked("prod", vpc)
+    await clustered.aws.trouble(Fault(what="html", action=TAGGING, account=clustered.account, status=status))
+    targets = await clustered.planned(found)
+    assert ids(targets) == {*mine.classic, *mine.balancers, *mine.target_groups, *mine.groups}
+    assert await clustered.calls(TAGGING) == 1
+
+
 async def test_with_the_tagging_api_demanded_a_denial_holds_and_names_the_permission(clustered: Clustered) -> None:
     vpc = await clustered.resources.vpc()
     found = clustered.delete_marked("prod", vpc)
@@ -81,6 +94,7 @@ async def test_with_the_tagging_api_demanded_a_denial_holds_and_names_the_permis
 
 async def test_an_answer_that_is_none_is_not_an_empty_list(clustered: Clustered) -> None:
     vpc = await clustered.resources.vpc()
+    clustered.set(finding="tagging")
     found = clustered.delete_marked("prod", vpc)
     await clustered.aws.trouble(Fault(what="html", action=TAGGING, account=clustered.account))
     assert "no answer of AWS" in (await clustered.held(found)).reason

@@ -7,6 +7,7 @@ import msgspec
 import pytest
 
 from service.contract import Blocked, Pending
+from service.contract.aws import LBC_CLUSTER
 from service.local.aws import Fault
 from service.local.aws.tags import by_cloud_provider
 from tests.aws import aws_process, cloud
@@ -62,6 +63,20 @@ async def test_groups_that_refer_to_each_other_both_ways_are_gone_too(removing: 
     assert await build.standing() == set()
     # Never a deletion that was bound to be refused.
     assert {entry.code for entry in await removing.journal(DELETE)} == {""}
+
+
+async def test_a_group_under_the_clusters_other_tag_is_no_foreign_one_where_both_are_wanted(removing: Removing) -> None:
+    build = removing.cloud.world
+    vpc = await build.vpc()
+    ours, other = await build.group(vpc, OURS), await build.group(vpc, {LBC_CLUSTER: "c1"})
+    await build.rule(other, ours)
+    alone = removing.owner(vpc)
+    hand = removing.hand(alone, GROUP, ours)
+    assert isinstance((await removing.attempt(hand))[ours], Blocked)
+    both = msgspec.structs.replace(alone, both=True)
+    await removing.remove(*removing.targets(both, GROUP, ours))
+    assert await build.standing() == {other}
+    assert await rules_of(removing, other) == set()
 
 
 async def test_a_foreign_groups_rule_is_named_and_left(removing: Removing) -> None:

@@ -1,13 +1,17 @@
 """Reads and lists of the kinds: everything that is there, with its tags, over many pages and in few calls."""
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+import pytest
 
 from service.contract.aws import ownership_tag
 from service.local.aws.tags import by_cloud_provider
 from tests.aws import aws_process, cloud
 from tests.integration.aws_removing import Removing, named, removing
+from workers.handlers.aws.errors import AwsError
 from workers.handlers.aws.kinds import KINDS
-from workers.handlers.aws.model import Found
+from workers.handlers.aws.model import Calls, Found, Whose
 from workers.handlers.aws.ownership import owned
 
 __all__ = ["aws_process", "cloud", "removing"]
@@ -64,7 +68,9 @@ async def test_a_list_of_balancers_is_whole_over_many_pages(removing: Removing) 
     found = await listed(removing, "aws.target-group")
     assert set(found) == {*ours, theirs}
     assert found[theirs].tags == THEIRS
-    assert await removing.asked() == ["elbv2.DescribeTargetGroups", "elbv2.DescribeTags"] * 3
+    # What comes and goes between pages can hide something, so it is made twice; nobody is asked its tags again.
+    twice = ["elbv2.DescribeTargetGroups"] * 3
+    assert await removing.asked() == ["elbv2.DescribeTargetGroups", "elbv2.DescribeTags"] * 3 + twice
 
 
 async def test_many_are_read_twenty_at_a_time_and_missing_ones_by_one_list(removing: Removing) -> None:
@@ -92,3 +98,54 @@ async def test_where_a_list_is_long_few_are_asked_for_one_by_one(removing: Remov
     assert exists is not None
     assert set(await exists(calls, [arns[0], f"{arns[1][:-4]}none", arns[2]])) == {arns[0], arns[2]}
     assert len(await removing.asked()) - before == 3
+
+
+async def test_what_a_list_of_many_pages_lacks_is_absent_only_if_its_name_says_so(removing: Removing) -> None:
+    build = removing.cloud.world
+    await removing.cloud.aws.behave(page_size=10)
+    vpc = await build.vpc()
+    arns = [await build.target_group(vpc, SERVED) for _ in range(25)]
+    calls = Changed(await removing.reach.calls(removing.owner().whose), hides=arns[3])
+    kind = named("aws.target-group")
+    assert kind.exists is not None
+    missing = f"{arns[0][:-4]}none"
+    assert set(await kind.exists(calls, [*arns, missing])) == set(arns)
+    assert set(await kind.read(calls, [*arns, missing])) == set(arns)
+
+
+@pytest.mark.parametrize("tags", [{}, {"TagDescriptions": []}])
+async def test_an_answer_that_lacks_somebodys_tags_says_nothing_of_him(
+    removing: Removing, tags: dict[str, list[str]]
+) -> None:
+    build = removing.cloud.world
+    arn = await build.target_group(await build.vpc(), SERVED)
+    calls = Changed(await removing.reach.calls(removing.owner().whose), tags=tags)
+    with pytest.raises(AwsError, match=r"no empty list|lacks 1 of 1") as raised:
+        await named("aws.target-group").read(calls, [arn])
+    assert raised.value.what == "unreadable"
+
+
+class Changed:
+    """Real answers of which something is taken out on the way, as by what goes while pages are turned, or a proxy."""
+
+    def __init__(self, calls: Calls, *, hides: str = "", tags: dict[str, list[str]] | None = None) -> None:
+        self._calls, self._hides, self._tags = calls, hides, tags
+
+    @property
+    def whose(self) -> Whose:
+        return self._calls.whose
+
+    @property
+    def account(self) -> str:
+        return self._calls.account
+
+    async def call(self, service: str, operation: str, /, **arguments: Any) -> dict[str, Any]:
+        answer = await self._calls.call(service, operation, **arguments)
+        return self._tags if self._tags is not None and operation == "describe_tags" else answer
+
+    async def pages(
+        self, service: str, operation: str, key: str, /, **arguments: Any
+    ) -> AsyncIterator[list[dict[str, Any]]]:
+        async for page in self._calls.pages(service, operation, key, **arguments):
+            unnamed = "PageSize" in arguments
+            yield [item for item in page if not (unnamed and self._hides in item.values())]

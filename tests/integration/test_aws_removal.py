@@ -9,6 +9,7 @@ from service.local.aws.tags import by_cloud_provider, by_cluster_api
 from tests.aws import aws_process, cloud
 from tests.integration.aws_removing import Removing, removing
 from workers.handlers.aws.errors import AwsError
+from workers.handlers.aws.kinds.balancers import LIFTS
 from workers.handlers.protocol import NotCleared
 
 __all__ = ["aws_process", "cloud", "removing"]
@@ -246,8 +247,10 @@ async def test_a_protection_that_can_not_be_lifted_is_not_lifted_again_and_again
     await removing.cloud.aws.trouble(no)
     await removing.start()
     going = await removing.go(*removing.targets(owner(vpc), "aws.balancer", balancer))
-    await removing.until(going, balancer, "refused", "has deletion protection")
+    await removing.until(going, balancer, "blocked", "was lifted")
     assert len(await removing.asked("elbv2.ModifyLoadBalancerAttributes")) == 1
+    await removing.until(going, balancer, "refused", "has deletion protection again")
+    assert len(await removing.asked("elbv2.ModifyLoadBalancerAttributes")) == LIFTS
 
 
 # ---- listeners

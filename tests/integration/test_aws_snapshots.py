@@ -1,5 +1,9 @@
 """A snapshot before a volume goes: complete before the deletion, one for each deletion, and nobody's to collect."""
 
+from datetime import UTC, datetime, timedelta
+
+import msgspec
+
 from service.contract import Pending, Refused
 from service.contract.aws import ownership_tag
 from service.local.aws import Fault
@@ -7,7 +11,7 @@ from service.local.aws.tags import by_cloud_provider
 from tests.aws import aws_process, cloud
 from tests.integration.aws_removing import Removing, removing
 from workers.handlers.aws.model import Found, Turn
-from workers.handlers.aws.snapshots import Snapshot, saved
+from workers.handlers.aws.snapshots import LASTS, Snapshot, saved
 
 __all__ = ["aws_process", "cloud", "removing"]
 
@@ -102,3 +106,33 @@ async def test_a_snapshot_that_failed_holds_the_volume(removing: Removing) -> No
     verdict = await saved(Turn(job, owner, found, calls, hand, removing.aws, seen=seen))
     assert isinstance(verdict, Refused)
     assert "snap-1 of vol-1 is error: the key is disabled" in verdict.reason
+
+
+async def test_a_complete_snapshot_that_is_old_by_now_is_made_anew(removing: Removing) -> None:
+    """A deletion may be held for long, and the volume used meanwhile; moto knows no age."""
+    owner = removing.owner(snapshot=True)
+    hand = removing.hand(owner, VOLUME, "vol-1")
+    (job,) = hand.jobs
+    found = Found(kind=VOLUME, id="vol-1", tags=OURS, state="available")
+    calls = await removing.reach.calls(owner.whose)
+
+    async def saves(*began: timedelta) -> bool:
+        snapshots = [Snapshot("snap-1", "completed", "", datetime.now(UTC) - age) for age in began]
+        seen = {("vol-1", job.deletion): snapshots}
+        verdict = await saved(Turn(job, owner, found, calls, hand, removing.aws, seen=seen))
+        assert verdict is None or (isinstance(verdict, Pending) and str(verdict.lane).endswith(CREATE))
+        return verdict is None
+
+    recent, old = LASTS - timedelta(minutes=1), LASTS + timedelta(minutes=1)
+    assert await saves(recent)
+    assert not await saves(old)
+    assert await saves(old, recent)
+
+
+async def test_a_snapshot_comes_first_also_where_the_setting_is_newer_than_the_plan(removing: Removing) -> None:
+    build = removing.cloud.world
+    await removing.cloud.aws.behave(snapshot_takes=0.0)
+    removing.aws = msgspec.structs.replace(removing.aws, snapshot_first=True)
+    volume = await build.volume(OURS)
+    await removing.remove(*removing.targets(removing.owner(), VOLUME, volume))
+    assert len(await snapshots_of(removing, volume)) == 1

@@ -5,8 +5,10 @@ from datetime import timedelta
 import pytest
 
 from service.contract.aws import DEFAULT_TASKS, TASKS
+from workers.handlers.aws.collector import NOWHERE
 from workers.handlers.aws.kinds import KINDS, kind_named, kind_of_arn, kinds_of
 from workers.handlers.aws.lanes import lane_draws
+from workers.handlers.aws.limits import limits_of
 from workers.handlers.aws.rounds import until_round
 
 FRONT = "arn:aws:{}:eu-west-1:111122223333:"
@@ -81,10 +83,21 @@ def test_every_task_has_its_kinds_and_every_kind_its_task() -> None:
 def test_what_depends_goes_after_what_it_depends_on_and_nothing_else_waits() -> None:
     stages = {kind.name: (kind.chain, kind.stage) for kind in KINDS}
     balancers = stages["aws.balancer"]
-    assert stages["aws.classic-balancer"] == balancers == stages["aws.vpc-endpoint"]
     assert stages["aws.target-group"] == stages["aws.security-group"] == (balancers[0], balancers[1] + 1)
     assert stages["aws.nat-gateway"] < stages["aws.elastic-ip"]
-    assert len({stages[name][0] for name in ("aws.balancer", "aws.nat-gateway", "aws.volume")}) == 3
+    apart = ("aws.classic-balancer", "aws.vpc-endpoint", "aws.network-interface", "aws.volume", "aws.nat-gateway")
+    assert len({balancers[0], *(stages[name][0] for name in apart)}) == len(apart) + 1
+
+
+def test_an_entry_says_where_it_is_and_who_knows_it_and_what_its_calls_draw_on() -> None:
+    assert {kind.name for kind in KINDS if not kind.in_vpc} == {"aws.volume", "aws.elastic-ip"}
+    assert {kind.task for kind in KINDS if not kind.in_vpc} == NOWHERE
+    assert {kind.name for kind in KINDS if not kind.told} == {"aws.vpc-endpoint", "aws.elastic-ip"}
+    for kind in KINDS:
+        for operation, (capacity, rate) in kind.limits.items():
+            (draw,) = limits_of("eu-west-1", operation)
+            assert (draw.limit.capacity / draw.limit.per.total_seconds()) == pytest.approx(rate), operation
+            assert capacity > 0
 
 
 def test_every_lane_of_a_kind_draws_on_the_call_that_it_is_named_for() -> None:

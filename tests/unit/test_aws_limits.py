@@ -87,7 +87,10 @@ def test_regions_have_buckets_of_their_own_and_share_an_account() -> None:
 
 def test_services_without_a_known_limit_draw_on_nothing() -> None:
     assert limits_of(REGION, "sts.GetCallerIdentity") == ()
-    assert limits_of(REGION, "eks.DescribeCluster") == ()
+
+
+def test_many_managed_clusters_do_not_ask_for_theirs_all_at_once() -> None:
+    assert sizes("eks.DescribeCluster") == {f"{REGION}/eks.DescribeCluster": (20, 10)}
 
 
 def test_a_job_draws_on_the_call_of_its_lane_and_on_the_reads_that_go_with_it() -> None:

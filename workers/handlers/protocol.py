@@ -4,16 +4,20 @@ They read and act on the outside world and answer with verdicts or plans; they n
 """
 
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
-from typing import Protocol
+from typing import Final, Protocol
 
 from service.contract import Draw, Event, Feedback, Hold, Job, Plan, Verdict
+
+OBJECTED: Final = 30_000
+"""Milliseconds after which, at the latest, something is asked for again that stood against a call and may pass by
+itself: a pause, a namesake that goes, an identity that is mended. Nobody tells us of those."""
 
 
 class NotCleared(Exception):
     """The way is not free: paused, the lease is ending, or the job was taken back. The job is handed back.
 
     With `refused` the live object or its policy forbids it for one deletion: its jobs are shown as held, with the
-    reason, and ask again later and later.
+    reason, and ask again later and later, but after `wait_ms` at the latest, where that is given.
     """
 
     def __init__(self, reason: str, wait_ms: int = 0, *, refused: bool = False, deletion: str = "") -> None:

@@ -14,7 +14,7 @@ from service.settings import PolicySettings
 from workers.handlers.notes import Note, Tell, silent
 from workers.handlers.objects import About, Collector, Facts, Objecting
 from workers.handlers.places import Shared
-from workers.handlers.protocol import NotCleared
+from workers.handlers.protocol import OBJECTED, NotCleared
 from workers.judging.inspection import Inspector, Objection
 from workers.judging.records import Records
 from workers.judging.weighing import weigh
@@ -120,7 +120,8 @@ class LiveConsent:
         if reason is None:
             return None
         self._tell(Note(facts.about, "CleanupHeld", reason, facts.live))
-        return NotCleared(reason, refused=True, deletion=about.deletion)
+        # What it objects to is not on the object itself, so nobody notices when it has passed.
+        return NotCleared(reason, OBJECTED, refused=True, deletion=about.deletion)
 
     async def _beside_namesake(self, about: About, facts: Facts) -> NotCleared | None:
         """A name may have come back since the plan: then what is recognised by it is the other's. What the collector

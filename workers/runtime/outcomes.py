@@ -10,7 +10,7 @@ from typing import NamedTuple, assert_never
 
 from msgspec.structs import replace
 
-from service.contract import Blocked, Gone, Job, Pending, Record, Refused, Throttled, Verdict, encode_record
+from service.contract import Blocked, Gone, Job, Left, Pending, Record, Refused, Throttled, Verdict, encode_record
 from service.contract.targets import lane_fault
 from service.masking import mask_text
 from service.settings import RetrySettings
@@ -85,6 +85,10 @@ def _judge(
             reason = _short(reason)
             refused = replace(record, verdict="refused", detail=reason, held=1)
             return Outcome("refused", ms(retry.refused_recheck), refused, reason)
+        case Left(reason):
+            reason = _short(reason)
+            left = replace(record, state="dead", verdict="left", detail=reason, held=0, last_at=now, due=0)
+            return Outcome("dead", 0, left, reason)
         case _:
             assert_never(verdict)
 
@@ -105,11 +109,13 @@ def _failed(record: Record, error: Exception, retry: RetrySettings, jitter: Call
 
 
 def _objected(record: Record, error: NotCleared, retry: RetrySettings) -> Outcome:
-    """What its owner forbids is asked again soon at first, in case it was a slip, and then as seldom as any refusal."""
+    """What its owner forbids is asked again soon at first, in case it was a slip, and then as seldom as any refusal,
+    or as its objection says."""
     reason = _short(str(error))
     soon = ms(retry.blocked_base) * 2 ** min(record.waits, 30)
+    seldom = ms(retry.refused_recheck)
     refused = replace(record, verdict="refused", detail=reason, waits=record.waits + 1, held=1)
-    return Outcome("refused", error.wait_ms or min(soon, ms(retry.refused_recheck)), refused, reason)
+    return Outcome("refused", min(soon, seldom, error.wait_ms or seldom), refused, reason)
 
 
 def settlement(job: Job, lane: str, outcome: Outcome, *, called: bool, of: int = 0) -> Settlement:

@@ -1,14 +1,9 @@
 """Whether the account that the caller is in may be the one that an object's resources are in.
 Pure: everything that records an account must agree, and without any record only the VPC can tell."""
 
-from typing import Final
-
-from service.contract.aws import AWS_ACCOUNT, EXTERNAL_RESOURCE_GC
-from workers.handlers.aws.owners import Subject
+from service.contract.aws import AWS_ACCOUNT
+from workers.handlers.aws.owners import LET_GO, Subject
 from workers.handlers.aws.tenancy import ROLE
-
-LET_GO: Final = f"annotation {EXTERNAL_RESOURCE_GC}=false lets the object go and leaves everything where it is"
-"""What a person does who knows better."""
 
 
 def account_fault(subject: Subject, account: str, expected: str) -> str | None:

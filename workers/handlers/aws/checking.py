@@ -3,18 +3,21 @@ What was left or was made again is removed by the same job, which goes through t
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import timedelta
-from typing import Final, Literal
+from typing import Final
 
 import msgspec
 import structlog
 
 from service.contract import Blocked, Draw, Gone, Job, Pause, Pending, Refused, Throttled, Verdict
 from service.contract.aws import Task
+from service.settings.aws import AwsSettings
+from workers.handlers.aws.errands import Way, errand_of, sent_for
 from workers.handlers.aws.errors import AwsError, NoAccess
-from workers.handlers.aws.finding import Claim, Finding, Finds
+from workers.handlers.aws.finding import Finding, Finds
 from workers.handlers.aws.limits import draws_of_lane
 from workers.handlers.aws.model import PROVIDER, Owner, Reach
 from workers.handlers.aws.tagging import Refill
+from workers.handlers.aws.wanting import Wanting
 from workers.handlers.aws.words import named, told, unread, vague
 from workers.handlers.protocol import Batch, Handler
 from workers.handlers.single import Single
@@ -26,9 +29,6 @@ OPERATION: Final = "tag.GetResources"
 SOON: Final = timedelta(seconds=2)
 """When a list is tried again for which the budgets had nothing left."""
 
-BACK: Final = timedelta(milliseconds=500)
-"""Between an errand and the next list: should the two ever see different things, they do not chase each other."""
-
 
 class Settling(msgspec.Struct, frozen=True, kw_only=True):
     """What the job knows from its plan."""
@@ -37,18 +37,7 @@ class Settling(msgspec.Struct, frozen=True, kw_only=True):
     tasks: tuple[Task, ...]
 
 
-class Errand(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What the job is about to remove, and by which tag it is the owner's; `resume` belongs to the kind's own steps.
-    Without an id: it has just removed something, and the settle time begins anew once nothing is left."""
-
-    kind: str = ""
-    id: str = ""
-    by: Literal["ccm", "lbc"] = "ccm"
-    resume: str = ""
-
-
 _settling: Final = msgspec.json.Decoder(Settling)
-_errand: Final = msgspec.json.Decoder(Errand)
 
 
 def lane_of(owner: Owner) -> str:
@@ -60,8 +49,11 @@ class Settled:
 
     kind = SETTLED
 
-    def __init__(self, reach: Reach, finding: Finding, removals: Mapping[str, Handler], settle: timedelta) -> None:
-        self._reach, self._finding, self._removals, self._settle = reach, finding, dict(removals), settle
+    def __init__(
+        self, reach: Reach, finding: Finding, removals: Mapping[str, Handler], settings: AwsSettings, wanting: Wanting
+    ) -> None:
+        self._reach, self._finding, self._removals = reach, finding, dict(removals)
+        self._settings, self._wanting = settings, wanting
 
     def draws(self, lane: str) -> Sequence[Draw] | None:
         """Lanes of other operations are those of the kinds, which say themselves what they draw on."""
@@ -75,26 +67,31 @@ class Settled:
             return
         groups: dict[str, list[Job]] = {}
         for job in batch.jobs:
-            errand = _errand_of(job)
+            errand = errand_of(job.resume)
             if errand.kind in self._removals:
                 groups.setdefault(errand.kind, []).append(job)
             else:
-                yield job, _listed_again(job)
+                yield job, self._way(_owner_of(job)).back(errand, "it is listed again")
         for kind, jobs in groups.items():
             borrowed = _Borrowed(batch, [_in_place_of(job) for job in jobs])
             mine = {job.id: job for job in jobs}
             async for other, verdict in self._removals[kind].attempt(borrowed):
-                yield mine[other.id], _carried(mine[other.id], verdict)
+                job = mine[other.id]
+                way, errand = self._way(_owner_of(job)), errand_of(job.resume)
+                yield job, way.carried(errand, verdict, job.record.verdict)
+
+    def _way(self, owner: Owner) -> Way:
+        return Way(owner.place, lane_of(owner), self._settings.check_after)
 
     # ---- the list
 
     async def attempt_one(self, job: Job, batch: Batch) -> Verdict:
         settling = _settling.decode(job.data)
-        owner = settling.owner
+        owner, tasks = await self._wanting.live(batch, job, settling.owner, settling.tasks)
         try:
             paid = await self._reach.calls(owner.whose, account=owner.account)
             calls = await self._reach.calls(owner.whose, account=owner.account, paced=True)
-            finds = await self._finding.find(owner, settling.tasks, calls, paid)
+            finds = await self._finding.find(owner, tasks, calls, paid)
         except Refill as refill:
             limit = draws_of_lane(batch.lane) or ()
             if limit:
@@ -116,27 +113,19 @@ class Settled:
     def _judge(self, job: Job, owner: Owner, finds: Finds) -> Verdict:
         """Only a list that is whole and empty lets the object go."""
         if finds.claims:
-            claim = min(finds.claims, key=_first)
-            errand = Errand(kind=claim.kind.name, id=claim.found.id, by=claim.owner.by)
+            errand = sent_for(finds.claims, errand_of(job.resume))
             log.warning(
                 "resources are there again, or still", deletion=job.deletion, cluster=owner.name,
-                count=len(finds.claims), first=f"{claim.kind.name} {claim.found.id}",
+                count=len(finds.claims), first=errand.what,
             )  # fmt: skip
-            return Pending(
-                timedelta(0), f"there again, or still: {named(finds.claims)}",
-                lane=f"{owner.place}/{claim.kind.operation}", resume=_text(errand),
-            )  # fmt: skip
+            return self._way(owner).to(errand, f"there again, or still: {named(finds.claims)}")
         if finds.unread:
             return Refused(f"whether everything is gone can't be told: {unread(finds)}")
         if finds.vague:
             return Refused(vague(finds, "its object"))
         if job.resume:
-            return Pending(self._settle, "nothing is left; looked at once more when it has settled")
+            return Pending(self._settings.settle, "nothing is left; looked at once more when it has settled")
         return Gone("a fresh list is empty")
-
-
-def _first(claim: Claim) -> tuple[int, str, str]:
-    return claim.kind.stage, claim.kind.name, claim.found.id
 
 
 # ---- errands
@@ -151,48 +140,13 @@ class _Borrowed:
 
 
 def _in_place_of(job: Job) -> Job:
-    errand = _errand_of(job)
-    owner = msgspec.structs.replace(_settling.decode(job.data).owner, by=errand.by)
+    errand = errand_of(job.resume)
+    owner = msgspec.structs.replace(_owner_of(job), by=errand.by)
     record = msgspec.structs.replace(
         job.record, kind=errand.kind, target=errand.id, data=msgspec.json.encode(owner).decode(), resume=errand.resume
     )
     return Job(job.id, job.fence, record)
 
 
-def _carried(job: Job, verdict: Verdict | Exception) -> Verdict | Exception:
-    """What a removal found, as it is for the job that ran the errand."""
-    errand = _errand_of(job)
-    what = f"{errand.kind} {errand.id}"
-    match verdict:
-        case Gone():
-            return _listed_again(job, f"{what} is gone")
-        case Pending(check_after, detail, lane, resume):
-            further = msgspec.structs.replace(errand, resume=resume)
-            return Pending(check_after, f"{what}: {detail}", lane=lane, resume=_text(further))
-        case Blocked(by, until):
-            return Blocked(f"{what}: {by}", until)
-        case Refused() if job.record.verdict == "refused":
-            # It may be nobody's errand any more: another's by now, say. The list tells.
-            return _listed_again(job)
-        case Refused(reason):
-            return Refused(f"{what}: {reason}")
-        case _:
-            return verdict
-
-
-def _errand_of(job: Job) -> Errand:
-    try:
-        return _errand.decode(job.resume) if job.resume else Errand()
-    except msgspec.DecodeError:
-        return Errand()
-
-
-def _listed_again(job: Job, detail: str = "it is listed again") -> Pending:
-    return Pending(BACK, detail, lane=lane_of(_settling.decode(job.data).owner), resume=_AGAIN)
-
-
-def _text(errand: Errand) -> str:
-    return msgspec.json.encode(errand).decode()
-
-
-_AGAIN: Final = _text(Errand())
+def _owner_of(job: Job) -> Owner:
+    return _settling.decode(job.data).owner

@@ -11,27 +11,35 @@ from service.contract import FINALLY, Hold, Plan, Target
 from service.contract.aws import CAPA, EXTERNAL_RESOURCE_TASKS, TASKS, Task
 from service.settings import Settings
 from workers.handlers.aws import evidence, owners
-from workers.handlers.aws.accounts import LET_GO, account_fault
+from workers.handlers.aws.accounts import account_fault
 from workers.handlers.aws.checking import SETTLED, Settling, lane_of
 from workers.handlers.aws.errors import AwsError, NoAccess
 from workers.handlers.aws.evidence import Evidence, Held
 from workers.handlers.aws.finding import Finding, Finds
+from workers.handlers.aws.kinds import KINDS
 from workers.handlers.aws.model import Owner, Reach
 from workers.handlers.aws.namesakes import Namesakes
-from workers.handlers.aws.owners import Subject, Unclear
+from workers.handlers.aws.owners import LET_GO, Subject, Unclear
+from workers.handlers.aws.wanting import Terms, Wanting
 from workers.handlers.aws.words import remarks, told, vague
 from workers.handlers.objects import Facts
 from workers.handlers.places import Place, Places
 
-NOWHERE: Final = frozenset[Task]({"volume", "elastic-ip"})
+NOWHERE: Final = frozenset[Task](kind.task for kind in KINDS if not kind.in_vpc)
 """Tasks whose resources are in no VPC, so that only their tag says whose they are."""
+
+BOTH: Final = frozenset[Task]({"security-group", "aws-load-balancer-controller"})
+"""Tasks with which all of a cluster's security groups go, under whichever tag."""
 
 
 class CapaCollector:
+    """`wanting` keeps for the handlers what each look at an object said."""
+
     name = CAPA
     metadata_only = False
 
-    def __init__(self, settings: Settings, places: Places, reach: Reach, finding: Finding) -> None:
+    def __init__(self, settings: Settings, places: Places, reach: Reach, finding: Finding, wanting: Wanting) -> None:
+        self._wanting = wanting
         self._aws, self._places, self._reach, self._finding = settings.aws, places, reach, finding
         self._expected = settings.aws.account or ""
         self._evidence = Evidence()
@@ -63,6 +71,7 @@ class CapaCollector:
             await self._account(subject, facts, tasks, recent=True)
         except (Unclear, Held, NoAccess) as error:
             return str(error)
+        self._wanting.note(facts.about.deletion, Terms(subject, tasks))
         return None
 
     async def aclose(self) -> None:
@@ -79,10 +88,11 @@ class CapaCollector:
         account = await self._account(subject, facts, tasks, recent=False)
         calls = await self._reach.calls(subject.whose(facts.about.source), account=account, paced=True)
         await self._evidence.vpc(subject, calls, self._expected)
-        early.append(await _too_early(subject, self._evidence.nothing_runs(subject, calls)))
+        early.append(await _too_early(subject, self._evidence.nothing_runs(subject, calls, apart=_apart(tasks))))
         owner = Owner(
-            whose=calls.whose, account=account, name=subject.name, vpc=subject.vpc, snapshot=self._aws.snapshot_first
-        )
+            whose=calls.whose, account=account, name=subject.name, vpc=subject.vpc, snapshot=self._aws.snapshot_first,
+            both={*tasks} >= BOTH, spared=subject.spared,
+        )  # fmt: skip
         finds = await self._finding.find(owner, tasks, calls)
         if finds.vague:
             raise Held(vague(finds, subject.called), evidence.LATER)
@@ -101,8 +111,7 @@ class CapaCollector:
         account = (await self._reach.calls(subject.whose(facts.about.source))).account
         if (fault := account_fault(subject, account, self._expected)) is not None:
             raise Held(fault, evidence.LATER)
-        apart = not NOWHERE & {*tasks}
-        if (other := await self._namesakes.of(subject, account, apart=apart, recent=recent)) is not None:
+        if (other := await self._namesakes.of(subject, account, apart=_apart(tasks), recent=recent)) is not None:
             raise Held(
                 f"{other} has the same name in its tags ({subject.name}), in the same region and, as far as is known, "
                 f"in the same account: what is tagged may be its; {LET_GO}"
@@ -126,6 +135,11 @@ async def _too_early(subject: Subject, look: Awaitable[None]) -> str:
             raise
         return str(held)
     return ""
+
+
+def _apart(tasks: tuple[Task, ...]) -> bool:
+    """Whether everything that they remove is in a VPC, which tells it apart from a namesake's."""
+    return not NOWHERE & {*tasks}
 
 
 def tasks_of(annotations: Mapping[str, str], default: tuple[Task, ...]) -> tuple[Task, ...]:

@@ -62,6 +62,9 @@ _AWAY: Final = frozenset({
     "RequestTimeout", "RequestTimeoutException", "ServiceUnavailable", "ServiceUnavailableException", "Unavailable",
 })  # fmt: skip
 
+NO_ANSWER: Final = "NoAnswerOfAws"
+"""Our own code for what somebody else has written."""
+
 _LONGEST: Final = 400
 _ENCODED: Final = re.compile(r"[\s.]*Encoded authorization failure message:.*", re.DOTALL)
 _BLOB: Final = re.compile(r"[A-Za-z0-9+/=_-]{120,}")
@@ -123,7 +126,7 @@ def no_answer_of_aws(action: str, status: int = 0) -> AwsError:
     """A proxy's page, or half an answer. Its text is not shown: nobody knows what it repeats."""
     shown = f" (status {status})" if status else ""
     return AwsError(
-        "unreadable", action, "NoAnswerOfAws", f"what came back{shown} is no answer of AWS; look at proxies on the way"
+        "unreadable", action, NO_ANSWER, f"what came back{shown} is no answer of AWS; look at proxies on the way"
     )
 
 

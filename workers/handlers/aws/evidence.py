@@ -9,16 +9,18 @@ from service.cluster import NotServed, Served
 from service.contract.aws import (
     CLUSTER_NAME,
     CLUSTERS,
+    MACHINE_POOLS,
+    MACHINES,
     OWNED,
     capi_ownership_tag,
     ownership_tag,
 )
 from service.policy.capi import paused, stands_still
-from workers.handlers.aws.accounts import LET_GO, recorded
+from workers.handlers.aws.accounts import recorded
 from workers.handlers.aws.errors import AwsError
 from workers.handlers.aws.joining import Joined
 from workers.handlers.aws.model import Calls
-from workers.handlers.aws.owners import Subject
+from workers.handlers.aws.owners import LET_GO, Subject
 from workers.handlers.places import Place
 
 AGAIN: Final = timedelta(seconds=10)
@@ -32,9 +34,6 @@ NAMED: Final = 3
 
 VALUES: Final = 200
 """So many values a filter of EC2 takes."""
-
-MACHINES: Final = "machines.cluster.x-k8s.io"
-MACHINE_POOLS: Final = "machinepools.cluster.x-k8s.io"
 
 _ALIVE: Final = ["pending", "running", "shutting-down", "stopping", "stopped"]
 
@@ -56,6 +55,16 @@ class Standing(NamedTuple):
     region: str
 
 
+class Instance(NamedTuple):
+    """`vpc` is empty where AWS no longer says it."""
+
+    id: str
+    vpc: str
+
+    def is_elsewhere(self, vpc: str) -> bool:
+        return bool(vpc and self.vpc) and self.vpc != vpc
+
+
 def standing(calls: Calls) -> Standing:
     whose = calls.whose
     return Standing(whose.source, whose.identity, calls.account, whose.region)
@@ -73,6 +82,12 @@ async def not_moving(subject: Subject, place: Place) -> None:
         raise Held(
             f"Cluster {subject.namespace}/{subject.cluster}, which owns it, is not there, so nobody can tell whether "
             f"it was moved; {LET_GO}",
+            LATER,
+        )
+    if subject.cluster_uid and cluster.uid != subject.cluster_uid:
+        raise Held(
+            f"Cluster {subject.namespace}/{subject.cluster} has uid {cluster.uid}, and the one that owns it "
+            f"{subject.cluster_uid}: nobody can tell whether that was moved; {LET_GO}",
             LATER,
         )
     if (why := paused(cluster.raw)) is not None:
@@ -99,7 +114,7 @@ class Evidence:
 
     def __init__(self) -> None:
         self._vpcs = Joined[Standing, str](_read_vpcs, most=VALUES)
-        self._instances = Joined[Standing, tuple[str, ...]](_read_instances, most=VALUES)
+        self._instances = Joined[Standing, tuple[Instance, ...]](_read_instances, most=VALUES)
 
     async def vpc(self, subject: Subject, calls: Calls, expected: str) -> None:
         """`expected` is the account that settings name."""
@@ -115,16 +130,21 @@ class Evidence:
             LATER,
         )
 
-    async def nothing_runs(self, subject: Subject, calls: Calls) -> None:
-        """While anything of the cluster runs, what is deleted may be made again."""
+    async def nothing_runs(self, subject: Subject, calls: Calls, *, apart: bool) -> None:
+        """While anything of the cluster runs, what is deleted may be made again. With `apart` everything that is looked
+        for is in a VPC: then what runs in another one is of another cluster with the same name."""
         if subject.managed:
             await _eks_going(subject, calls)
-            return
-        tags = [ownership_tag(subject.name), capi_ownership_tag(subject.name)]
-        found = await self._instances.ask(standing(calls), calls, tags)
-        if found:
-            running = sorted({f"instance {one}" for ids in found.values() for one in ids})
-            raise Held(f"too early: {listed(running)} of cluster {subject.name} must be gone first")
+            if apart:
+                return
+        tags = dict.fromkeys(
+            (ownership_tag(subject.name), capi_ownership_tag(subject.name), capi_ownership_tag(subject.cluster))
+        )
+        found = await self._instances.ask(standing(calls), calls, list(tags))
+        elsewhere = {one for ones in found.values() for one in ones if apart and one.is_elsewhere(subject.vpc)}
+        if running := {one for ones in found.values() for one in ones} - elsewhere:
+            words = listed(sorted(f"instance {one.id}{f' in {one.vpc}' if one.vpc else ''}" for one in running))
+            raise Held(f"too early: {words} of cluster {subject.name} must be gone first")
 
     async def aclose(self) -> None:
         for reads in (self._vpcs, self._instances):
@@ -150,7 +170,15 @@ async def _objects(place: Place, resource: str, kind: str, subject: Subject) -> 
         if resource == MACHINES:
             raise
         # Cluster API without MachinePools.
+        await not_installed(place, resource)
         return []
+
+
+async def not_installed(place: Place, resource: str) -> None:
+    """Raises Held unless its CRD says so: what is not served for a moment, as while its CRD is replaced or goes, may
+    have objects all the same."""
+    if (state := await place.crd_state(resource)) != "absent":
+        raise Held(f"{resource} of cluster {place.name} can't be listed now, although its CRD is {state}")
 
 
 async def _named(place: Place, served: Served, kind: str, subject: Subject) -> list[str]:
@@ -170,15 +198,16 @@ async def _read_vpcs(_key: Standing, calls: Calls, ids: Collection[str]) -> dict
     return found
 
 
-async def _read_instances(_key: Standing, calls: Calls, tags: Collection[str]) -> dict[str, tuple[str, ...]]:
-    """Ids by tag, of those that are not terminated and carry it as owned."""
-    found: dict[str, tuple[str, ...]] = {}
+async def _read_instances(_key: Standing, calls: Calls, tags: Collection[str]) -> dict[str, tuple[Instance, ...]]:
+    """By tag, those that are not terminated and carry it as owned."""
+    found: dict[str, tuple[Instance, ...]] = {}
     filters = [{"Name": "tag-key", "Values": list(tags)}, {"Name": "instance-state-name", "Values": _ALIVE}]
     async for page in calls.pages("ec2", "describe_instances", "Reservations", Filters=filters):
         for instance in (one for reservation in page for one in reservation.get("Instances", ())):
             for tag in instance.get("Tags", ()):
                 if tag["Key"] in tags and tag["Value"] == OWNED:
-                    found[tag["Key"]] = (*found.get(tag["Key"], ()), str(instance["InstanceId"]))
+                    one = Instance(str(instance["InstanceId"]), str(instance.get("VpcId") or ""))
+                    found[tag["Key"]] = (*found.get(tag["Key"], ()), one)
     return found
 
 

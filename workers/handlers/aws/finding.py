@@ -22,9 +22,6 @@ from workers.handlers.aws.tagging import away, by_kind, tagged
 log = structlog.get_logger(__name__)
 
 CONTROLLER_TASK: Final[Task] = "aws-load-balancer-controller"
-UNTOLD: Final = frozenset({"aws.elastic-ip", "aws.vpc-endpoint"})
-"""Kinds that not every server's tagging API knows; they are described by their tag."""
-
 GATHERS: Final = timedelta(milliseconds=500)
 """So long a read waits for others of its kind. Clusters come in one by one, as fast as the tagging API answers; read
 one by one, each would cost as many calls as all of them together."""
@@ -100,7 +97,7 @@ class Finding:
     ) -> None:
         ids = () if named is None else tuple(named.get(kind.name, ()))
         try:
-            if named is None or kind.name in UNTOLD:
+            if named is None or not kind.told:
                 found: Sequence[Found] = await self._listed(kind, owner, calls)
             else:
                 found = tuple((await self._reads.ask((standing(calls), kind.name), calls, ids)).values())

@@ -3,14 +3,14 @@ Rules of the owner's other groups are revoked; those of foreign groups are named
 recorded before the call, only where the settings allow it."""
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import msgspec
 
 from service.contract import Blocked, Verdict
 from workers.handlers.aws.errors import AwsError
 from workers.handlers.aws.interfaces import Interface, interface_of
-from workers.handlers.aws.model import Calls, Found, Turn
+from workers.handlers.aws.model import Calls, Found, Owner, Turn
 from workers.handlers.aws.ownership import not_marked
 from workers.handlers.aws.reading.ec2 import Item, matching, tags_of
 from workers.handlers.aws.rounds import until_round
@@ -111,13 +111,21 @@ def ports_of(rule: Item) -> str:
     return f"{protocol} {first}" if first == last else f"{protocol} {first}-{last}"
 
 
+def own(group: Found, owner: Owner) -> bool:
+    """Whether a group that refers to one of the owner's is the owner's too: then it goes, and its rules may."""
+    if not_marked(group, owner) is None:
+        return True
+    other: Literal["ccm", "lbc"] = "ccm" if owner.by == "lbc" else "lbc"
+    return owner.both and not_marked(group, msgspec.structs.replace(owner, by=other)) is None
+
+
 async def before(turn: Turn) -> Verdict | None:
     """The owner's own rules go at once, while interfaces drain; foreign ones only when nothing else is in the way."""
     seen: Around = turn.seen
     references = seen.references.get(turn.found.id, [])
-    own = [one for one in references if not_marked(one.group, turn.owner) is None]
-    if own:
-        return turn.hop(revoking(egress=own[0].egress), f"referred to by {own[0].words}")
+    ours = [one for one in references if own(one.group, turn.owner)]
+    if ours:
+        return turn.hop(revoking(egress=ours[0].egress), f"referred to by {ours[0].words}")
     if waiting := seen.interfaces.get(turn.found.id):
         # The first look is this one; the next are made where only interfaces are read.
         return turn.hop(INTERFACES, _used_by(waiting), after=until_round(turn.settings.drain_check, 0.1))

@@ -6,6 +6,7 @@ from functools import lru_cache
 from typing import Final
 
 from service.contract import Draw, Limit
+from workers.handlers.aws.kinds import KINDS
 from workers.handlers.aws.model import PROVIDER
 
 _READING: Final = ("Describe", "Get", "List", "Search")
@@ -13,17 +14,16 @@ _READING: Final = ("Describe", "Get", "List", "Search")
 # Capacity and refill per second.
 _EC2_READS: Final = (100, 20)
 _EC2_CHANGES: Final = (50, 5)
-_EC2: Final = {
-    "DeleteNetworkInterface": (100, 5),
-    "DeleteSnapshot": (100, 5),
-    "DeleteVolume": (100, 5),
-    "DeleteNatGateway": (10, 1),
-    "DeleteVpcEndpoints": (4, 0.3),
+# What is no kind's own call, and what the entries of the kinds say of theirs.
+_EC2: Final = {"ec2.DeleteSnapshot": (100.0, 5.0)} | {
+    operation: size for kind in KINDS for operation, size in kind.limits.items()
 }
 # Classic balancers and the others have buckets of their own, and each has one over everything.
 _ELB_READS: Final = (40, 10)
 _ELB_CHANGES: Final = (20, 3)
 _ELB_ALL: Final = (40, 10)
+# Nobody names a figure for it; each managed cluster asks on its own, so that many of them must not come at once.
+_EKS_READS: Final = (20, 10)
 # At most 15 in any second, however AWS counts them: a full bucket and what flows into it meanwhile make 15.
 _TAGGING: Final = (5, 10)
 
@@ -38,12 +38,13 @@ full gains nothing meanwhile, while ours does: what flows into it in that time m
 @lru_cache(maxsize=4096)
 def limits_of(region: str, operation: str) -> tuple[Draw, ...]:
     """What one call draws on. `operation` is SERVICE.ACTION (ec2.DeleteSecurityGroup, elb.DescribeLoadBalancers,
-    elbv2.DeleteLoadBalancer, tag.GetResources); of others (sts, eks) no limit is known that we could reach."""
+    elbv2.DeleteLoadBalancer, tag.GetResources, eks.DescribeCluster); of others (sts) no limit is known that we could
+    reach."""
     service, _, action = operation.partition(".")
     reads = action.startswith(_READING)
     match service:
         case "ec2":
-            size = _EC2_READS if reads else _EC2.get(action, _EC2_CHANGES)
+            size = _EC2_READS if reads else _EC2.get(operation, _EC2_CHANGES)
             return (_draw(region, operation, size),)
         case "elb" | "elbv2":
             # The scarcer one first: it is the one that is told of when AWS refuses.
@@ -51,6 +52,8 @@ def limits_of(region: str, operation: str) -> tuple[Draw, ...]:
             return (_draw(region, f"{service}.{own[0]}", own[1]), _draw(region, f"{service}.all", _ELB_ALL))
         case "tag":
             return (_draw(region, operation, _TAGGING),)
+        case "eks" if reads:
+            return (_draw(region, operation, _EKS_READS),)
         case _:
             return ()
 

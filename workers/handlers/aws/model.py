@@ -40,6 +40,10 @@ class Owner(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     by: Literal["ccm", "lbc"] = "ccm"
     # EBS volumes: a snapshot is complete before the volume goes.
     snapshot: bool = False
+    # Security groups that the object's spec names: the user's, whatever their tags say.
+    spared: tuple[str, ...] = ()
+    # Security groups that carry the other of the two tags go as well, so their rules are not foreign.
+    both: bool = False
 
     @property
     def place(self) -> str:
@@ -173,6 +177,12 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
     list_all: ListAll
     # Its lists are of the whole account and region.
     whole: bool = False
+    # It is in a VPC, which says whose it is beside its tag.
+    in_vpc: bool = True
+    # Every server's tagging API knows it; else it is described by its tag.
+    told: bool = True
+    # By operation: capacity and refill per second where AWS has a bucket other than the usual for it.
+    limits: Mapping[str, tuple[float, float]] = {}
     delete: Delete
     # Needs the service's tag beside the cluster's: balancers and target groups.
     of_service: bool = False

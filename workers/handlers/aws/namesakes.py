@@ -15,7 +15,7 @@ from service.contract.aws import AWS_CLUSTERS, AWS_MANAGED_CONTROL_PLANES, CAPA
 from service.policy.capi import stands_still
 from service.settings import Settings
 from workers.handlers.aws.errors import AwsError, NoAccess
-from workers.handlers.aws.evidence import Held
+from workers.handlers.aws.evidence import Held, not_installed
 from workers.handlers.aws.model import Reach, Whose
 from workers.handlers.aws.owners import Subject, Unclear, subject_of
 from workers.handlers.places import Place, Places, Shared
@@ -109,6 +109,7 @@ class Namesakes:
                 continue
             except NotServed:
                 # A kind that is not installed has no objects.
+                await not_installed(place, resource)
                 return []
         raise Held(f"{resource} of cluster {place.name} change faster than they can be listed")
 

@@ -7,10 +7,13 @@ from typing import Any, Final
 
 import msgspec
 
-from service.contract.aws import AWS_ACCOUNT, AWS_FINALIZER, AWS_MANAGED_CONTROL_PLANES
-from service.policy.capi import owning_cluster
+from service.contract.aws import AWS_ACCOUNT, AWS_FINALIZER, AWS_MANAGED_CONTROL_PLANES, EXTERNAL_RESOURCE_GC
+from service.policy.capi import owning_cluster, owning_uid
 from workers.handlers.aws.model import Whose
 from workers.handlers.aws.tenancy import CONTROLLER
+
+LET_GO: Final = f"annotation {EXTERNAL_RESOURCE_GC}=false lets the object go and leaves everything where it is"
+"""What a person does who knows better."""
 
 _LONGEST_EKS: Final = 100
 """From so many characters on CAPA makes up a hash instead of a readable name."""
@@ -18,6 +21,7 @@ _LONGEST_EKS: Final = 100
 _FIT: Final = re.compile(r"[0-9A-Za-z][0-9A-Za-z._-]*")
 _REGION: Final = re.compile(r"[a-z0-9-]+")
 _ACCOUNT: Final = re.compile(r"[0-9]{12}")
+_GROUP: Final = re.compile(r"sg-[0-9A-Za-z]+")
 
 
 class Unclear(Exception):
@@ -34,16 +38,19 @@ class Record(msgspec.Struct, frozen=True):
 class Subject(msgspec.Struct, frozen=True, kw_only=True):
     """`cluster` is the owning Cluster's name, `name` what stands in the tags; either is empty where nobody says it.
     `vpc_deleted`: Cluster API itself has recorded that it deleted the VPC. `deleting` is the deletionTimestamp, and
-    with `marked` the object waits for us."""
+    with `marked` the object waits for us. `spared` are the security groups that its spec names, wherever it does:
+    Cluster API writes those that it makes itself into the status, so these are the user's."""
 
     resource: str
     namespace: str
     object: str
     uid: str
     cluster: str
+    cluster_uid: str
     name: str
     region: str
     vpc: str
+    spared: tuple[str, ...]
     identity: str
     records: tuple[Record, ...]
     annotations: dict[str, str]
@@ -94,26 +101,29 @@ class _Spec(msgspec.Struct):
 
 class _Object(msgspec.Struct):
     metadata: dict[str, Any]
-    spec: _Spec | None = None
+    spec: msgspec.Raw = msgspec.Raw(b"null")
     status: dict[str, Any] | None = None
 
 
 _objects: Final = msgspec.json.Decoder(_Object)
+_specs: Final = msgspec.json.Decoder(_Spec | None)
 
 
 def subject_of(resource: str, raw: msgspec.Raw | bytes) -> Subject:
     """What is missing is empty: `whole` says whether it can be acted on. Raises Unclear for what can't be read."""
     try:
         found = _objects.decode(raw)
+        spec, everything = _specs.decode(found.spec) or _Spec(), msgspec.json.decode(found.spec)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise Unclear(f"what it says of its region, VPC and identity can't be read: {error}") from None
-    metadata, spec = found.metadata, found.spec or _Spec()
+    metadata = found.metadata
     annotations = {str(key): str(value) for key, value in (metadata.get("annotations") or {}).items()}
     namespace, name = str(metadata.get("namespace") or ""), str(metadata.get("name") or "")
     cluster = owning_cluster(metadata) or ""
     managed = resource == AWS_MANAGED_CONTROL_PLANES
     return Subject(
         resource=resource, namespace=namespace, object=name, uid=str(metadata.get("uid") or ""), cluster=cluster,
+        cluster_uid=owning_uid(metadata), spared=tuple(sorted(set(_groups(everything)))),
         name=(spec.eks or _eks_name(namespace, name)) if managed else cluster, region=spec.region or "",
         vpc=_vpc(spec), identity=_identity(spec), records=tuple(_records(annotations, found.status or {})),
         annotations=annotations, vpc_deleted=_vpc_deleted(found.status or {}),
@@ -125,19 +135,23 @@ def subject_of(resource: str, raw: msgspec.Raw | bytes) -> Subject:
 def whole(subject: Subject) -> Subject:
     """Raises Unclear where something that is needed is missing, or can't be what it should be."""
     if not subject.region:
-        raise Unclear(f"{subject.called} has no spec.region, so nobody can tell where its resources are; set it")
+        raise Unclear(
+            f"{subject.called} has no spec.region, so nobody can tell where its resources are; set it, or {LET_GO}"
+        )
     if not _REGION.fullmatch(subject.region):
-        raise Unclear(f"spec.region of {subject.called} is {subject.region!r}, which can't be a region")
+        raise Unclear(f"spec.region of {subject.called} is {subject.region!r}, which can't be a region; {LET_GO}")
     if not subject.cluster:
         raise Unclear(
-            f"{subject.called} names no Cluster as its owner, so nobody can tell whether that is paused or moving"
+            f"{subject.called} names no Cluster as its owner, so nobody can tell whether that is paused or moving; "
+            f"{LET_GO}"
         )
     if not subject.name:
         raise Unclear(
-            f"{subject.called} has no spec.eksClusterName, and the one that would be made up for it is too long to tell"
+            f"{subject.called} has no spec.eksClusterName, and the one that would be made up for it is too long to "
+            f"tell; {LET_GO}"
         )
     if not _FIT.fullmatch(subject.name):
-        raise Unclear(f"{subject.name!r} can't be the name of a cluster in tags")
+        raise Unclear(f"{subject.name!r} can't be the name of a cluster in tags; {LET_GO}")
     return subject
 
 
@@ -148,6 +162,19 @@ def _vpc(spec: _Spec) -> str:
 def _identity(spec: _Spec) -> str:
     """A reference without a kind is one all the same: taken for none it would mean the process's own credentials."""
     return f"{spec.identity.kind}/{spec.identity.name}" if spec.identity is not None else ""
+
+
+def _groups(value: Any) -> Iterator[str]:
+    """Overrides by role, groups beside a balancer's own, sources of rules: whatever looks like the id of a group."""
+    if isinstance(value, str):
+        if _GROUP.fullmatch(value.strip()):
+            yield value.strip()
+    elif isinstance(value, dict):
+        for inner in value.values():
+            yield from _groups(inner)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from _groups(inner)
 
 
 def _eks_name(namespace: str, name: str) -> str:

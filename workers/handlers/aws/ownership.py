@@ -24,6 +24,8 @@ def owned(found: Found, owner: Owner, kind: Kind) -> str | None:
 
 def not_marked(found: Found, owner: Owner) -> str | None:
     """As `owned`, whatever else its kind needs."""
+    if found.id in owner.spared:
+        return f"{found.id} is named in the spec of cluster {owner.name}: it was supplied by the user"
     key, value = mark_of(owner)
     if found.tags.get(key) != value:
         return f"{found.id} is not tagged {key}={value}"

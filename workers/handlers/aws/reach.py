@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple, Self
 
 from service.contract.aws import CAPA_NAMESPACE
 from workers.handlers.aws.access import Access
+from workers.handlers.aws.answers import list_of
 from workers.handlers.aws.errors import AwsError, NoAccess
 from workers.handlers.aws.identities import Identities, is_own
 from workers.handlers.aws.limits import limits_of, place_of_account
@@ -164,7 +165,7 @@ class AwsCalls:
         seen = set[str]()
         while True:
             answer = await self.call(service, operation, **arguments)
-            yield answer.get(key, [])
+            yield list_of(answer, key, service, operation)
             token = answer.get(told)
             if not token:
                 return

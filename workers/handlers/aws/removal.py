@@ -4,22 +4,23 @@ Every turn begins with a read, so that a crash between a call and its record rep
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 
-from service.contract import Blocked, Draw, Job, Verdict
+from service.contract import Blocked, Draw, Job, Left, Verdict
 from service.settings.aws import AwsSettings
 from workers.handlers.aws.errors import AwsError, NoAccess
 from workers.handlers.aws.lanes import lane_draws
 from workers.handlers.aws.model import Kind, Reach, Turn
 from workers.handlers.aws.readying import Ready, Readying, later, meaning
 from workers.handlers.aws.tokens import Cleared, Tokens
+from workers.handlers.aws.wanting import Unwanted, Wanting, is_doubtful
 from workers.handlers.protocol import Batch, NotCleared
 from workers.handlers.single import Single
 
 
 class Removal:
-    """The handler of one kind."""
+    """The handler of one kind. `wanting` is what the collector of the same process keeps of its looks at objects."""
 
-    def __init__(self, kind: Kind, reach: Reach, settings: AwsSettings) -> None:
-        self.kind = kind.name
+    def __init__(self, kind: Kind, reach: Reach, settings: AwsSettings, wanting: Wanting | None = None) -> None:
+        self.kind, self._wanting = kind.name, wanting or Wanting()
         self._kind, self._readying = kind, Readying(kind, reach, settings)
 
     def draws(self, lane: str) -> Sequence[Draw] | None:
@@ -33,6 +34,10 @@ class Removal:
                 yield job, verdict
         finally:
             tokens.give_back()
+
+    def cleared(self, batch: Batch) -> Cleared:
+        """For one job: what is cleared is also still wanted."""
+        return Cleared(self._wanting.asking(batch, self._kind))
 
     async def act(self, turn: Turn) -> Verdict:
         operation = turn.batch.lane.rpartition("/")[2]
@@ -76,18 +81,20 @@ class _Turns:
         return self._removal.draws(lane)
 
     async def attempt_one(self, job: Job, batch: Batch) -> Verdict:
-        ready = self._readied[job.id]
-        if isinstance(ready, Turn):
-            ready = await self._turn(replace(ready, batch=Cleared(batch)))
+        ready = await self._turn(job, self._readied[job.id], self._removal.cleared(batch))
         if isinstance(ready, Exception):
             raise ready
         return ready
 
-    async def _turn(self, turn: Turn) -> Verdict | Exception:
+    async def _turn(self, job: Job, ready: Ready, batch: Cleared) -> Verdict | Exception:
         try:
-            return await self._removal.act(turn)
+            if is_doubtful(job, ready):
+                await batch.clear(job)
+            return await self._removal.act(replace(ready, batch=batch)) if isinstance(ready, Turn) else ready
+        except Unwanted as unwanted:
+            return Left(str(unwanted))
         except NotCleared:
-            if isinstance(turn.batch, Cleared) and not turn.batch.once:
+            if not batch.once:
                 self._tokens.handed_back()
             raise
         except (AwsError, NoAccess) as error:

@@ -9,9 +9,8 @@ import msgspec
 
 from service.contract import Verdict
 from workers.handlers.aws.errors import AwsError
-from workers.handlers.aws.groups import DELETE, GROUPS, Reference, ids_of, references_to, revoking
+from workers.handlers.aws.groups import DELETE, GROUPS, Reference, ids_of, own, references_to, revoking
 from workers.handlers.aws.model import Step, Turn
-from workers.handlers.aws.ownership import not_marked
 from workers.handlers.aws.reading.ec2 import Item, matching
 from workers.handlers.aws.rounds import until_round
 
@@ -73,9 +72,9 @@ def _rule_of(item: Item) -> Rule | None:
 async def _revoke(turn: Turn, *, egress: bool) -> Verdict:
     seen: Rules = turn.seen
     references = seen.references.get(turn.found.id, [])
-    own = [one.group.id for one in references if not_marked(one.group, turn.owner) is None]
-    foreign = [one.group.id for one in references if one.group.id not in own]
-    for group in own:
+    ours = [one.group.id for one in references if own(one.group, turn.owner)]
+    foreign = [one.group.id for one in references if one.group.id not in ours]
+    for group in ours:
         if rules := _referring(seen, group, turn.found.id):
             await _call(turn, rules, egress=egress)
             return turn.hop(DELETE, f"revoked {len(rules)} rules of {group} that refer to it")

@@ -56,7 +56,6 @@ class Sessions:
             logging.getLogger(name).setLevel(logging.WARNING)
         self._endpoint, self._most, self._within, self._clock = endpoint, most, within, clock
         self._session: AioSession = get_session()
-        self._own: AioSession = get_session()
         self._found: Access | None = None
         self._making = asyncio.Lock()
         self._clients: dict[tuple[Access, str, str], _Lent] = {}
@@ -67,6 +66,7 @@ class Sessions:
             retries={"total_max_attempts": 1, "mode": "standard"},
             user_agent_extra="knell",
         )
+        self._own = self._of_own()
 
     async def __aenter__(self) -> Self:
         return self
@@ -87,8 +87,9 @@ class Sessions:
             # The region in which a web identity is exchanged for a key, where the environment names none.
             self._own.set_config_variable("region", region)
         try:
-            found = await self._own.get_credentials()
-            frozen = None if found is None else await found.get_frozen_credentials()
+            async with asyncio.timeout(self._within.total_seconds()):
+                found = await self._own.get_credentials()
+                frozen = None if found is None else await found.get_frozen_credentials()
         except Exception as error:
             known = translated(error, "sts:AssumeRoleWithWebIdentity")
             if known is None:
@@ -105,7 +106,13 @@ class Sessions:
     def forget_own(self, refused: Access) -> None:
         """Look for them anew, files and all; once, however many hear that these are refused."""
         if self._found == refused:
-            self._own, self._found = get_session(), None
+            self._own, self._found = self._of_own(), None
+
+    def _of_own(self) -> AioSession:
+        """The clients that the SDK makes by itself, to exchange a web identity for a key, are made like ours."""
+        made = get_session()
+        made.set_default_client_config(self._config)
+        return made
 
     # ---- where
 

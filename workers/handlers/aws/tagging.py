@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import structlog
 
-from workers.handlers.aws.errors import AwsError
+from workers.handlers.aws.errors import NO_ANSWER, AwsError
 from workers.handlers.aws.kinds import KINDS, kind_of_arn
 from workers.handlers.aws.model import Calls, Kind, Owner
 from workers.handlers.aws.ownership import mark_of
@@ -29,7 +29,9 @@ class Refill(Exception):
 
 
 def away(error: AwsError) -> bool:
-    return error.what in ("denied", "unreachable") or error.code in ABSENT
+    """A proxy that lets nobody through answers in the service's place; a list with a fault of its own is no such
+    thing."""
+    return error.what in ("denied", "unreachable") or error.code in ABSENT or error.code == NO_ANSWER
 
 
 async def tagged(owner: Owner, calls: Calls, paid: Calls | None) -> list[str]:

@@ -13,6 +13,7 @@ from workers.handlers.aws.kinds import KINDS
 from workers.handlers.aws.model import Quota
 from workers.handlers.aws.reach import AwsReach
 from workers.handlers.aws.removal import Removal
+from workers.handlers.aws.wanting import Wanting
 from workers.handlers.places import Places
 from workers.handlers.protocol import Handler
 
@@ -29,10 +30,11 @@ async def aws_side(settings: Settings, places: Places, quota: Quota | None) -> A
     way = AwsReach(places, endpoint=aws.endpoint, account=aws.account, namespace=aws.identity_namespace, quota=quota)
     async with way as reach:
         finding = Finding(aws.finding)
-        collector = CapaCollector(settings, places, reach, finding)
-        removals: dict[str, Handler] = {kind.name: Removal(kind, reach, aws) for kind in KINDS}
+        wanting = Wanting()
+        collector = CapaCollector(settings, places, reach, finding, wanting)
+        removals: dict[str, Handler] = {kind.name: Removal(kind, reach, aws, wanting) for kind in KINDS}
         try:
-            yield AwsSide(collector, (*removals.values(), Settled(reach, finding, removals, aws.settle)))
+            yield AwsSide(collector, (*removals.values(), Settled(reach, finding, removals, aws, wanting)))
         finally:
             await collector.aclose()
             await finding.aclose()

@@ -3,10 +3,10 @@ They name what is in the way and what to do about it."""
 
 from collections.abc import Sequence
 
-from workers.handlers.aws.accounts import LET_GO
 from workers.handlers.aws.errors import AwsError
 from workers.handlers.aws.evidence import listed
 from workers.handlers.aws.finding import Claim, Finds
+from workers.handlers.aws.owners import LET_GO
 from workers.handlers.aws.readying import POLICY
 
 

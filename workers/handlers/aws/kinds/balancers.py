@@ -1,18 +1,22 @@
 """Application, network and gateway load balancers. Their listeners go with them; deletion protection stands against
 it, and is lifted first only where the settings allow it."""
 
-from service.contract import Refused, Verdict
+from service.contract import Blocked, Refused, Verdict
 from workers.handlers.aws.errors import AwsError
 from workers.handlers.aws.model import Calls, Found, Kind, Step, Turn
 from workers.handlers.aws.reading.ec2 import Item
 from workers.handlers.aws.reading.elb import ElbReader, Tags
+from workers.handlers.aws.rounds import until_round
 
 NAME = "aws.balancer"
 DELETE = "elbv2.DeleteLoadBalancer"
 LIFT = "elbv2.ModifyLoadBalancerAttributes"
 PROTECTION = "deletion_protection.enabled"
-LIFTED = "lifted"
-"""What a turn that lifted the protection leaves: refused once more, the next one does not lift it again."""
+LIFTS = 2
+"""How often the protection is lifted before a person is asked: somebody may be setting it again."""
+
+CATCHING_UP = 3
+"""Rounds in which a protection that was lifted is taken for one that AWS has not let go of yet."""
 
 
 def _form(item: Item, tags: Tags) -> Found:
@@ -25,8 +29,20 @@ async def _delete(calls: Calls, found: Found) -> None:
 
 
 async def _protected(turn: Turn, error: AwsError) -> Verdict:
-    if turn.settings.lift_deletion_protection and turn.resume != LIFTED:
-        return turn.hop(LIFT, f"its deletion protection is to be lifted: {error.message}")
+    record, lifted = turn.job.record, _lifted(turn)
+    if turn.settings.lift_deletion_protection:
+        if lifted and record.waits < CATCHING_UP and record.verdict != "refused":
+            return Blocked(
+                f"its deletion protection was lifted, and AWS still says: {error.message}",
+                until=until_round(turn.settings.check_after, 0.5),
+            )
+        # After a refusal it is tried again, as seldom as refusals are looked at.
+        if lifted < LIFTS or record.verdict == "refused":
+            return turn.hop(LIFT, f"its deletion protection is to be lifted: {error.message}", resume=turn.resume)
+        return Refused(
+            f"{turn.found.id} has deletion protection again, although it was lifted {lifted} times: find out who sets "
+            f"{PROTECTION} there; AWS says: {error.message}"
+        )
     return Refused(
         f"{turn.found.id} has deletion protection: switch {PROTECTION} off there, or let Knell do it (setting "
         f"aws.lift_deletion_protection); AWS says: {error.message}"
@@ -39,7 +55,12 @@ async def _lift(turn: Turn) -> Verdict:
     await turn.clear()
     off = [{"Key": PROTECTION, "Value": "false"}]
     await turn.calls.call("elbv2", "modify_load_balancer_attributes", LoadBalancerArn=turn.found.id, Attributes=off)
-    return turn.hop(DELETE, "its deletion protection is lifted", resume=LIFTED)
+    return turn.hop(DELETE, "its deletion protection is lifted", resume=str(min(_lifted(turn) + 1, LIFTS)))
+
+
+def _lifted(turn: Turn) -> int:
+    """How often, as the turns before left it."""
+    return int(turn.resume) if turn.resume.isdecimal() else 0
 
 
 _READER = ElbReader(

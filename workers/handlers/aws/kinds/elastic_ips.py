@@ -40,6 +40,8 @@ ELASTIC_IP = Kind(
     read=_READER.read,
     reads=("ec2.DescribeAddresses",),
     list_all=_READER.list_all,
+    in_vpc=False,
+    told=False,
     delete=_delete,
     before=_before,
 )

@@ -34,6 +34,7 @@ NAT_GATEWAY = Kind(
     read=_READER.read,
     reads=("ec2.DescribeNatGateways",),
     list_all=_READER.list_all,
+    limits={"ec2.DeleteNatGateway": (10, 1)},
     delete=_delete,
     going=frozenset({"deleting"}),
     absent=frozenset({"deleted"}),

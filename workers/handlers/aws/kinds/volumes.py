@@ -3,7 +3,7 @@
 from service.contract import Blocked, Verdict
 from workers.handlers.aws.model import Calls, Found, Kind, Step, Turn
 from workers.handlers.aws.reading.ec2 import Ec2Reader, Item, tags_of
-from workers.handlers.aws.snapshots import CREATE, DESCRIBE, make, of_volumes, saved, wait
+from workers.handlers.aws.snapshots import CREATE, DESCRIBE, make, of_volumes, saved, wait, wanted
 
 NAME = "aws.volume"
 
@@ -25,7 +25,7 @@ async def _delete(calls: Calls, found: Found) -> None:
 async def _before(turn: Turn) -> Verdict | None:
     if turn.found.state == "in-use":
         return Blocked(f"attached to instance {', '.join(turn.found.facts) or 'unknown'}")
-    return await saved(turn) if turn.owner.snapshot else None
+    return await saved(turn) if wanted(turn) else None
 
 
 _READER = Ec2Reader("describe_volumes", "Volumes", "volume-id", _form)
@@ -42,6 +42,8 @@ VOLUME = Kind(
     read=_READER.read,
     reads=("ec2.DescribeVolumes",),
     list_all=_READER.list_all,
+    in_vpc=False,
+    limits={"ec2.DeleteVolume": (100, 5)},
     delete=_delete,
     going=frozenset({"deleting"}),
     absent=frozenset({"deleted"}),

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from workers.handlers.aws.answers import list_of
 from workers.handlers.aws.model import Calls, Found
 
 AT_ONCE: Final = 200
@@ -46,7 +47,7 @@ async def matching(
     for part in chunks(values, AT_ONCE):
         arguments = {filters: [{"Name": name, "Values": part}]}
         if not paged:
-            for item in (await calls.call("ec2", operation, **arguments)).get(key, []):
+            for item in list_of(await calls.call("ec2", operation, **arguments), key, "ec2", operation):
                 yield item
             continue
         async for page in calls.pages("ec2", operation, key, **arguments):

@@ -1,10 +1,11 @@
 """Reading balancers and target groups: a describe call that names a missing one fails as a whole, and tags are asked
-for apart. Which are there is found out in few calls: by a list where that is cheaper than asking one by one."""
+for apart. Which are there is found out in few calls; of a list of many pages, what it lacks is asked for by name."""
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from workers.handlers.aws.answers import list_of
 from workers.handlers.aws.errors import AwsError
 from workers.handlers.aws.model import Calls, Found
 from workers.handlers.aws.reading.ec2 import Item, chunks
@@ -30,7 +31,7 @@ class ElbReader:
     tag_ids: str
     tag_id: str
     form: Callable[[Item, Tags], Found]
-    # How many pages the last list had, by account and region: a hint what a list costs.
+    # How many pages the last list had, by account and region: a hint whether one proves what it lacks.
     pages: dict[tuple[str, str], int] = field(default_factory=dict)
 
     async def read(self, calls: Calls, ids: Sequence[str]) -> dict[str, Found]:
@@ -43,11 +44,20 @@ class ElbReader:
         return {name: self.form(item, {}) for name, item in items.items()}
 
     async def list_all(self, calls: Calls, keys: Sequence[str]) -> AsyncIterator[Found]:
-        """Everything of the account in the region: there is no filter."""
+        """Everything of the account in the region: there is no filter. What comes and goes between two pages can push
+        something out of both, so a list of more than one is made twice, and only what is new then is asked its tags."""
         del keys
-        async for page in self._listed(calls):
-            async for found in self._with_tags(calls, page):
-                yield found
+        seen = set[str]()
+        for _ in range(2):
+            count = 0
+            async for page in self._listed(calls):
+                count += 1
+                fresh = [item for item in page if item[self.id] not in seen]
+                seen.update(item[self.id] for item in fresh)
+                async for found in self._with_tags(calls, fresh):
+                    yield found
+            if count <= 1:
+                return
 
     async def _named(self, calls: Calls, ids: Sequence[str]) -> dict[str, Item]:
         found: dict[str, Item] = {}
@@ -62,12 +72,19 @@ class ElbReader:
         return found
 
     async def _missing_among(self, calls: Calls, ids: Sequence[str]) -> dict[str, Item]:
-        if len(ids) > self.pages.get(_where(calls), 1):
-            wanted = frozenset(ids)
-            listed = [item async for page in self._listed(calls) for item in page if item[self.id] in wanted]
-            return {item[self.id]: item for item in listed}
+        """One page is made at once, and proves what it lacks. Of several, what goes meanwhile can push others out of
+        all of them: then only the answer to a single name is proof, and a list is but a detour."""
         found: dict[str, Item] = {}
+        if len(ids) > 1 and self.pages.get(_where(calls), 1) <= 1:
+            wanted, count = frozenset(ids), 0
+            async for page in self._listed(calls):
+                count += 1
+                found |= {item[self.id]: item for item in page if item[self.id] in wanted}
+            if count <= 1:
+                return found
         for one in ids:
+            if one in found:
+                continue
             try:
                 found |= await self._asked(calls, [one])
             except AwsError as error:
@@ -76,8 +93,9 @@ class ElbReader:
         return found
 
     async def _asked(self, calls: Calls, ids: list[str]) -> dict[str, Item]:
-        answer = await calls.call(self.service, self.operation, **{self.ids: ids})
-        return {item[self.id]: item for item in answer.get(self.key, ())}
+        """Also of a few the answer may have pages: what is missing from the first is not absent yet."""
+        pages = calls.pages(self.service, self.operation, self.key, **{self.ids: ids})
+        return {item[self.id]: item async for page in pages for item in page}
 
     async def _listed(self, calls: Calls) -> AsyncIterator[list[dict[str, Any]]]:
         count = 0
@@ -103,8 +121,13 @@ class ElbReader:
                 return {}
             half = len(ids) // 2
             return await self._tags(calls, ids[:half]) | await self._tags(calls, ids[half:])
-        told = {one[self.tag_id]: one.get("Tags") or () for one in answer.get("TagDescriptions", ())}
-        return {one: {tag["Key"]: tag.get("Value", "") for tag in told.get(one, ())} for one in ids}
+        descriptions = list_of(answer, "TagDescriptions", self.service, "describe_tags")
+        told = {one[self.tag_id]: one.get("Tags") or () for one in descriptions}
+        if untold := [one for one in ids if one not in told]:
+            # Without tags it would be nobody's, and be left behind.
+            said = f"the answer lacks {len(untold)} of {len(ids)} that were asked for, {untold[0]} first"
+            raise AwsError("unreadable", "elasticloadbalancing:DescribeTags", "NoTags", said)
+        return {one: {tag["Key"]: tag.get("Value", "") for tag in told[one]} for one in ids}
 
 
 def _where(calls: Calls) -> tuple[str, str]:

@@ -1,0 +1,79 @@
+"""What is in an account when a story begins: what the controllers of a cluster made, and what is not the cluster's.
+The second looks as much like the first as it can."""
+
+import asyncio
+
+import msgspec
+
+from service.contract.aws import OWNED, ownership_tag
+from service.local.aws.networks import Vpc
+from service.local.aws.tags import by_cloud_provider, by_cluster_api
+from service.local.aws.world import World
+
+SERVICE = "default/web"
+
+
+class Belongings(msgspec.Struct, frozen=True, kw_only=True):
+    """`ids` is all of it, `groups` the security groups among them."""
+
+    ids: frozenset[str]
+    groups: tuple[str, ...]
+    balancers: tuple[str, ...]
+
+
+async def one_of_each(world: World, name: str, vpc: Vpc) -> Belongings:
+    """A balancer of every type with its target groups, and four security groups that refer to each other."""
+    owned, served = by_cloud_provider(name), by_cloud_provider(name, SERVICE)
+    groups = await asyncio.gather(*(world.group(vpc, owned) for _ in range(4)))
+    for on, of in zip(groups, [*groups[1:], groups[0]], strict=True):
+        await world.rule(on, of)
+        await world.rule(on, of, egress=True, port=8443)
+    classic, app, net, gwy = await asyncio.gather(
+        world.classic(vpc, served, groups=groups[:1]),
+        world.balancer(vpc, served, groups=groups[1:2]),
+        world.balancer(vpc, served, of="net", groups=groups[2:3]),
+        world.balancer(vpc, served, of="gwy"),
+    )
+    behind = ((app, 80), (app, 443), (net, 80), (net, 81), (gwy, 80))
+    targets = [await world.target_group(vpc, served, behind=one, port=port) for one, port in behind]
+    return Belongings(
+        ids=frozenset((classic, app, net, gwy, *targets, *groups)), groups=tuple(groups),
+        balancers=(classic, app, net, gwy),
+    )  # fmt: skip
+
+
+async def a_few(world: World, name: str, vpc: Vpc) -> Belongings:
+    """A classic balancer, a network balancer with its target group, and the group that both are in."""
+    served = by_cloud_provider(name, SERVICE)
+    group = await world.group(vpc, by_cloud_provider(name))
+    classic, net = await asyncio.gather(
+        world.classic(vpc, served, groups=[group]), world.balancer(vpc, served, of="net", groups=[group])
+    )
+    target = await world.target_group(vpc, served, behind=net)
+    return Belongings(ids=frozenset((classic, net, target, group)), groups=(group,), balancers=(classic, net))
+
+
+async def bystanders(world: World, name: str, vpc: Vpc) -> None:
+    """What only looks like the cluster's: another cluster's, Cluster API's own, a user's, and what has its tag and no
+    Service, in its VPC and out of it."""
+    elsewhere = await world.vpc()
+    longer = f"{name}-2"
+    await asyncio.gather(
+        a_few(world, longer, vpc),
+        a_few(world, f"not-{name}", elsewhere),
+        # Another cluster of the same name, in its own VPC.
+        world.group(elsewhere, by_cloud_provider(name)),
+        world.target_group(elsewhere, by_cloud_provider(name, SERVICE)),
+        # Made by Cluster API for the API server.
+        world.classic(vpc, by_cluster_api(name), name=f"{name}-apiserver"),
+        world.balancer(vpc, by_cluster_api(name), of="net", name=f"{name}-apiserver-nlb"),
+        world.group(vpc, by_cluster_api(name), name=f"{name}-node"),
+        # A user's.
+        world.group(vpc, name=f"k8s-elb-{name}"),
+        world.group(vpc, {ownership_tag(name): "shared"}, name=f"k8s-elb-a{name}"),
+        world.group(vpc, {ownership_tag(longer): OWNED}, name=f"k8s-elb-{longer}"),
+        world.group(vpc, {"Name": ownership_tag(name), "owner": OWNED}, name=f"{name}-db"),
+        world.balancer(vpc, {ownership_tag(name): OWNED}, name=f"{name}-by-hand"),
+        world.target_group(vpc, {ownership_tag(name): OWNED}, name=f"{name}-by-hand"),
+        world.volume(by_cloud_provider(name)),
+    )

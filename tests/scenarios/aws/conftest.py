@@ -1,0 +1,36 @@
+"""The stage that stories of clusters on AWS run on: one stand-in per test process, an account for each test."""
+
+import uuid
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+
+from service.local.aws import LocalAws
+from tests.clusters import TestApi
+from tests.integration.aws_access import own_credentials
+from tests.integration.clustered import running_aws
+from tests.scenarios.aws.stage import Stage, opened
+from tests.servers import TestServer
+
+
+@pytest.fixture(scope="session")
+def aws() -> Iterator[LocalAws]:
+    with running_aws() as running:
+        yield running
+
+
+@pytest.fixture
+def account(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
+    """The one that the service's own credentials lead to; no other test has it."""
+    number = str(uuid.uuid4().int)[-12:]
+    own_credentials(monkeypatch, tmp_path, number)
+    return number
+
+
+@pytest.fixture
+async def stage(
+    api: TestApi, embedded_server: TestServer, aws: LocalAws, account: str, tmp_path: Path
+) -> AsyncIterator[Stage]:
+    async with opened(api, embedded_server.settings(), aws, account, tmp_path) as made:
+        yield made

@@ -1,0 +1,202 @@
+"""One stage for a story of clusters on AWS: a namespace of a management cluster, an account, the service in between.
+What the service did is read from the objects, from its records, and from the account and its journal."""
+
+import asyncio
+import contextlib
+import inspect
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from service.contract.aws import CAPA
+from service.local.aws import Behaviour, Entry, LocalAws
+from service.local.aws.world import REGION, World
+from service.settings import RedisSettings, Settings, load
+from service.stream.installation import Installation
+from service.stream.views.deletions import DeletionView, list_deletions, one_deletion
+from tests.capi import AWS_CLUSTERS, AWS_MANAGED_CONTROL_PLANES
+from tests.clusters import TestApi
+from tests.integration.operating import Answer, environment, invoke
+from tests.kube import Crd
+from tests.scenarios.aws.clusters import Clusters, Infra
+from tests.scenarios.aws.holdings import Holdings, holdings
+from tests.scenarios.watch.service import Replica, Service
+
+RATE: Final = 10.0
+"""Seconds of the stand-in in one of ours: interfaces that drain for five seconds are gone in half a second."""
+PATIENCE: Final = timedelta(seconds=40)
+STEP: Final = 0.05
+SOURCES: Final = {"unmanaged": AWS_CLUSTERS, "managed": AWS_MANAGED_CONTROL_PLANES}
+QUICK: Final[dict[str, Any]] = {
+    "features": {"ExternalResourceGC": True},
+    "aws": {"settle": "300ms", "check_after": "100ms", "drain_check": "200ms"},
+    "watch": {"page": 100, "retry": "300ms"},
+    "worker": {"grace": "5s"},
+    "retry": {
+        "base": "50ms", "cap": "1s", "refused_recheck": "300ms", "blocked_base": "100ms", "blocked_cap": "300ms",
+    },
+    "log": {"level": "info", "format": "json"},
+}  # fmt: skip
+_READS: Final = ("Describe", "Get", "List", "AssumeRole")
+
+
+class Stage(Clusters):
+    """`document` are the settings, as their file has them; a test changes them before it starts something."""
+
+    def __init__(self, api: TestApi, redis: RedisSettings, aws: LocalAws, world: World, folder: Path) -> None:
+        super().__init__(api.kube, api.namespace(), world)
+        self.api, self.aws, self.redis, self.folder = api, aws, redis, folder
+        self.account, self.home = world.account, api.namespace()
+        self.installation = Installation(Settings(redis=redis))
+        self.services: list[Service] = []
+        self.replicas: list[Replica] = []
+        self._since = 0
+        # Deep, for tests change it.
+        self.document: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(QUICK))
+        self.document["redis"] = {"url": str(redis.url), "prefix": redis.prefix}
+        self.document["aws"]["endpoint"] = aws.address
+        self.document["watch"]["namespace"] = self.home
+        here = {"kubeconfig": str(api.kubeconfig(folder / "admin")), "context": "local"}
+        self.document["clusters"] = {"here": here}
+        self.document["sources"] = {name: self.source(crd) for name, crd in SOURCES.items()}
+
+    def source(self, crd: Crd, **changes: Any) -> dict[str, Any]:
+        given = {"resource": crd.resource, "collector": CAPA, "cluster": "here", "namespaces": [self.namespace]}
+        return {**given, "guard": {"enabled": False}, **changes}
+
+    async def begin(self) -> None:
+        await self.aws.behave(**msgspec.to_builtins(Behaviour()))
+        await self.aws.set_rate(RATE)
+        self._since = len(await self.aws.journal())
+
+    async def aclose(self) -> None:
+        for replica in self.replicas:
+            replica.end()
+        for service in self.services:
+            await service.end()
+        await self.installation.aclose()
+
+    # ---- the service
+
+    async def start(self, *, watches: bool = True, works: bool = True) -> Service:
+        """Both sides in this process, with the settings as they stand; returns when all sources are listed."""
+        service = Service(load(self.config(), {}), None, watches=watches, works=works)
+        self.services.append(service)
+        await service.start()
+        if watches:
+            await service.until_watching(*self.document["sources"])
+        return service
+
+    def launch(self, *words: str) -> Replica:
+        """A real process, such as of `knell work`."""
+        replica = Replica(self.folder, self.redis, self.config(), *words)
+        self.replicas.append(replica)
+        return replica
+
+    def knell(self, *words: str) -> Answer:
+        """A command, as an operator types it; from an async test in a thread, for it brings a loop of its own."""
+        return invoke(environment(self.redis), "--config", str(self.config()), *words)
+
+    def config(self) -> Path:
+        path = self.folder / "knell.yaml"
+        path.write_bytes(msgspec.yaml.encode(self.document))
+        return path
+
+    # ---- what came of it
+
+    async def record(self, infra: Infra) -> DeletionView | None:
+        cluster: Any = self.kube.get("/api/v1/namespaces/kube-system")
+        return await one_deletion(
+            self.installation, f"{cluster['metadata']['uid']}/{infra.crd.resource}/{infra.uid}/1"
+        )  # fmt: skip
+
+    async def deletions(self) -> list[DeletionView]:
+        """All that are recorded, whatever state they are in."""
+        listings = [await list_deletions(self.installation, state=state) for state in (None, "done", "dropped")]
+        return [view for listing in listings for view in listing.deletions]
+
+    async def audited(self) -> str:
+        """All that the audit says."""
+        client: Any = self.installation.connections.client
+        entries = await client.xrange(self.installation.keys.of(0, "audit"))
+        return "\n".join(f"{key.decode()} {value.decode()}" for _, entry in entries for key, value in entry.items())
+
+    async def asked(self, action: str = "") -> Sequence[Entry]:
+        """What AWS was asked in this test's account by others than the builder."""
+        return [one for one in await self.aws.requests(action, self._since) if one.account == self.account]
+
+    async def changes(self) -> Sequence[Entry]:
+        """Those among them that were to change something, whatever came of it."""
+        return [one for one in await self.asked() if not one.action.partition(".")[2].startswith(_READS)]
+
+    async def holdings(self) -> Holdings:
+        return await holdings(self.world)
+
+    # ---- waiting
+
+    async def until(self, what: str, look: Callable[[], Any], within: timedelta = PATIENCE) -> Any:
+        """`look` may be a coroutine function; one that is not looks from another thread, for the service is in this."""
+        deadline = time.monotonic() + within.total_seconds()
+        while not (seen := await self._seen(look)):
+            assert time.monotonic() < deadline, f"waited {within.total_seconds():g} s in vain until {what}"
+            for service in self.services:
+                service.look()
+            await asyncio.sleep(STEP)
+        return seen
+
+    async def stays(self, what: str, look: Callable[[], Any], during: timedelta = timedelta(seconds=1)) -> None:
+        """A state that must not change for a while: the only way to see that nothing happens."""
+        end = time.monotonic() + during.total_seconds()
+        while time.monotonic() < end:
+            assert await self._seen(look), f"it did not stay so that {what}"
+            await asyncio.sleep(STEP)
+
+    async def _seen(self, look: Callable[[], Any]) -> Any:
+        return await look() if inspect.iscoroutinefunction(look) else await asyncio.to_thread(look)
+
+    async def until_marked(self, *infras: Infra) -> None:
+        for infra in infras:
+            await self.until(f"{infra.name} is marked", partial(self.marked, infra))
+
+    async def until_released(self, *infras: Infra, within: timedelta = PATIENCE) -> None:
+        """Gone from the cluster, and their deletions done."""
+        for infra in infras:
+            await self.until(f"{infra.name} is gone", partial(self.is_gone, infra), within)
+            await self.until(f"{infra.name} is recorded as done", partial(self._is_done, infra))
+
+    async def _is_done(self, infra: Infra) -> bool:
+        record = await self.record(infra)
+        return record is not None and record.state == "done"
+
+    async def until_told(self, infra: Infra, *words: str) -> str:
+        """What the object says, once it says all of this."""
+
+        def look() -> str:
+            said = self.told(infra)
+            return said if all(word in said for word in words) else ""
+
+        return str(await self.until(f"{infra.name} says {words}", look))
+
+    async def until_gone(self, *ids: str) -> None:
+        async def look() -> bool:
+            return not set(ids) & await self.world.standing()
+
+        await self.until(f"{ids} are gone from the account", look)
+
+
+@contextlib.asynccontextmanager
+async def opened(
+    api: TestApi, redis: RedisSettings, aws: LocalAws, account: str, folder: Path
+) -> AsyncIterator[Stage]:  # fmt: skip
+    async with World(aws.address, account=account, region=REGION) as world:
+        stage = Stage(api, redis, aws, world, folder)
+        try:
+            await stage.begin()
+            yield stage
+        finally:
+            await stage.aclose()

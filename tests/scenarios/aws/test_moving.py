@@ -1,0 +1,130 @@
+"""`clusterctl move`, played as its code has it: pause, copy with finalizers, overwrite the annotations, strip, delete.
+The cluster lives on under another management cluster, and so does all that it has on AWS."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from service.contract.aws import AWS_FINALIZER, DELETE_FOR_MOVE, EXTERNAL_RESOURCE_GC
+from service.local.api import EmbeddedApi
+from tests.capi import AWS_CLUSTERS, CLUSTERS, Capi
+from tests.kube import Crd, Kube
+from tests.scenarios.aws.belongings import a_few
+from tests.scenarios.aws.clusters import Clusters, Infra
+from tests.scenarios.aws.holdings import assert_gone
+from tests.scenarios.aws.stage import Stage
+
+CAPA_FINALIZER = "awscluster.infrastructure.cluster.x-k8s.io"
+
+
+@pytest.fixture
+def there() -> Iterator[EmbeddedApi]:
+    with EmbeddedApi() as api:
+        yield api
+
+
+async def test_a_moved_cluster_keeps_everything_and_is_collected_where_it_was_moved_to(
+    stage: Stage, there: EmbeddedApi, tmp_path: Path
+) -> None:
+    kube = Kube(there.url, there.token, there.ca)
+    kube.create("/api/v1/namespaces", {"metadata": {"name": stage.namespace}})
+    kube.create("/api/v1/namespaces", {"metadata": {"name": stage.home}})
+    theirs = Clusters(kube, stage.namespace, stage.world)
+    way = {"kubeconfig": str(there.kubeconfig(tmp_path / "there")), "context": "local"}
+    stage.document["clusters"]["there"] = way
+    stage.document["sources"]["moved"] = stage.source(AWS_CLUSTERS, cluster="there")
+    await stage.start()
+    prod = await stage.unmanaged("prod", finalizers=[CAPA_FINALIZER])
+    # Its opt-out is lost on the way: clusterctl overwrites all annotations.
+    kept = await stage.unmanaged("kept", finalizers=[CAPA_FINALIZER], annotations={EXTERNAL_RESOURCE_GC: "false"})
+    had = await a_few(stage.world, prod.tag, prod.vpc)
+    await a_few(stage.world, kept.tag, kept.vpc)
+    before = await stage.holdings()
+    await stage.until_marked(prod)
+
+    copies = [clusterctl_move(stage.capi, theirs.capi, infra) for infra in (prod, kept)]
+    for infra in (prod, kept):
+        assert stage.is_gone(infra), "somebody put a finalizer back"
+    moved = Infra(
+        crd=AWS_CLUSTERS, namespace=prod.namespace, name=prod.name, cluster="prod", tag="prod", uid=copies[0],
+        vpc=prod.vpc,
+    )  # fmt: skip
+    assert AWS_FINALIZER in theirs.finalizers(moved)
+    # One more, made and deleted here, shows that whatever there was to see has been seen.
+    other = await stage.unmanaged("other")
+    await stage.until_marked(other)
+    await stage.delete(other)
+    await stage.until_released(other)
+    assert {view.name for view in await stage.deletions()} == {"other"}
+    assert await stage.changes() == []
+    assert_gone(before, await stage.holdings(), ())
+
+    kube.patch(moved.path, {"metadata": {"finalizers": [AWS_FINALIZER]}})
+    kube.delete(moved.path)
+    await stage.until("it is collected where it lives", lambda: theirs.is_gone(moved))
+    assert_gone(before, await stage.holdings(), had.ids)
+
+
+async def test_a_paused_cluster_that_is_going_waits_and_one_that_moves_after_all_is_let_go(stage: Stage) -> None:
+    await stage.start()
+    infra = await stage.unmanaged("prod")
+    await a_few(stage.world, infra.tag, infra.vpc)
+    before = await stage.holdings()
+    await stage.until_marked(infra)
+    stage.capi.pause("prod")
+    await stage.delete(infra)
+    await stage.until_told(infra, "paused", "spec.paused")
+    assert stage.marked(infra)
+    stage.annotate(infra, {DELETE_FOR_MOVE: ""})
+    await stage.until_released(infra)
+    assert await stage.changes() == []
+    assert_gone(before, await stage.holdings(), ())
+
+
+async def test_what_belongs_to_a_paused_cluster_gets_no_finalizer_and_none_back(stage: Stage) -> None:
+    """A clusterctl from before the annotation says by the pause alone that it moves something."""
+    await stage.start()
+    fresh, prod = await stage.unmanaged("fresh", paused=True), await stage.unmanaged("prod")
+    await a_few(stage.world, prod.tag, prod.vpc)
+    before = await stage.holdings()
+    await stage.until_marked(prod)
+    stage.capi.pause("prod")
+    stage.kube.patch(prod.path, {"metadata": {"finalizers": []}})
+    other = await stage.unmanaged("other")
+    await stage.until_marked(other)
+    await stage.stays("neither is marked", lambda: not stage.marked(fresh) and not stage.marked(prod))
+    for infra in (fresh, prod):
+        await stage.delete(infra)
+        assert stage.is_gone(infra)
+    await stage.delete(other)
+    await stage.until_released(other)
+    assert {view.name for view in await stage.deletions()} == {"other"}
+    assert_gone(before, {id_: text for id_, text in (await stage.holdings()).items() if id_ in before}, ())
+
+
+def clusterctl_move(source: Capi, target: Capi, infra: Infra) -> str:
+    """One Cluster with its infrastructure object; the uid of the copy of that."""
+    source.pause(infra.cluster)
+    owner = _copied(source, target, CLUSTERS, infra.cluster)
+    uid: str = _copied(source, target, infra.crd, infra.name, owner)["metadata"]["uid"]
+    for crd, name in ((infra.crd, infra.name), (CLUSTERS, infra.cluster)):
+        path = crd.path(source.namespace, name)
+        mark = {"op": "add", "path": "/metadata/annotations", "value": {DELETE_FOR_MOVE: ""}}
+        source.kube.patch(path, [mark], "json")
+        source.kube.patch(path, {"metadata": {"finalizers": []}})
+        source.kube.delete(path)
+    target.pause(infra.cluster, paused=False)
+    return uid
+
+
+def _copied(source: Capi, target: Capi, crd: Crd, name: str, owner: object = None) -> dict[str, dict[str, str]]:
+    """Without its version and its owners, with its finalizers; its status stays behind."""
+    found = source.get(crd, name)
+    meta = {key: found["metadata"].get(key) for key in ("name", "labels", "annotations", "finalizers")}
+    if owner is not None:
+        meta["ownerReferences"] = target.owned_by(owner)["ownerReferences"]
+    body = {**found, "metadata": {key: value for key, value in meta.items() if value}}
+    body.pop("status", None)
+    made: dict[str, dict[str, str]] = target.kube.create(crd.path(target.namespace), body)
+    return made

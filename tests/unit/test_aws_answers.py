@@ -1,0 +1,13 @@
+"""An answer without the list that was asked for is not an empty list."""
+
+import pytest
+
+from workers.handlers.aws.answers import list_of
+from workers.handlers.aws.errors import AwsError
+
+
+def test_a_list_that_is_empty_is_one_and_a_list_that_is_not_there_is_none() -> None:
+    assert list_of({"Volumes": []}, "Volumes", "ec2", "describe_volumes") == []
+    with pytest.raises(AwsError, match="ec2:DescribeVolumes: NoList") as raised:
+        list_of({"ResponseMetadata": {}}, "Volumes", "ec2", "describe_volumes")
+    assert raised.value.what == "unreadable"
