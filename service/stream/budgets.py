@@ -104,7 +104,9 @@ class Budgets:
             return False
         return bool(answer[0])
 
-    async def correct(self, place: str, said: Callable[[], Sequence[Said]] | Sequence[Said]) -> bool:
+    async def correct(
+        self, place: str, said: Callable[[], Sequence[Said]] | Sequence[Said], patience: timedelta = SHORT
+    ) -> bool:
         """True where tokens are there earlier than lanes were told: they want waking.
 
         `said` may be a function, asked at the moment of sending, because what it tells is getting older.
@@ -114,7 +116,7 @@ class Budgets:
             return [[_shape(self.in_force(word.limit)), *word[1:]] for word in (said() if callable(said) else said)]
 
         try:
-            earlier, _ = _corrected(await self._move("correct", place, rows, SHORT))
+            earlier, _ = _corrected(await self._move("correct", place, rows, patience))
         except ServerAway:
             return False
         return bool(earlier)

@@ -45,4 +45,4 @@ class BudgetQuota:
         def said() -> list[Said]:
             return [Said(limit, 1, pause=int(max(0.0, until - time.monotonic()) * 1000))]
 
-        await self._budgets.correct(place_of(place), said)
+        await self._budgets.correct(place_of(place), said, PATIENCE)
