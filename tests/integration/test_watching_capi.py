@@ -41,6 +41,11 @@ class Clusters(Watched):
     def switch(self, *, on: bool) -> None:
         self.settings = msgspec.structs.replace(self.settings, features=FeatureSettings(external_resource_gc=on))
 
+    def owned(self, name: str, **labels: str) -> None:
+        """An AWSCluster of a Cluster of the same name, with these labels besides."""
+        ties = self.capi.owned_by(self.capi.cluster(name))
+        self.capi.create(AWS_CLUSTERS, name, {}, **{**ties, "labels": {CLUSTER_NAME: name, **labels}})
+
     def aws(self, name: str, crd: Crd = AWS_CLUSTERS) -> list[str]:
         return self.capi.finalizers(crd, name)
 
@@ -51,7 +56,7 @@ class Clusters(Watched):
         """The source has seen everything that was done to that object so far, for a later one, which nothing stands
         against, is marked; and wishes that rested came back meanwhile."""
         witness = f"witness-of-{name}"
-        self.capi.create(AWS_CLUSTERS, witness, {})
+        self.owned(witness)
         await self.until_marked(witness)
         await self.stays(f"{name} is left alone", lambda: self.aws(name) == list(finalizers))
         assert running.source.problem == ""
@@ -91,9 +96,12 @@ async def test_both_kinds_of_cluster_get_the_finalizer_of_aws_and_are_published(
     assert [found[name].source for name in ("one", "two-control-plane")] == ["aws", "eks"]
 
 
-async def test_an_object_that_belongs_to_no_cluster_is_marked(clusters: Clusters) -> None:
-    await clusters.start_aws()
+async def test_an_object_that_belongs_to_no_cluster_is_marked_when_it_belongs_to_one(clusters: Clusters) -> None:
+    running = await clusters.start_aws()
     clusters.capi.create(AWS_CLUSTERS, "alone", {"region": "us-east-1"})
+    await clusters.is_left_alone(running, "alone")
+    ties = clusters.capi.owned_by(clusters.capi.cluster("family"))
+    clusters.capi.patch(AWS_CLUSTERS, "alone", {"metadata": ties})
     await clusters.until_marked("alone")
 
 
@@ -275,8 +283,8 @@ async def test_sources_of_one_resource_with_different_finalizers_leave_each_othe
     aws = msgspec.structs.replace(plain, collector=CAPA, selector="team!=a")
     first = await clusters.start_aws(selector="team!=a", others={"plain": plain})
     second = await clusters.start(name="plain", selector="team=a", others={"aws": aws})
-    clusters.capi.create(AWS_CLUSTERS, "ours", {}, labels={"team": "a"})
-    clusters.capi.create(AWS_CLUSTERS, "theirs", {})
+    clusters.owned("ours", team="a")
+    clusters.owned("theirs")
     await clusters.until("both are marked", lambda: clusters.aws("ours") and clusters.aws("theirs"))
     assert (clusters.aws("ours"), clusters.aws("theirs")) == ([FINALIZER], [AWS_FINALIZER])
     clusters.capi.delete(AWS_CLUSTERS, "ours")
@@ -299,7 +307,7 @@ async def test_an_object_that_changes_sources_changes_its_finalizer(clusters: Cl
     aws = msgspec.structs.replace(plain, collector=CAPA, opt_in="team=b")
     await clusters.start_aws(opt_in="team=b", others={"plain": plain})
     await clusters.start(name="plain", opt_in="team=a", others={"aws": aws})
-    clusters.capi.create(AWS_CLUSTERS, "one", {}, labels={"team": "b"})
+    clusters.owned("one", team="b")
     await clusters.until_marked("one")
     clusters.capi.patch(AWS_CLUSTERS, "one", {"metadata": {"labels": {"team": "a"}}})
     await clusters.until("it is plain's alone", lambda: clusters.aws("one") == [FINALIZER])
@@ -311,7 +319,7 @@ async def test_an_object_of_two_collectors_goes_in_the_name_of_one_after_the_oth
     plain = SourceSettings(resource=AWS_CLUSTERS.resource, collector="none", namespaces=(clusters.namespace,))
     aws = msgspec.structs.replace(plain, collector=CAPA)
     running = await clusters.start_aws(others={"plain": plain})
-    clusters.capi.create(AWS_CLUSTERS, "one", {})
+    clusters.owned("one")
     await clusters.until_marked("one")
     second = await clusters.start(name="plain", others={"aws": aws})
     await clusters.until("it has both", lambda: clusters.aws("one") == [AWS_FINALIZER, FINALIZER])
@@ -331,7 +339,7 @@ async def test_an_object_of_two_collectors_goes_in_the_name_of_one_after_the_oth
 async def test_a_source_that_got_another_collector_withdraws_nothing(clusters: Clusters) -> None:
     """It is a changed setting, no changed mind: the object waits until somebody says what is meant."""
     running = await clusters.start_aws()
-    clusters.capi.create(AWS_CLUSTERS, "one", {}, finalizers=[OTHER])
+    clusters.capi.unmanaged("one", finalizers=[OTHER])
     await clusters.until_marked("one")
     clusters.capi.delete(AWS_CLUSTERS, "one")
     await clusters.until_published("one")

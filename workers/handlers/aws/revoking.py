@@ -16,7 +16,7 @@ from workers.handlers.aws.rounds import until_round
 
 RULES: Final = "ec2.DescribeSecurityGroupRules"
 GONE: Final = frozenset({"InvalidPermission.NotFound", "InvalidSecurityGroupRuleId.NotFound"})
-_LONGEST: Final = 80
+_LONGEST: Final = 255
 
 
 class Rule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
