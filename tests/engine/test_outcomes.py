@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import pytest
 
-from service.contract import VERSION, Blocked, Gone, Job, Pending, Record, Refused, Throttled
+from service.contract import VERSION, Blocked, Gone, Job, Left, Pending, Record, Refused, Throttled
 from service.settings import RetrySettings
 from workers.handlers.protocol import NotCleared
 from workers.runtime.outcomes import backoff, judge, settlement
@@ -108,3 +108,20 @@ def test_suspicion_ends_with_an_attempt_that_came_to_a_verdict() -> None:
     back = settlement(suspect, "sim/acct/delete", judge(suspect, NotCleared("x"), RETRY, NOW), called=False)
     assert '"alone":1' in back.record
     assert '"kills":2' in back.record
+
+
+def test_what_may_pass_by_itself_is_asked_again_soon_and_never_later_than_its_objection_says() -> None:
+    def delay(waits: int, wait_ms: int) -> int:
+        objection = NotCleared("paused", wait_ms, refused=True, deletion="x")
+        outcome = judge(job(waits=waits), objection, RETRY, NOW, lambda: 1.0)
+        assert (outcome.kind, outcome.record.held) == ("refused", 1)
+        return outcome.delay
+
+    assert [delay(waits, 30_000) for waits in (0, 1, 2, 3, 50)] == [5_000, 10_000, 20_000, 30_000, 30_000]
+    assert delay(50, 0) == 900_000
+
+
+def test_what_nobody_wants_removed_any_more_ends_as_given_up() -> None:
+    outcome = judge(job(held=1), Left("its task is not wanted any more"), RETRY, NOW)
+    assert (outcome.kind, outcome.record.state, outcome.record.held) == ("dead", "dead", 0)
+    assert (outcome.record.verdict, outcome.record.detail) == ("left", "its task is not wanted any more")

@@ -90,6 +90,23 @@ def test_only_the_condition_of_cluster_api_says_that_the_vpc_was_deleted() -> No
     assert not told(type="SubnetsReady", status="False", reason="Deleted")
 
 
+def test_every_group_that_the_spec_names_is_the_users() -> None:
+    spec = {
+        "region": "eu-west-1", "network": {"vpc": {"id": "vpc-1"}, "securityGroupOverrides": {"node": "sg-0a"},
+        "cni": {"cniIngressRules": [{"sourceSecurityGroupIds": ["sg-0c"]}]}},
+        "controlPlaneLoadBalancer": {"additionalSecurityGroups": ["sg-0b", "sg-0a"]},
+    }  # fmt: skip
+    status = {"networkStatus": {"securityGroups": {"node": {"id": "sg-0d"}}}}
+    assert unmanaged(spec=spec, status=status).spared == ("sg-0a", "sg-0b", "sg-0c")
+    assert unmanaged().spared == ()
+
+
+def test_what_is_unclear_says_how_to_let_the_object_go() -> None:
+    for subject in (unmanaged(spec={}), unmanaged(ownerReferences=[]), unmanaged(spec={"region": "eu/west"})):
+        with pytest.raises(Unclear, match="external-resource-gc=false"):
+            whole(subject)
+
+
 # ---- accounts
 
 

@@ -1,0 +1,171 @@
+"""What changes between a plan and its calls: tasks taken away, groups named as the user's, other VPCs."""
+
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+
+import pytest
+
+from service.contract.aws import EXTERNAL_RESOURCE_TASKS
+from service.local.aws.networks import Vpc
+from service.local.aws.tags import by_cloud_provider
+from service.local.aws.world import REGION
+from tests import capi
+from tests.integration.clustered import ON_AWS, Clustered, marked
+
+pytestmark = ON_AWS
+
+
+@pytest.fixture
+async def stack() -> AsyncIterator[AsyncExitStack]:
+    """What is open longer than one step of a test; it is closed before AWS and the clusters are."""
+    async with AsyncExitStack() as made:
+        yield made
+
+
+@pytest.fixture
+async def vpc(clustered: Clustered) -> Vpc:
+    return await clustered.resources.vpc()
+
+
+async def test_a_task_that_is_taken_away_in_the_middle_leaves_its_resources_and_the_object_goes(
+    clustered: Clustered, stack: AsyncExitStack, vpc: Vpc
+) -> None:
+    balancer = await clustered.resources.balancer(vpc, by_cloud_provider("prod", "default/web"))
+    group = await clustered.resources.group(vpc, by_cloud_provider("prod"))
+    await clustered.resources.protect(balancer)
+    made = clustered.capi.unmanaged("prod", region=REGION, vpc=vpc.id, **marked())
+    one = await clustered.going(made)
+    await clustered.work(stack)
+    await clustered.until_job(one, "aws.balancer", "protect")
+    clustered.capi.annotate(capi.AWS_CLUSTERS, "prod", **{EXTERNAL_RESOURCE_TASKS: "load-balancer"})
+    await clustered.resources.protect(balancer, protected=False)
+    await clustered.until_done(one)
+    assert clustered.read(made) is None
+    left = await clustered.resources.standing()
+    assert group in left
+    assert balancer not in left
+    record = await clustered.until_job(one, "aws.security-group", "security-group is not wanted any more", held=False)
+    assert (record["state"], record["verdict"]) == ("dead", "left")
+
+
+async def test_the_task_of_what_only_waits_can_be_taken_away_too(
+    clustered: Clustered, stack: AsyncExitStack, vpc: Vpc
+) -> None:
+    balancer = await clustered.resources.balancer(vpc, by_cloud_provider("prod", "default/web"))
+    await clustered.resources.protect(balancer)
+    made = clustered.capi.unmanaged("prod", region=REGION, vpc=vpc.id, **marked())
+    one = await clustered.going(made)
+    await clustered.work(stack)
+    await clustered.until_job(one, "aws.balancer", "protect")
+    clustered.capi.annotate(capi.AWS_CLUSTERS, "prod", **{EXTERNAL_RESOURCE_TASKS: "security-group"})
+    await clustered.until_done(one)
+    assert clustered.read(made) is None
+    assert balancer in await clustered.resources.standing()
+
+
+async def test_a_task_that_is_added_in_the_middle_is_seen_to_by_the_last_look(
+    clustered: Clustered, stack: AsyncExitStack, vpc: Vpc
+) -> None:
+    balancer = await clustered.resources.balancer(vpc, by_cloud_provider("prod", "default/web"))
+    volume = await clustered.resources.volume(by_cloud_provider("prod"))
+    await clustered.resources.protect(balancer)
+    made = clustered.capi.unmanaged("prod", region=REGION, vpc=vpc.id, **marked())
+    one = await clustered.going(made)
+    await clustered.work(stack)
+    await clustered.until_job(one, "aws.balancer", "protect")
+    clustered.capi.annotate(capi.AWS_CLUSTERS, "prod", **{EXTERNAL_RESOURCE_TASKS: "load-balancer,volume"})
+    await clustered.resources.protect(balancer, protected=False)
+    await clustered.until_done(one)
+    assert not {balancer, volume} & await clustered.resources.standing()
+
+
+@pytest.mark.parametrize("finding", ["tagging", "describe"])
+async def test_a_group_that_the_spec_names_is_the_users_whatever_its_tags(
+    clustered: Clustered, stack: AsyncExitStack, vpc: Vpc, finding: str
+) -> None:
+    named = await clustered.resources.group(vpc, by_cloud_provider("prod"), name="from-the-user")
+    beside = await clustered.resources.group(vpc, by_cloud_provider("prod"), name="beside-the-balancer")
+    own = await clustered.resources.group(vpc, by_cloud_provider("prod"))
+    clustered.set(finding=finding)
+    made = clustered.capi.unmanaged("prod", region=REGION, vpc=vpc.id, **marked())
+    clustered.capi.patch(
+        capi.AWS_CLUSTERS, "prod",
+        {"spec": {"network": {"vpc": {"id": vpc.id}, "securityGroupOverrides": {"node": named}},
+                  "controlPlaneLoadBalancer": {"additionalSecurityGroups": [beside]}}},
+    )  # fmt: skip
+    one = await clustered.going(made)
+    await clustered.work(stack)
+    await clustered.until_done(one)
+    assert clustered.read(made) is None
+    left = await clustered.resources.standing()
+    assert {named, beside} <= left
+    assert own not in left
+
+
+async def test_a_group_that_is_named_in_the_middle_is_left(
+    clustered: Clustered, stack: AsyncExitStack, vpc: Vpc
+) -> None:
+    balancer = await clustered.resources.balancer(vpc, by_cloud_provider("prod", "default/web"))
+    group = await clustered.resources.group(vpc, by_cloud_provider("prod"))
+    await clustered.resources.protect(balancer)
+    made = clustered.capi.unmanaged("prod", region=REGION, vpc=vpc.id, **marked())
+    one = await clustered.going(made)
+    await clustered.work(stack)
+    await clustered.until_job(one, "aws.balancer", "protect")
+    clustered.capi.patch(capi.AWS_CLUSTERS, "prod", {"spec": {"network": {"securityGroupOverrides": {"lb": group}}}})
+    await clustered.resources.protect(balancer, protected=False)
+    await clustered.until_done(one)
+    assert group in await clustered.resources.standing()
+
+
+async def test_an_object_that_means_another_vpc_by_now_is_held_until_it_is_set_back(
+    clustered: Clustered, stack: AsyncExitStack, vpc: Vpc
+) -> None:
+    other = await clustered.resources.vpc()
+    balancer = await clustered.resources.balancer(vpc, by_cloud_provider("prod", "default/web"))
+    await clustered.resources.protect(balancer)
+    made = clustered.capi.unmanaged("prod", region=REGION, vpc=vpc.id, **marked())
+    one = await clustered.going(made)
+    await clustered.work(stack)
+    await clustered.until_job(one, "aws.balancer", "protect")
+    clustered.capi.patch(capi.AWS_CLUSTERS, "prod", {"spec": {"network": {"vpc": {"id": other.id}}}})
+    await clustered.resources.protect(balancer, protected=False)
+    await clustered.until_job(one, "aws.balancer", other.id, vpc.id)
+    assert balancer in await clustered.resources.standing()
+    clustered.capi.patch(capi.AWS_CLUSTERS, "prod", {"spec": {"network": {"vpc": {"id": vpc.id}}}})
+    await clustered.until_done(one)
+    assert balancer not in await clustered.resources.standing()
+
+
+# ---- before a plan
+
+
+async def test_an_object_whose_owner_is_another_cluster_of_that_name_holds(clustered: Clustered, vpc: Vpc) -> None:
+    found = clustered.delete_marked("prod", vpc)
+    clustered.capi.delete(capi.CLUSTERS, "prod")
+    again = clustered.capi.cluster("prod")
+    hold = await clustered.held(found)
+    assert again["metadata"]["uid"] in hold.reason
+    assert "external-resource-gc=false" in hold.reason
+
+
+async def test_an_instance_in_another_vpc_counts_only_where_something_is_in_no_vpc(
+    clustered: Clustered, vpc: Vpc
+) -> None:
+    other = await clustered.resources.vpc()
+    instance = await clustered.resources.instance(other, tags=by_cloud_provider("prod"))
+    found = clustered.delete_marked("prod", vpc)
+    await clustered.planned(found)
+    clustered.set(tasks=("load-balancer", "volume"))
+    assert f"instance {instance} in {other.id}" in (await clustered.held(found)).reason
+
+
+async def test_instances_of_a_managed_cluster_are_waited_for_where_something_is_in_no_vpc(
+    clustered: Clustered, vpc: Vpc
+) -> None:
+    instance = await clustered.resources.instance(vpc, tags=by_cloud_provider("payments"))
+    made = clustered.capi.managed("prod", eks="payments", region=REGION, vpc=vpc.id, **marked())
+    found = clustered.delete(made)
+    await clustered.planned(found)
+    clustered.set(tasks=("volume",))
+    assert f"instance {instance}" in (await clustered.held(found)).reason
