@@ -75,16 +75,16 @@ def main(only: str | None, round_count: int | None, short: bool) -> None:
 
     name = kept_as(short, count)
     kept = RESULTS / f"{name}.json"
-    lines = report.merged(report.read(kept), report.lines(rows, contenders, outcome), [row.id for row in ROWS])
+    date = datetime.now(UTC).date().isoformat()
+    lines = report.merged(report.read(kept), report.lines(rows, contenders, outcome, date), [row.id for row in ROWS])
     report.write(kept, lines)
     peers = [contender.name for contender in CONTENDERS]
-    date = datetime.now(UTC).date().isoformat()
     run = markdown.Run(date, servers, name == "short", rows, contenders, left_out, outcome)
     page = RESULTS / f"{date if name == 'latest' else name}.md"
     page.write_text(markdown.page(run, lines, directions(ROWS), peers))
 
     ran = {row.id for row in rows}
-    table.show(console, [line for line in lines if line["id"] in ran], directions(ROWS))
+    table.show(console, [line for line in lines if line["id"] in ran], directions(ROWS), count)
     for (trial, contender), reason in outcome.failures.items():
         console.print(f"[red]{contender} failed in {trial}:[/red] {reason}", markup=True)
     console.print(f"Written to {page.relative_to(RESULTS.parents[1])} and {kept.relative_to(RESULTS.parents[1])}.")

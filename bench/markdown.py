@@ -16,7 +16,7 @@ from bench.contenders.protocol import Contender
 from bench.report import Line
 from bench.rounds import Outcome
 from bench.rows.row import Row
-from bench.wording import DASH, number, verdict, with_ratio
+from bench.wording import DASH, number, rounds, verdict, with_ratio
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Run:
 def page(run: Run, report: Sequence[Line], better: Mapping[str, str], peers: Sequence[str]) -> str:
     parts = [
         [f"# Bench of {run.date}", "", *_circumstances(run, report)],
-        *(_table(part, better, peers) for part in _parts(report)),
+        *(_table(run, part, better, peers) for part in _parts(report)),
         ["", "## Rows", "", *(f"- `{line['id']}` ({line['unit']}): {line['what']}." for line in report)],
         ["", "## Contenders", "", *(f"- {c.name} ({c.version()}): {c.settings}." for c in run.contenders)],
         _missing(run),
@@ -53,8 +53,6 @@ def page(run: Run, report: Sequence[Line], better: Mapping[str, str], peers: Seq
 
 
 def _circumstances(run: Run, report: Sequence[Line]) -> list[str]:
-    ran = {row.id for row in run.rows}
-    kept = [line["id"] for line in report if line["id"] not in ran]
     said = [
         f"Server: {run.servers.redis}, append-only file synced every second, noeviction, on 127.0.0.1.",
         *([f"API server: {run.servers.api}, on 127.0.0.1."] if run.servers.api is not None else []),
@@ -64,9 +62,19 @@ def _circumstances(run: Run, report: Sequence[Line]) -> list[str]:
     ]
     if run.short:
         said.append("**A short run: it shows that everything works; its figures are not for comparison.**")
-    if kept:
-        said.append(f"Not run this time, figures of an earlier run: {', '.join(kept)}.")
+    if kept := _kept(run, report):
+        said.append(f"Not run this time, figures of an earlier run: {'; '.join(kept)}.")
     return [f"- {line}" for line in said]
+
+
+def _kept(run: Run, report: Sequence[Line]) -> list[str]:
+    """Those that were measured on one day in as many rounds are named together."""
+    ran = {row.id for row in run.rows}
+    ids: dict[tuple[str, int], list[str]] = {}
+    for line in report:
+        if line["id"] not in ran:
+            ids.setdefault((line["date"], line["rounds"]), []).append(line["id"])
+    return [f"{', '.join(found)} ({date}, {rounds(count)})" for (date, count), found in ids.items()]
 
 
 def _rounds(run: Run) -> str:
@@ -96,7 +104,14 @@ def _parts(report: Sequence[Line]) -> list[list[Line]]:
     return parts
 
 
-def _table(report: Sequence[Line], better: Mapping[str, str], peers: Sequence[str]) -> list[str]:
+def _called(run: Run, line: Line) -> str:
+    """Its name, and what the head of the page says otherwise of when and in how many rounds it was measured."""
+    apart = [line["date"]] if line["date"] != run.date else []
+    apart += [rounds(line["rounds"])] if line["rounds"] != run.outcome.rounds else []
+    return f"{line['id']} ({', '.join(apart)})" if apart else line["id"]
+
+
+def _table(run: Run, report: Sequence[Line], better: Mapping[str, str], peers: Sequence[str]) -> list[str]:
     there = [name for name in peers if any(name in line["peers"] for line in report)]
     head = ["row", "unit", "knell", "limit", *there, "goal", "met"]
     rows = ["", f"| {' | '.join(head)} |", f"|{'---|' * len(head)}"]
@@ -104,7 +119,7 @@ def _table(report: Sequence[Line], better: Mapping[str, str], peers: Sequence[st
         direction = better.get(line["id"], "more")
         others = [line["limit"], *(line["peers"].get(name) for name in there)]
         cells = [
-            line["id"],
+            _called(run, line),
             line["unit"],
             number(line["knell"]),
             *(with_ratio(line, figure, direction) for figure in others),
@@ -140,7 +155,8 @@ def _spread(run: Run) -> list[str]:
     said = [
         f"- `{row.id}`: {', '.join(ranges)}"
         for row in run.rows
-        if (
+        if row.trial.rounds(run.outcome.rounds) > 1
+        and (
             ranges := [
                 f"{contender.name} {number(min(values))} to {number(max(values))}"
                 for contender in run.contenders
@@ -148,4 +164,4 @@ def _spread(run: Run) -> list[str]:
             ]
         )
     ]
-    return ["", "## Lowest and highest round", "", *said] if said and run.outcome.rounds > 1 else []
+    return ["", "## Lowest and highest round", "", *said] if said else []

@@ -24,6 +24,7 @@ OF_A_CLUSTER: Final[Mapping[str, int]] = {
     "ec2.DeleteSecurityGroup": 4,
 }
 """How often each action is needed for one that left all kinds of things."""
+GROUPS_OF_A_BALANCER: Final = 2
 _MADE_AT_ONCE: Final = 8
 
 
@@ -68,11 +69,11 @@ def fill(account: Account, clusters: int) -> Remains:
 
 
 def fill_draining(account: Account, drains: Drains) -> Remains:
-    """A balancer of each cluster, which has two groups on interfaces that outlive it."""
+    """A balancer of each cluster, with groups on interfaces that outlive it."""
 
     async def leave(world: World, name: str) -> Left:
         vpc = await world.vpc()
-        groups = [await world.group(vpc, by_cloud_provider(name)) for _ in range(2)]
+        groups = [await world.group(vpc, by_cloud_provider(name)) for _ in range(GROUPS_OF_A_BALANCER)]
         balancer = await world.balancer(vpc, by_cloud_provider(name, "default/web"), groups=groups, name=name)
         return Left(name, vpc.id, tuple(groups), (balancer,))
 

@@ -28,13 +28,17 @@ class Line(TypedDict):
     limit: float | None
     goal: str | None
     met: bool | None
+    rounds: int
+    """Of which each figure is the median."""
+    date: str
+    """On which it was measured."""
 
 
-def lines(rows: Iterable[Row], contenders: Sequence[Contender], outcome: Outcome) -> list[Line]:
-    return [_line(row, contenders, outcome) for row in rows]
+def lines(rows: Iterable[Row], contenders: Sequence[Contender], outcome: Outcome, date: str) -> list[Line]:
+    return [_line(row, contenders, outcome, date) for row in rows]
 
 
-def _line(row: Row, contenders: Sequence[Contender], outcome: Outcome) -> Line:
+def _line(row: Row, contenders: Sequence[Contender], outcome: Outcome, date: str) -> Line:
     found = {
         contender.name: (contender.kind, figure)
         for contender in contenders
@@ -48,13 +52,15 @@ def _line(row: Row, contenders: Sequence[Contender], outcome: Outcome) -> Line:
     judgement = row.goal.judge(figures) if row.goal is not None else None
     return Line(
         id=row.id,
-        what=row.what,
+        what=row.words(outcome.size),
         unit=row.unit,
         knell=figures.knell,
         peers=dict(figures.peers),
         limit=figures.limit,
         goal=judgement.goal if judgement is not None else None,
         met=judgement.met if judgement is not None else None,
+        rounds=row.trial.rounds(outcome.rounds),
+        date=date,
     )
 
 
@@ -74,7 +80,8 @@ def read(file: Path) -> list[Line]:
     if not file.exists():
         return []
     kept: list[Line] = json.loads(file.read_text())
-    return kept
+    # A line that doesn't say when and how often it was measured, as short runs once wrote them, is not carried on.
+    return [line for line in kept if Line.__required_keys__ <= line.keys()]
 
 
 def write(file: Path, report: Sequence[Line]) -> None:

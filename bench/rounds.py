@@ -30,6 +30,7 @@ class Outcome:
     """Samples by trial, contender and figure; and why some are missing."""
 
     rounds: int
+    size: Size = field(default_factory=Size)
     samples: dict[tuple[str, str, str], list[float]] = field(default_factory=dict)
     absent: dict[tuple[str, str], str] = field(default_factory=dict)
     """Trial and contender: what the contender lacks."""
@@ -66,7 +67,7 @@ def run(
     rounds: int,
     on_turn: Callable[[Turn], None],
 ) -> Outcome:
-    outcome = Outcome(rounds)
+    outcome = Outcome(rounds, size)
     for trial in trials:
         count = trial.rounds(rounds)
         for round_ in range(count):

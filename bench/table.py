@@ -11,13 +11,14 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.report import Line
-from bench.wording import DASH, advantage, number, verdict
+from bench.wording import DASH, advantage, number, rounds, verdict
 
 _COLOURS = {"yes": "[green]met[/green]", "no": "[red]not met[/red]"}
 
 
-def show(console: Console, report: Sequence[Line], better: Mapping[str, str]) -> None:
-    table = Table(title="Medians, and how many times better Knell does")
+def show(console: Console, report: Sequence[Line], better: Mapping[str, str], wanted: int) -> None:
+    """`wanted` is the number of rounds of the run; a row that had another number says so."""
+    table = Table(title=f"Medians of {rounds(wanted)}, and how many times better Knell does")
     table.add_column("row", no_wrap=True)
     table.add_column("contender", no_wrap=True)
     table.add_column("figure", justify="right", no_wrap=True)
@@ -27,8 +28,12 @@ def show(console: Console, report: Sequence[Line], better: Mapping[str, str]) ->
         judged = f"{line['goal']}: {_COLOURS[verdict(line)]}" if line["goal"] is not None else DASH
         table.add_row(f"[bold]{line['id']}[/bold]", "[bold]knell[/bold]", number(line["knell"]), "", judged)
         others = {"limit": line["limit"], **line["peers"]} if line["limit"] is not None else line["peers"]
-        for place, (name, figure) in enumerate(others.items()):
-            unit = f"[dim]{line['unit']}[/dim]" if place == 0 else ""
-            table.add_row(unit, name, number(figure), advantage(line, figure, better.get(line["id"], "more")))
+        said = [line["unit"], *([rounds(line["rounds"])] if line["rounds"] != wanted else [])]
+        beneath = [f"[dim]{', '.join(said)}[/dim]"]
+        for name, figure in others.items():
+            left = beneath.pop() if beneath else ""
+            table.add_row(left, name, number(figure), advantage(line, figure, better.get(line["id"], "more")))
+        for left in beneath:
+            table.add_row(left)
         table.add_section()
     console.print(table)

@@ -22,7 +22,8 @@ def number(figure: float | None) -> str:
 
 def advantage(line: Line, other: float | None, better: str) -> str:
     knell = line["knell"]
-    if knell is None or other is None or not knell or not other:
+    # Memory that was measured may have shrunk; a ratio of that says nothing.
+    if knell is None or other is None or knell <= 0 or other <= 0:
         return ""
     ratio = knell / other if better == "more" else other / knell
     return f"{number(ratio)}x"
@@ -31,6 +32,10 @@ def advantage(line: Line, other: float | None, better: str) -> str:
 def with_ratio(line: Line, other: float | None, better: str) -> str:
     ratio = advantage(line, other, better)
     return f"{number(other)} ({ratio})" if ratio else number(other)
+
+
+def rounds(count: int) -> str:
+    return f"{count} round{'s' if count != 1 else ''}"
 
 
 def verdict(line: Line) -> str:

@@ -5,13 +5,14 @@ The account is the stand-in under AWS's own token buckets: they decide how fast 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from bench.arena import Arena
 from bench.contenders.protocol import Contender
 from bench.goals import at_most, at_most_limit, below, goal
 from bench.order import Finding
+from bench.remains import OF_A_CLUSTER
 from bench.rows.row import Measure, Row, Size, Trial
 
 _CLUSTERS: Final = 100
@@ -33,24 +34,39 @@ def _measured(finding: Finding) -> Measure:
 TAGGING = Trial("aws-clean", _measured("tagging"), most_rounds=1)
 DESCRIBE = Trial("aws-clean.describe", _measured("describe"), most_rounds=1)
 
-_TIME = (
-    "100 deleted clusters with 10 resources each (1 classic and 2 other balancers, 3 target groups, 4 security groups) "
-    "in one account, interfaces that drain at once, lists of the tagging API that drop what is deleted at once: time "
-    "from the first deletion to the last resource gone"
-)
+
+def _time(how: str) -> Callable[[Size], str]:
+    def words(size: Size) -> str:
+        return (
+            f"{size.pick(_CLUSTERS, _SHORT)} deleted clusters with {sum(OF_A_CLUSTER.values())} resources each "
+            f"({OF_A_CLUSTER['elb.DeleteLoadBalancer']} classic and {OF_A_CLUSTER['elbv2.DeleteLoadBalancer']} other "
+            f"balancers, {OF_A_CLUSTER['elbv2.DeleteTargetGroup']} target groups, "
+            f"{OF_A_CLUSTER['ec2.DeleteSecurityGroup']} security groups) in one account, interfaces that drain at "
+            "once, lists of the tagging API that drop what is deleted at once: time from the first deletion to the "
+            f"last resource gone; {how}"
+        )
+
+    return words
+
+
 _CALLS = (
     "calls to AWS per resource in the same run, with those that follow when the last resource is gone (Knell: the "
     "proofs of absence)"
 )
+_MORE_THAN_ITS_OWN_CODE = (
+    "CAPA's own code was seen to need 4.1 where each action had a bucket of its own; here all reads of ELB share one, "
+    "as AWS documents it: calls for tags are refused and made again, what was listed vanishes meanwhile, which ends "
+    "the pass, and the next one lists the whole account again"
+)
 _REFUSED = "part of the calls that AWS refused for want of quota, in the same run"
 
 
-def _rows(trial: Trial, how: str) -> tuple[Row, ...]:
+def _rows(trial: Trial, how: str, about_calls: str = "") -> tuple[Row, ...]:
     return (
-        Row(trial.name, f"{_TIME}; {how}", "s", trial, "seconds", "less", goal(at_most_limit(1.05))),
+        Row(trial.name, _time(how), "s", trial, "seconds", "less", goal(at_most_limit(1.05))),
         Row(
             f"{trial.name}.calls",
-            f"{_CALLS}; {how}",
+            "; ".join([_CALLS, how, *([about_calls] if about_calls else [])]),
             "calls per resource",
             trial,
             "calls",
@@ -63,5 +79,5 @@ def _rows(trial: Trial, how: str) -> tuple[Row, ...]:
 
 ROWS = (
     *_rows(TAGGING, "with the tagging API"),
-    *_rows(DESCRIBE, "without the tagging API"),
+    *_rows(DESCRIBE, "without the tagging API", _MORE_THAN_ITS_OWN_CODE),
 )

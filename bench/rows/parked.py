@@ -47,16 +47,17 @@ def measure(contender: Contender, arena: Arena, size: Size) -> Mapping[str, floa
 PARKED = Trial("parked", measure)
 
 
-def _fewer() -> str:
-    """Names the peers that put jobs in too slowly for the largest size."""
-    fewer = [f"{peer.name} only up to {peer.most_parked:,}" for peer in CONTENDERS if 0 < peer.most_parked < _SIZES[-1]]
-    return f"; {', '.join(fewer)}" if fewer else ""
+def _largest(size: Size) -> str:
+    """How many, and the names of the peers that put jobs in too slowly for that."""
+    most = size.pick(_SIZES, _SHORT_SIZES)[-1]
+    fewer = [f"{peer.name} only up to {peer.most_parked:,}" for peer in CONTENDERS if 0 < peer.most_parked < most]
+    return "; ".join([f"{most:,}", *([", ".join(fewer)] if fewer else [])])
 
 
 ROWS = (
     Row(
         id="parked.memory",
-        what=f"server memory per parked job, at the largest number parked (1,000,000{_fewer()})",
+        what=lambda size: f"server memory per parked job, at the largest number parked ({_largest(size)})",
         unit="bytes/job",
         trial=PARKED,
         figure="memory",
@@ -64,7 +65,9 @@ ROWS = (
     ),
     Row(
         id="parked.time",
-        what=f"time per due job beside the largest number parked, over that beside 1,000 (1,000,000{_fewer()})",
+        what=lambda size: (
+            f"time per due job beside the largest number parked, over that beside {_SIZES[0]:,} ({_largest(size)})"
+        ),
         unit="times",
         trial=PARKED,
         figure="time",

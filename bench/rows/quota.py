@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -18,7 +18,7 @@ from bench.contenders.protocol import Contender, ContenderFailedError, NotSuppor
 from bench.goals import at_least, below, goal
 from bench.rows.row import Measure, Row, Size, Trial
 from service.local.provider import Quota
-from tests.scenarios.quota_run import FULL, NotDrained, run
+from tests.scenarios.quota_run import FULL, WORKERS, NotDrained, run
 from tests.scenarios.workers import WorkerFailed
 
 _SHORT = replace(FULL, jobs=1500, quota=Quota(capacity=300, per=timedelta(seconds=90)))
@@ -42,16 +42,28 @@ def _measured(*, headers: bool) -> Measure:
 QUOTA = Trial("quota", _measured(headers=True))
 BLIND = Trial("quota.blind", _measured(headers=False))
 
-_USED = (
-    "part of the quota that was used, of a full bucket and all that flowed in, less what a second client "
-    "took unseen (a fifth of the refill); four worker processes, 5,000 jobs, 1,000 per 300 s, time x 30"
-)
+
+def _used(tells: str) -> Callable[[Size], str]:
+    def words(size: Size) -> str:
+        chosen = size.pick(FULL, _SHORT)
+        quota = f"{chosen.quota.capacity:,g} per {chosen.quota.per.total_seconds():g} s"
+        return (
+            "part of the quota that was used, of a full bucket and all that flowed in, less what a second client took "
+            f"unseen ({chosen.eaten:.0%} of the refill); {WORKERS} worker processes, {chosen.jobs:,} jobs, {quota}, "
+            f"time x {chosen.scale:g}; {tells}"
+        )
+
+    return words
+
+
+_HEADER = "answers carry a remaining-quota header"
+_BLIND = "only refusals tell"
 _THROTTLED = "calls that the provider refused for want of quota, in the same run"
 
 ROWS = (
     Row(
         id="quota.used",
-        what=f"{_USED}; answers carry a remaining-quota header",
+        what=_used(_HEADER),
         unit="%",
         trial=QUOTA,
         figure="used",
@@ -60,13 +72,13 @@ ROWS = (
     ),
     Row(
         id="quota.throttled",
-        what=f"{_THROTTLED}; answers carry a remaining-quota header",
+        what=f"{_THROTTLED}; {_HEADER}",
         unit="%",
         trial=QUOTA,
         figure="throttled",
         better="less",
         goal=goal(below(0.5, "%")),
     ),
-    Row("quota.blind.used", f"{_USED}; only refusals tell", "%", BLIND, "used", "more"),
-    Row("quota.blind.throttled", f"{_THROTTLED}; only refusals tell", "%", BLIND, "throttled", "less"),
+    Row("quota.blind.used", _used(_BLIND), "%", BLIND, "used", "more"),
+    Row("quota.blind.throttled", f"{_THROTTLED}; {_BLIND}", "%", BLIND, "throttled", "less"),
 )

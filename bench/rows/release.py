@@ -5,13 +5,14 @@ Time, latency of the handlers, processor time and memory come from one trial.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from statistics import quantiles
 from typing import Final
 
 from bench.arena import Arena
 from bench.contenders.protocol import Contender
 from bench.goals import at_most_peer, goal
+from bench.objects import DELETED_AT_ONCE
 from bench.rows.row import Row, Size, Trial
 
 _OBJECTS: Final = 2_000
@@ -37,23 +38,35 @@ def measure(contender: Contender, arena: Arena, size: Size) -> Mapping[str, floa
 
 RELEASE = Trial("release", measure)
 
-_LATENCY = "from the delete call to the start of the handler, of 2,000 objects that are deleted at once"
+
+def _latency(part: str) -> Callable[[Size], str]:
+    def words(size: Size) -> str:
+        objects = size.pick(_OBJECTS, _SHORT)
+        return (
+            f"{part} from the delete call to the start of the handler, of {objects:,} objects that are deleted at once"
+        )
+
+    return words
+
+
 _CPU = "from before the first call to a second after none is left"
 
 ROWS = (
     Row(
         id="release",
-        what="2,000 objects of about 4 KB that a finalizer holds are deleted at once, 50 calls in flight: time from "
-        "the first call until none is left, each let go after its no-op handler; one process (Knell: both sides), "
-        "Events and conditions off",
+        what=lambda size: (
+            f"{size.pick(_OBJECTS, _SHORT):,} objects of about 4 KB that a finalizer holds are deleted at once, "
+            f"{DELETED_AT_ONCE} calls in flight: time from the first call until none is left, each let go after its "
+            "no-op handler; one process (Knell: both sides), Events and conditions off"
+        ),
         unit="s",
         trial=RELEASE,
         figure="seconds",
         better="less",
         goal=goal(at_most_peer(1, "kopf")),
     ),
-    Row("release.p50", f"median time {_LATENCY}", "ms", RELEASE, "p50", "less"),
-    Row("release.p99", f"99th percentile of the time {_LATENCY}", "ms", RELEASE, "p99", "less"),
+    Row("release.p50", _latency("median time"), "ms", RELEASE, "p50", "less"),
+    Row("release.p99", _latency("99th percentile of the time"), "ms", RELEASE, "p99", "less"),
     Row(
         id="release.cpu",
         what=f"processor time of the process per 1,000 objects, user and system, {_CPU}",

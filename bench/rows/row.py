@@ -50,12 +50,16 @@ class Row:
     """One line of the report; `figure` names the figure of the trial that it shows."""
 
     id: str
-    what: str
+    what: str | Callable[[Size], str]
+    """In words; a function where they name how much was done, which a short round does less of."""
     unit: str
     trial: Trial
     figure: str
     better: Literal["more", "less"]
     goal: Goal | None = None
+
+    def words(self, size: Size) -> str:
+        return self.what if isinstance(self.what, str) else self.what(size)
 
     def chosen_by(self, only: str) -> bool:
         return self.id == only or self.id.startswith(f"{only}.")

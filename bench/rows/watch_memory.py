@@ -25,8 +25,10 @@ def measure(contender: Contender, arena: Arena, size: Size) -> Mapping[str, floa
 ROWS = (
     Row(
         id="watch-memory",
-        what="peak resident memory of a process that has listed 100,000 objects of about 1 KB and watches them "
-        "(Knell: the watch side, every object in its inventory)",
+        what=lambda size: (
+            f"peak resident memory of a process that has listed {size.pick(_OBJECTS, _SHORT):,} objects of about 1 KB "
+            "and watches them (Knell: the watch side, every object in its inventory)"
+        ),
         unit="MB",
         trial=Trial("watch-memory", measure),
         figure="peak_megabytes",

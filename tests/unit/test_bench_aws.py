@@ -8,6 +8,7 @@ from botocore.exceptions import ClientError
 from msgspec.structs import replace
 
 from bench.contenders.buckets import Buckets, seconds_for
+from bench.contenders.capa import calls_listing
 from bench.contenders.everybody import CONTENDERS
 from bench.contenders.knell_clearing import LIMITS, sample_of, scaled
 from bench.contenders.protocol import NotSupportedError
@@ -64,6 +65,14 @@ def test_the_limit_knows_no_lateness_of_groups() -> None:
 
 
 # ---- the peer
+
+
+def test_as_the_peer_asks_a_hundred_clusters_without_the_tagging_api_need_what_its_own_code_was_seen_to_need() -> None:
+    # Ten deletions, four lists, and the tags of 6 things of each cluster that is still there, 20 at once.
+    assert [calls_listing(there) for there in (1, 6, 7, 100)] == [17, 17, 18, 14 + 5 + 10 + 15]
+    undisturbed = sum(calls_listing(there) for there in range(1, 101)) / 1000
+    # A quarter of its own code's calls was refused.
+    assert undisturbed / (1 - 0.25) == pytest.approx(4.1, abs=0.05)
 
 
 @pytest.mark.parametrize(("attempt", "longest"), [(1, 2.0), (2, 4.0), (5, 20.0)])
@@ -177,6 +186,20 @@ def test_one_round_is_enough_where_the_buckets_set_the_pace() -> None:
         "aws-clean.describe",
         "aws-drain",
     }
+
+
+def test_the_rows_about_drains_name_the_clusters_and_groups_that_were_run() -> None:
+    assert "of 200 groups of 100 deleted clusters whose balancers' interfaces take 30 to 300 s" in row(
+        "aws-drain.p99"
+    ).words(Size())
+    assert "of 24 groups of 12 deleted clusters whose balancers' interfaces take 10 to 30 s" in row(
+        "aws-drain.p50"
+    ).words(Size(short=True))
+    assert "a pair in each of 2 more clusters" in row("aws-drain.mutual").words(Size(short=True))
+
+
+def test_it_is_said_why_the_peer_needs_more_calls_here_and_only_where_it_does() -> None:
+    assert [one.id for one in ROWS if "4.1" in one.words(Size())] == ["aws-clean.describe.calls"]
 
 
 def test_capa_is_a_peer_and_the_buckets_are_the_limit() -> None:

@@ -7,15 +7,16 @@ from pathlib import Path
 import click
 import pytest
 
-from bench import markdown, report
-from bench.__main__ import chosen, kept_as
+from bench import report
+from bench.__main__ import RESULTS, chosen, kept_as
 from bench.contenders.everybody import CONTENDERS, PYTHON_PEERS
 from bench.goals import Figures, at_least_best, at_least_limit, at_least_peer, at_most, below, goal
 from bench.rounds import Outcome, rotated, trials_of
 from bench.rows import ROWS, Row
-from bench.wording import directions
+from bench.rows.row import Size
 
-FIELDS = ["id", "what", "unit", "knell", "peers", "limit", "goal", "met"]
+FIELDS = ["id", "what", "unit", "knell", "peers", "limit", "goal", "met", "rounds", "date"]
+TODAY = "2026-01-02"
 
 
 def row(id_: str) -> Row:
@@ -30,14 +31,14 @@ def outcome_of(id_: str, **samples: list[float]) -> Outcome:
     return outcome
 
 
-def line_of(id_: str, outcome: Outcome) -> report.Line:
-    (line,) = report.lines([row(id_)], CONTENDERS, outcome)
+def line_of(id_: str, outcome: Outcome, date: str = TODAY) -> report.Line:
+    (line,) = report.lines([row(id_)], CONTENDERS, outcome, date)
     return line
 
 
 def test_every_row_has_exactly_the_named_fields(tmp_path: Path) -> None:
     file = tmp_path / "results" / "latest.json"
-    report.write(file, report.lines(ROWS, CONTENDERS, Outcome(5)))
+    report.write(file, report.lines(ROWS, CONTENDERS, Outcome(5), TODAY))
     written = json.loads(file.read_text())
     assert [list(line) for line in written] == [FIELDS] * len(ROWS)
     assert [line["id"] for line in written] == [row.id for row in ROWS]
@@ -209,62 +210,32 @@ def test_only_full_runs_of_five_rounds_become_the_latest(short: bool, rounds: in
     assert kept_as(short, rounds) == name
 
 
-def test_the_page_names_who_is_missing_and_which_figures_are_old() -> None:
-    outcome = outcome_of("drain", knell=[20_000.0] * 5, bullmq=[5_000.0] * 5)
-    outcome.absent["lateness.paced", "taskiq"] = "due times need a separate scheduler process"
-    run = markdown.Run(
-        date="2026-01-02",
-        servers=markdown.Servers("valkey 9.1"),
-        short=False,
-        rows=[row("drain")],
-        contenders=CONTENDERS,
-        left_out={"asynq": "go not found on PATH"},
-        outcome=outcome,
-    )
-    old = line_of("memory", outcome_of("memory", knell=[3.0] * 5))
-    lines = [line_of("drain", outcome), old]
-    page = markdown.page(run, lines, directions(ROWS), [contender.name for contender in CONTENDERS])
-    assert "5,000 (4x)" in page
-    assert "asynq: left out, go not found on PATH" in page
-    assert "taskiq in lateness.paced: due times need a separate scheduler process" in page
-    assert "figures of an earlier run: memory" in page
+def test_a_figure_keeps_its_rounds_and_date_while_other_rows_are_measured_again(tmp_path: Path) -> None:
+    file = tmp_path / "latest.json"
+    report.write(file, [line_of("aws-clean", Outcome(5), "2025-12-24"), line_of("drain", Outcome(5), "2025-12-24")])
+    again = report.merged(report.read(file), [line_of("drain", Outcome(6))], [row.id for row in ROWS])
+    assert {line["id"]: (line["rounds"], line["date"]) for line in again} == {
+        "drain": (6, TODAY),
+        "aws-clean": (1, "2025-12-24"),
+    }
 
 
-def page_of(lines: list[report.Line], outcome: Outcome, api: str | None = None) -> str:
-    run = markdown.Run("2026-01-02", markdown.Servers("valkey 9.1", api), False, ROWS, CONTENDERS, {}, outcome)
-    return markdown.page(run, lines, directions(ROWS), [contender.name for contender in CONTENDERS])
+def test_a_line_that_says_not_how_often_it_was_measured_is_not_carried_on(tmp_path: Path) -> None:
+    file = tmp_path / "short.json"
+    silent, told = dict(line_of("drain", Outcome(5))), line_of("cpu", Outcome(5))
+    del silent["rounds"]
+    file.write_text(json.dumps([silent, told]))
+    assert [line["id"] for line in report.read(file)] == ["cpu"]
 
 
-def test_the_page_names_the_api_server_only_where_there_was_one() -> None:
-    assert "API server: kube-apiserver v9, on 127.0.0.1." in page_of([], Outcome(5), "kube-apiserver v9")
-    assert "API server" not in page_of([], Outcome(5))
+def test_the_kept_figures_all_say_when_and_how_often_they_were_measured() -> None:
+    kept = json.loads((RESULTS / "latest.json").read_text())
+    assert report.read(RESULTS / "latest.json") == kept
+    assert all(line["rounds"] >= row(line["id"]).trial.rounds(5) for line in kept)
 
 
-def test_a_table_has_no_columns_of_those_who_took_part_in_none_of_its_rows() -> None:
-    lines = [
-        line_of("drain", outcome_of("drain", knell=[9.0] * 5, arq=[1.0] * 5)),
-        line_of("quota.used", outcome_of("quota.used", knell=[99.0] * 5)),
-        line_of("release", outcome_of("release", knell=[4.0] * 5, kopf=[5.0] * 5)),
-        line_of("release.memory", outcome_of("release.memory", knell=[4.0] * 5, kopf=[5.0] * 5)),
-        line_of("watch-memory", outcome_of("watch-memory", knell=[99.0] * 5, kubernetes_asyncio=[200.0] * 5)),
-    ]
-    page = page_of(lines, Outcome(5))
-    heads = [text for text in page.splitlines() if text.startswith("| row ")]
-    assert heads == [
-        "| row | unit | knell | limit | arq | goal | met |",
-        "| row | unit | knell | limit | kopf | goal | met |",
-        "| row | unit | knell | limit | kubernetes-asyncio | goal | met |",
-    ]
-    quota = next(text for text in page.splitlines() if text.startswith("| quota.used "))
-    assert page.index(heads[0]) < page.index(quota) < page.index(heads[1])
-
-
-def test_those_who_miss_the_same_for_the_same_reason_are_named_together() -> None:
-    outcome = Outcome(5)
-    for name in ("arq", "saq"):
-        for trial in ("release", "watch-memory"):
-            outcome.absent[trial, name] = "watches nothing"
-    outcome.absent["release", "kubernetes-asyncio"] = "has no handlers"
-    page = page_of([], outcome)
-    assert "- arq, saq in release, watch-memory: watches nothing." in page
-    assert "- kubernetes-asyncio in release: has no handlers." in page
+@pytest.mark.parametrize("one", [one for one in ROWS if not isinstance(one.what, str)], ids=lambda one: one.id)
+def test_a_row_says_how_much_was_done_in_a_short_run_and_not_what_a_full_one_does(one: Row) -> None:
+    assert one.words(Size()) != one.words(Size(short=True))
+    (line,) = report.lines([one], CONTENDERS, Outcome(1, Size(short=True)), TODAY)
+    assert line["what"] == one.words(Size(short=True))
