@@ -4,6 +4,7 @@ Knell's own part is one real process at an embedded API server."""
 import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 
 import pytest
 
@@ -55,10 +56,27 @@ def collect(given: AwsOrder, failures: int | None = None) -> int:
     return asyncio.run(run())
 
 
-def test_the_peer_makes_eleven_calls_for_each_cluster_where_nothing_is_in_the_way() -> None:
-    capa.check()
+@pytest.mark.parametrize("finding", ["tagging", pytest.param("describe", marks=pytest.mark.long)])
+def test_the_peer_makes_as_many_calls_as_its_own_code_where_nothing_is_in_the_way(finding: Finding) -> None:
+    capa.check(finding)
 
 
+@pytest.mark.long
+def test_interfaces_that_drain_for_30_s_cost_the_peer_13_passes_and_11_s_as_they_cost_its_own_code(
+    opened: Callable[..., Account],
+) -> None:
+    scale = 3.0
+    account = opened(scale)
+    remains = fill_draining(account, Drains(clusters=2, entangled=0, shortest=30, longest=30))
+    given = replace(order(account, remains), scale=scale)
+    assert collect(given) == 2 * 13
+    assert account.gone(remains.ids)
+    late = [account.removed[group].at - account.drained[group] for group in remains.groups]
+    # 5 ms doubled 13 times make 41 s of waiting; calls take their time besides.
+    assert 10.5 <= min(late) <= max(late) < 15
+
+
+@pytest.mark.long
 def test_without_the_tagging_api_the_peer_lists_the_whole_account_for_each_cluster(
     opened: Callable[..., Account],
 ) -> None:
@@ -71,6 +89,7 @@ def test_without_the_tagging_api_the_peer_lists_the_whole_account_for_each_clust
     assert not any(one in account.removed for one in many.ids)
 
 
+@pytest.mark.long
 def test_target_groups_beyond_the_first_page_are_left_behind_and_nobody_is_told(
     opened: Callable[..., Account],
 ) -> None:
@@ -82,6 +101,7 @@ def test_target_groups_beyond_the_first_page_are_left_behind_and_nobody_is_told(
     assert all("targetgroup" in one for one in remains.ids if one not in account.removed)
 
 
+@pytest.mark.long
 def test_the_first_error_ends_a_pass_so_groups_that_reference_each_other_never_go(
     opened: Callable[..., Account],
 ) -> None:
@@ -104,6 +124,7 @@ def test_what_is_refused_for_want_of_quota_is_counted_and_tried_again(opened: Ca
     assert account.calls >= 12 * capa.CALLS_OF_A_CLUSTER + account.refused
 
 
+@pytest.mark.long
 def test_it_is_known_of_each_group_when_its_last_interface_had_drained(opened: Callable[..., Account]) -> None:
     account = opened(20.0)
     remains = fill_draining(account, Drains(clusters=2, entangled=0, shortest=5, longest=20))
@@ -123,7 +144,8 @@ def arena() -> Iterator[Arena]:
         yield ready
 
 
-@pytest.mark.parametrize("finding", ["tagging", pytest.param("describe", marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("finding", ["tagging", "describe"])
 def test_knell_clears_an_account_and_lets_its_clusters_go(arena: Arena, finding: Finding) -> None:
     arena.empty()
     cleaned = Knell().clean(arena, finding, 3)

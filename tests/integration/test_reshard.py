@@ -359,7 +359,10 @@ class DyingCaller(Caller):
 
 
 @pytest.mark.timeout(400)
-async def test_a_move_that_dies_anywhere_is_finished_by_running_it_again(embedded_server: TestServer) -> None:
+@pytest.mark.parametrize(("closely", "often"), [(2, 10), pytest.param(8, 25, marks=pytest.mark.long)])
+async def test_a_move_that_dies_anywhere_is_finished_by_running_it_again(
+    embedded_server: TestServer, closely: int, often: int
+) -> None:
     world = World(embedded_server.server, embedded_server.settings(shards=1))
     await world.arrive()
     try:
@@ -383,8 +386,8 @@ async def test_a_move_that_dies_anywhere_is_finished_by_running_it_again(embedde
             position += 1
             if not died:
                 break
-            calls += max(1, calls // 8)
-        assert deaths > 25
+            calls += max(1, calls // closely)
+        assert deaths > often
         await _end(world, there, 3)
         await finish(world, outside, going, 3)
     finally:

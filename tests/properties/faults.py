@@ -15,7 +15,8 @@ from tests.properties import spending
 class Fault:
     """In `script` the text `old` becomes `new`; one of `breaks` must be found, the first is what it is meant for.
 
-    Where the whole machine takes long to come across it, `focus` names the deeds that it is left with.
+    Where the whole machine takes long to come across it, `focus` names the deeds that it is left with; what is rare
+    all the same is hunted in the long tests.
     """
 
     name: str
@@ -24,6 +25,7 @@ class Fault:
     new: str
     breaks: tuple[str, ...]
     focus: tuple[str, ...] = ()
+    rare: bool = False
 
     def scripts(self) -> Scripts:
         text = lua_text(self.script)
@@ -58,7 +60,7 @@ ENGINE = (
     Fault("what comes last does not wait for every chain", "_shard", "if chains == 1 then last, finale",
           "if chains >= 1 then last, finale", (laws.ORDER, laws.COUNTS), ("publish", "plan", "work_on", "settle")),
     Fault("the janitor opens what comes last", "mend", "turn = tonumber(record['chains_left']) == 1", "turn = true",
-          (laws.ORDER,), ("publish", "plan", "janitor", "work_on")),
+          (laws.ORDER,), ("publish", "plan", "janitor", "work_on"), rare=True),
     Fault("what is done can be planned again", "plan", "if state ~= 'published' and state ~= 'held' then",
           "if false then", (laws.FINAL, laws.ANSWER)),
     Fault("a leftover entry reopens what is done", "hold", "if state and state ~= 'published' and state ~= 'held'",
@@ -74,7 +76,7 @@ ENGINE = (
     Fault("a lane is not scored when jobs come", "_shard", "    rescore(lane)\n    gauge", "    gauge",
           (laws.SERVED, laws.LEFTOVERS)),
     Fault("a lane stays full after a settle", "settle", "  fresh(lane)\n", "", (laws.SERVED, laws.COUNTS)),
-    Fault("a lane is not woken", "wake", "redis.call('HDEL', stem .. 'dry', lane)", "", (laws.SERVED,)),
+    Fault("a lane is not woken", "wake", "redis.call('HDEL', stem .. 'dry', lane)", "", (laws.SERVED,), rare=True),
     Fault("a wait is forgotten", "settle", "local due = now + item[8]", "local due = now", (laws.WAITS,)),
     Fault("what is not due is taken", "take", "'-inf', now, 'LIMIT', 0, most)", "'-inf', '+inf', 'LIMIT', 0, most)",
           (laws.WAITS,)),
@@ -85,14 +87,14 @@ ENGINE = (
           (laws.EVENTS, laws.DONE)),
     Fault("a lane's cap is not looked at", "take",
           "math.max(0, want[4] - redis.call('ZCARD', stem .. 'leases:' .. lane))", "want[4]", (laws.CAP,),
-          ("take", "jump")),
+          ("take", "jump"), rare=True),
     Fault("a lease has no end", "take",
           "redis.call('ZADD', stem .. 'batches', now + lease, batch_name(fence, lane, worker))", "",
           (laws.HOLDERS, laws.ZOMBIE, laws.DONE)),
     Fault("a batch is given back in part", "reclaim", "redis.call('ZRANGEBYSCORE', leases, fence, fence)) do",
           "redis.call('ZRANGEBYSCORE', leases, fence, fence, 'LIMIT', 0, 1)) do", (laws.WHOLE, laws.HOLDERS)),
     Fault("what a lost plan wrote stays", "plan", "redis.call('UNLINK', stem .. 'job:' .. id .. '#' .. writing)", "",
-          (laws.LEFTOVERS,), ("begin_to_plan", "publish", "plan", "hold")),
+          (laws.LEFTOVERS,), ("begin_to_plan", "publish", "plan", "hold"), rare=True),
     Fault("a held job is not shown", "settle", "redis.call('ZADD', stem .. 'held', now, 'job:' .. job)\n  elseif",
           "\n  elseif", (laws.HELD,), ("settle", "jump")),
     Fault("a stage that was forgotten stays so", "mend", "open_stage(id, stage)", "", (laws.LOST, laws.DONE),
@@ -101,9 +103,9 @@ ENGINE = (
           (laws.LOST, laws.COUNTS)),
     Fault("background work is never taken", "take",
           "from[2] = due(lane_key(lane, false), math.min(want[3], room - #from[1].ids))", "",
-          (laws.DONE,), ("publish", "plan", "work_on")),
+          (laws.DONE,), ("publish", "plan", "work_on"), rare=True),
     Fault("an older worker gets a newer job", "take", "written and written <= version", "written",
-          (laws.ANSWER,), ("a_newer_version_writes_a_job", "take", "jump")),
+          (laws.ANSWER,), ("a_newer_version_writes_a_job", "take", "jump"), rare=True),
 )  # fmt: skip
 
 BUDGET = (
@@ -119,7 +121,7 @@ BUDGET = (
     Fault("a return counts every time it is sent", "give_back", REMEMBERED, "", (budget.REPEAT, spending.BUCKET)),
     Fault("a reservation counts every time it is sent", "reserve", REMEMBERED, "", (budget.REPEAT,)),
     Fault("a return is credited though the bucket was full since", "_budget", "math.min(tokens, l.capacity - fullest)",
-          "math.min(tokens, l.capacity - l.tokens)", (spending.BUCKET,)),
+          "math.min(tokens, l.capacity - l.tokens)", (spending.BUCKET,), rare=True),
     Fault("a return is credited in the next window", "_budget", "reserved >= l.since and", "true and",
           (spending.WINDOW,), ("reserve", "give_back", "jump")),
     Fault("a return is credited after a correction", "_budget", "reserved <= l.fixed or ", "",
@@ -138,7 +140,7 @@ BUDGET = (
     Fault("a lane that waits for many is told to come for one", "reserve", "cost * least_of(d, draw, left)",
           "cost", (budget.TOGETHER, budget.KEPT)),
     Fault("a lane that waits for many is given any", "reserve", "waits_for_many then n = 0 end", "false then end",
-          (budget.TOGETHER,)),
+          (budget.TOGETHER,), rare=True),
     Fault("nothing is kept for who waits for many", "reserve", "return claim and claim.lane ~= want[1] and",
           "return false and", (budget.KEPT,)),
     Fault("a lane is told to come too early", "_budget", "return math.max(0, l.at - now) + short / rate",

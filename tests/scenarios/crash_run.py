@@ -130,11 +130,14 @@ class CrashRun:
         self._workers.start()
 
     def _drained(self, tail: Tail) -> bool:
-        """Only deletions that claim a stranger's resource are open, and nobody holds a job."""
+        """Only deletions that claim a stranger's resource are open, nobody holds a job, and nothing but what is a
+        stranger's waits: a job whose worker died may be known as gone by the provider alone."""
         if tail.gone < len(self.world.targets):
             return False
         with self._server.admin() as client:
-            return client.zcard(f"{STEM}open") == self.size.foreign and not client.zcard(f"{STEM}batches")
+            if client.zcard(f"{STEM}batches") or client.zcard(f"{STEM}alone") or _waiting(client) != self.size.foreign:
+                return False
+            return bool(client.zcard(f"{STEM}open") == self.size.foreign)
 
     def _wait_until_loaded(self) -> None:
         with self._server.admin() as client:
@@ -195,7 +198,7 @@ def _leftovers(client: Any, refused: int, done: int) -> Iterator[str]:
             yield f"left in {name}: {left}"
     for key in client.scan_iter(f"{STEM}leases:*", count=1000):
         yield f"still leased: {key}"
-    waiting = sum(client.zcard(key) for key in client.scan_iter(f"{STEM}lane:*", count=1000))
+    waiting = _waiting(client)
     if waiting != refused or client.zcard(f"{STEM}held") != refused:
         yield f"{waiting} jobs wait in lanes, {client.zcard(f'{STEM}held')} are held; {refused} should"
     states = [client.hget(key, "state") for key in client.scan_iter(f"{STEM}deletion:*", count=1000)]
@@ -205,3 +208,7 @@ def _leftovers(client: Any, refused: int, done: int) -> Iterator[str]:
     for name in ("set_aside", "lost", "dead"):
         if int(stats.get(name, 0)):
             yield f"stats say {name}: {stats[name]}"
+
+
+def _waiting(client: Any) -> int:
+    return sum(client.zcard(key) for key in client.scan_iter(f"{STEM}lane:*", count=1000))
