@@ -59,6 +59,11 @@ def mask_text(text: str) -> str:
     return text
 
 
+def is_harmless(text: str) -> bool:
+    """Whether it would be shown word for word."""
+    return mask_text(text) == text
+
+
 def mask(value: object) -> object:
     """A copy of a value as it may be shown; containers are walked, other objects are left to the renderer."""
     match value:

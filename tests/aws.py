@@ -1,4 +1,4 @@
-"""The stand-in for AWS in tests: one process for the tests of a module, and an account of its own for each test.
+"""The stand-in for AWS in tests: one process for the tests of a run, and an account of its own for each test.
 What a test changed of its behaviour and its clock is as it was for the next one."""
 
 import contextlib
@@ -12,8 +12,6 @@ from botocore.exceptions import ClientError
 
 from service.local.aws import Behaviour, LocalAws
 from service.local.aws.world import REGION, World, credentials, session
-
-__all__ = ["Cloud", "aws_process", "cloud", "refusal"]
 
 
 class Cloud:
@@ -38,23 +36,16 @@ class Cloud:
         return [(one.status, one.code) for one in entries if one.account == self.account]
 
 
-@pytest.fixture(scope="module")
-def aws_process() -> Iterator[LocalAws]:
-    aws = LocalAws().start()
-    yield aws
-    aws.stop()
-
-
-@pytest.fixture
-async def cloud(aws_process: LocalAws) -> AsyncIterator[Cloud]:
+@contextlib.asynccontextmanager
+async def account_on(aws: LocalAws) -> AsyncIterator[Cloud]:
     account = str(random.randrange(10**11, 10**12))
-    start = len(await aws_process.journal())
-    async with World(aws_process.address, account=account) as world:
-        made = Cloud(aws_process, world, start)
+    start = len(await aws.journal())
+    async with World(aws.address, account=account) as world:
+        made = Cloud(aws, world, start)
         async with made.open:
             yield made
-    await aws_process.behave(**{name: getattr(Behaviour(), name) for name in Behaviour.__struct_fields__})
-    await aws_process.set_rate(1.0)
+    await aws.behave(**{name: getattr(Behaviour(), name) for name in Behaviour.__struct_fields__})
+    await aws.set_rate(1.0)
 
 
 @contextlib.contextmanager

@@ -8,16 +8,27 @@ from typing import Final
 
 import msgspec
 
+from service.cli.account_checks import examine_accounts
 from service.cli.checks import Finding, State
 from service.cluster import Cluster, ClusterError, NotFound
-from service.contract.aws import CAPA_MANAGER, CAPA_NAMESPACE, DEFAULT_TASKS, FEATURE
+from service.contract.aws import (
+    CAPA_MANAGER,
+    CAPA_NAMESPACE,
+    DEFAULT_TASKS,
+    EXTERNAL_RESOURCE_GC,
+    EXTERNAL_RESOURCE_TASKS,
+    FEATURE,
+)
 from service.contract.traits import traits_of
 from service.settings import Settings
 
-_PATH: Final = f"/apis/apps/v1/namespaces/{CAPA_NAMESPACE}/deployments/{CAPA_MANAGER}"
 _FLAG: Final = "--feature-gates"
 _TAG: Final = re.compile(r":v(\d+)\.(\d+)\.")
 _ON_SINCE: Final = (2, 5)
+_EXCEPT: Final = (
+    f"It goes by {EXTERNAL_RESOURCE_GC} and {EXTERNAL_RESOURCE_TASKS} alone: annotations of knell.dev on objects and "
+    f"Namespaces, the guard, namesakes and groups that the spec names don't stop it"
+)
 _TRUE: Final = ("1", "t", "true")
 _FALSE: Final = ("0", "f", "false")
 
@@ -49,16 +60,18 @@ async def examine_capa(cluster: Cluster, settings: Settings, name: str, sources:
     ours = [one for one in sources if traits_of(settings.sources[one].collector).capi]
     if not ours:
         return []
-    found = [_feature(settings, name, ours)]
+    found = [_feature(settings, name, ours), await examine_accounts(cluster, settings, name, ours)]
+    where = settings.aws.identity_namespace
     try:
-        told = await cluster.request("GET", _PATH)
+        told = await cluster.request("GET", f"/apis/apps/v1/namespaces/{where}/deployments/{CAPA_MANAGER}")
     except NotFound:
-        what = f"there is no Deployment {CAPA_MANAGER} in {CAPA_NAMESPACE}: whether CAPA collects, too, is not known"
-        return [*found, _finding(name, "unknown", what, f"look for {_FLAG} where CAPA runs")]
+        what = f"there is no Deployment {CAPA_MANAGER} in {where}: whether CAPA collects, too, is not known"
+        mend = f"set aws.identity_namespace to where CAPA runs, or look for {_FLAG} there"
+        return [*found, _finding(name, "unknown", what, mend)]
     except ClusterError as error:
         mend = f"knell role --cluster {name} | kubectl apply -f -, and run as that service account"
         return [*found, _finding(name, "unknown", f"whether CAPA collects, too, is not known: {error}", mend)]
-    return [*found, beside(name, collects(told), list(left_alone(settings, ours)))]
+    return [*found, beside(name, collects(told), list(left_alone(settings, ours)), where)]
 
 
 def _feature(settings: Settings, name: str, ours: Sequence[str]) -> Finding:
@@ -101,6 +114,8 @@ def _said(words: Sequence[str]) -> bool | None:
 
 def left_alone(settings: Settings, ours: Sequence[str]) -> Iterator[str]:
     """What our settings would leave or keep back, and CAPA does not."""
+    if not settings.features.on(FEATURE):
+        yield f"features.{FEATURE} is off"
     if missing := [task for task in DEFAULT_TASKS if task not in settings.aws.tasks]:
         yield f"aws.tasks leaves out {', '.join(missing)}"
     for key in ("paused", "dry_run"):
@@ -116,21 +131,25 @@ def left_alone(settings: Settings, ours: Sequence[str]) -> Iterator[str]:
             yield f"source {name} is not about all clusters ({', '.join(limits)})"
 
 
-def beside(cluster: str, on: bool | None, differences: Sequence[str]) -> Finding:
+def beside(cluster: str, on: bool | None, differences: Sequence[str], where: str = CAPA_NAMESPACE) -> Finding:
+    """`where` is the namespace that CAPA runs in."""
     if on is None:
         what = f"the Deployment {CAPA_MANAGER} does not tell whether CAPA's own collector is on"
         return _finding(cluster, "unknown", what, f"look at its {_FLAG} and its version")
     if not on:
         return _finding(cluster, "fine", "CAPA's own collector is off: ours alone collects")
+    off = f"set {FEATURE}=false in {_FLAG} of Deployment {where}/{CAPA_MANAGER} (EXTERNAL_RESOURCE_GC=false)"
     if not differences:
-        what = "CAPA's own collector is on beside ours, which is harmless: each takes what it does not find for gone"
-        return _finding(cluster, "fine", what)
+        what = (
+            f"CAPA's own collector is on beside ours, which is harmless: both remove {', '.join(DEFAULT_TASKS)}, and "
+            f"each takes what it does not find for gone. {_EXCEPT}"
+        )
+        return _finding(cluster, "fine", what, f"where any of that matters, {off}")
     what = (
-        f"CAPA's own collector is on beside ours and removes {', '.join(DEFAULT_TASKS)} of every cluster whose "
-        f"annotations allow it, also where our settings don't: {'; '.join(differences)}"
+        f"CAPA's own collector is on beside ours, which is not harmless here: it removes {', '.join(DEFAULT_TASKS)} of "
+        f"every cluster whose annotations allow it, also where our settings don't: {'; '.join(differences)}. {_EXCEPT}"
     )
-    mend = f"set {FEATURE}=false in {_FLAG} of Deployment {CAPA_NAMESPACE}/{CAPA_MANAGER} (EXTERNAL_RESOURCE_GC=false)"
-    return _finding(cluster, "warning", what, mend)
+    return _finding(cluster, "warning", what, off)
 
 
 def _finding(cluster: str, state: State, what: str, mend: str = "") -> Finding:

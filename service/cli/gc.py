@@ -78,6 +78,8 @@ def configure(
 
     Sets the annotation aws.cluster.x-k8s.io/external-resource-tasks-gc; without any task it is taken away, and
     aws.tasks of the settings applies again. KIND/NAME is awscluster/NAME, awsmanagedcontrolplane/NAME or cluster/NAME.
+    It counts also for one that is already going: what is not gone yet of a task that is taken away stays, and what one
+    that is added stands for is removed by the last look.
     """
     settings = session.prepared(config)
     chosen = list(dict.fromkeys(word.strip() for one in tasks for word in one.split(",") if word.strip()))
@@ -141,7 +143,10 @@ async def _configure(
         if not tasks:
             said = f"With {one} goes what the settings say: {', '.join(settings.aws.tasks)}."
         if live.going:
-            said += " It is already going: what is planned already stays planned."
+            said += (
+                " It is already going: what is left of other tasks stays where it is, and what was not planned with it "
+                "is removed by the last look, before it is released."
+            )
         return _told(one, live, said) | {"tasks": tasks or list(settings.aws.tasks)}
 
 

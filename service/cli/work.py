@@ -3,6 +3,7 @@ The surface comes first: a worker whose server is away is seen to live, and says
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ from service.cli.session import Trouble, config_option
 from service.cluster import Sightings
 from service.contract.aws import CAPA
 from service.settings import Settings
+from service.stream.guard import Guard
 from service.stream.installation import Installation
 from service.surface import Health, Metrics, ProcessCounts, Surface
 from service.surface.watch import Watch
@@ -23,6 +25,7 @@ from workers.handlers.places import Places
 from workers.handlers.protocol import Handler, Planner
 from workers.handlers.registry import Registry
 from workers.handlers.simulated import SOURCE, ProviderAway, Simulated
+from workers.judging.guarding import guarded_by
 from workers.judging.wiring import places_in, registry_for
 from workers.runtime.quota import BudgetQuota
 from workers.runtime.worker import Worker
@@ -101,13 +104,16 @@ def collects_on_aws(settings: Settings) -> bool:
 
 @asynccontextmanager
 async def aws_of(settings: Settings, places: Places, installation: Installation | None) -> "AsyncIterator[AwsSide]":
-    """Without an installation nothing is drawn from budgets."""
+    """Without an installation nothing is drawn from budgets, and the guard is not asked."""
     # Only here: a process that has no such source does without the SDK, which takes longer to import than all the rest.
     from workers.handlers.aws.wiring import aws_side
 
     share = settings.worker.background_share
     quota = BudgetQuota(installation.budgets, share) if installation is not None else None
-    async with aws_side(settings, places, quota) as side:
+    guarded = guarded_by(Guard(installation), settings) if installation is not None else None
+    # A person who asks waits as long as it takes.
+    patience = None if installation is not None else timedelta(hours=1)
+    async with aws_side(settings, places, quota, guarded, patience=patience) as side:
         yield side
 
 

@@ -8,11 +8,21 @@ from service.contract.events import Event, decode_event
 from service.contract.jobs import Job, Record, decode_record, encode_record
 from service.contract.limits import Draw, Feedback, Limit, Pause, Remaining, place_of
 from service.contract.targets import FINALLY, Hold, Plan, Strategy, Target
-from service.contract.verdicts import Blocked, Gone, Left, Pending, Refused, Throttled, Verdict
+from service.contract.verdicts import (
+    LONGEST_KEPT,
+    Blocked,
+    Gone,
+    Left,
+    Pending,
+    Refused,
+    Throttled,
+    Verdict,
+)
 from service.contract.version import VERSION
 
 __all__ = [
     "FINALLY",
+    "LONGEST_KEPT",
     "VERSION",
     "Blocked",
     "Draw",

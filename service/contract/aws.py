@@ -42,6 +42,11 @@ CAPA_NAMESPACE: Final = "capa-system"
 CAPA_MANAGER: Final = "capa-controller-manager"
 """The Deployment that CAPA is, there."""
 
+CONTROLLER_IDENTITY: Final = "AWSClusterControllerIdentity"
+ROLE_IDENTITY: Final = "AWSClusterRoleIdentity"
+STATIC_IDENTITY: Final = "AWSClusterStaticIdentity"
+"""The kinds of identity that an object's spec.identityRef may name."""
+
 OWNED: Final = "owned"
 SERVICE_NAME: Final = "kubernetes.io/service-name"
 EKS_CLUSTER_NAME: Final = "aws:eks:cluster-name"

@@ -4,8 +4,12 @@ Handlers return them and nothing else; an exception means that the attempt faile
 """
 
 from datetime import timedelta
+from typing import Final
 
 import msgspec
+
+LONGEST_KEPT: Final = 8_000
+"""Bytes that a verdict may have kept word for word: a line of a log, and no more than Redis and readers bear."""
 
 
 class Gone(msgspec.Struct, frozen=True, tag="gone"):
@@ -15,19 +19,25 @@ class Gone(msgspec.Struct, frozen=True, tag="gone"):
 
 
 class Pending(msgspec.Struct, frozen=True, tag="check"):
-    """Accepted, not proven: look again after `check_after`, perhaps in another lane, with `resume` at hand."""
+    """Accepted, not proven: look again after `check_after`, perhaps in another lane, with `resume` at hand.
+
+    `kept` goes into the audit and the log behind the detail, word for word or not at all: where it is too long, or has
+    something that must not be shown, the attempt has failed."""
 
     check_after: timedelta
     detail: str = ""
     lane: str | None = None
     resume: str = ""
+    kept: str = ""
 
 
 class Throttled(msgspec.Struct, frozen=True, tag="throttled"):
-    """The provider refused for want of quota. It spends no attempt; the budget has been told."""
+    """The provider refused for want of quota. It spends no attempt; the budget has been told. With `unasked` it was
+    the budget that had nothing left, and the provider has said nothing."""
 
     retry_after: timedelta | None = None
     detail: str = ""
+    unasked: bool = False
 
 
 class Blocked(msgspec.Struct, frozen=True, tag="blocked"):

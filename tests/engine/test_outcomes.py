@@ -125,3 +125,19 @@ def test_what_nobody_wants_removed_any_more_ends_as_given_up() -> None:
     outcome = judge(job(held=1), Left("its task is not wanted any more"), RETRY, NOW)
     assert (outcome.kind, outcome.record.state, outcome.record.held) == ("dead", "dead", 0)
     assert (outcome.record.verdict, outcome.record.detail) == ("left", "its task is not wanted any more")
+
+
+def test_what_is_to_be_kept_is_kept_word_for_word_or_the_attempt_has_failed() -> None:
+    whole = '{"description":"' + "ä" * 3000 + '"}'
+    found = judge(job(), Pending(timedelta(0), "revoking", kept=whole), RETRY, NOW)
+    assert (found.kind, found.note) == ("check", f"revoking: {whole}")
+    # Not where every reader of the job meets it.
+    assert found.record.detail == "revoking"
+    assert settlement(job(), "sim/acct/delete", found, called=False).note.endswith(whole)
+    for kept, why in (("x" * 8001, "longer than 8000 bytes"), ("ä" * 4001, "longer"), ("token: hunter2", "credential")):
+        failed = judge(job(), Pending(timedelta(0), "revoking", resume="next", kept=kept), RETRY, NOW)
+        assert failed.kind == "retry"
+        assert why in failed.record.last_error
+        assert "hunter2" not in str(failed)
+        # So the next step is not taken.
+        assert failed.record.resume == ""

@@ -170,6 +170,26 @@ async def test_after_a_pause_the_bucket_starts_empty_and_nobody_stampedes(world:
     assert len(later) > 10
 
 
+async def test_where_the_budget_itself_had_nothing_left_the_job_waits_and_nobody_else_does(world: World) -> None:
+    """The provider has refused nothing: others that draw on the same limit go on."""
+    limit, late = Limit.bucket("calls", 40, 50.0), timedelta(hours=1)
+    outside = Outside(draws_on=lambda lane: (Draw(limit),))
+    outside.answers["t0"] = [Throttled(late, "no room", unasked=True)]
+    one, other = event("a"), event("b")
+    await world.lay(one, [thing("t0")])
+    await world.start(outside)
+
+    async def waits() -> bool:
+        return (await world.stats()).get("throttled", 0) >= 1
+
+    await world.until("it waits", waits)
+    await world.publish(other)
+    await world.until_done(other)
+    assert await world.state(one) == "running"
+    await world.jump(late)
+    await world.until_done(one)
+
+
 async def test_a_pause_lasts_over_a_restart_of_the_workers(world: World) -> None:
     outside, one = Outside(), event("a")
     await world.lay(one, [thing("one")])

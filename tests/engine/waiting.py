@@ -14,7 +14,7 @@ STEP = 0.01
 PATIENCE = timedelta(seconds=60)
 
 
-async def until(what: str, look: Callable[[], Awaitable[T]], within: timedelta = PATIENCE) -> T:
+async def until(what: str, look: Callable[[], Awaitable[T]], within: timedelta = PATIENCE, *, step: float = STEP) -> T:
     """The first answer that is true in itself; what was seen last stands in the failure."""
     deadline = time.monotonic() + within.total_seconds()
     while True:
@@ -23,12 +23,12 @@ async def until(what: str, look: Callable[[], Awaitable[T]], within: timedelta =
             return seen
         if time.monotonic() > deadline:
             raise AssertionError(f"waited {within.total_seconds():g} s in vain until {what}; last seen: {seen!r}")
-        await asyncio.sleep(STEP)
+        await asyncio.sleep(step)
 
 
-async def stays(what: str, look: Callable[[], Awaitable[bool]], during: timedelta) -> None:
+async def stays(what: str, look: Callable[[], Awaitable[bool]], during: timedelta, *, step: float = STEP) -> None:
     """A state that must not change for a while: the only way to see that nothing happens."""
     end = time.monotonic() + during.total_seconds()
     while time.monotonic() < end:
         assert await look(), f"it did not stay so that {what}"
-        await asyncio.sleep(STEP)
+        await asyncio.sleep(step)

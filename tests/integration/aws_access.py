@@ -2,6 +2,7 @@
 Time is the test's own, so that nothing has to be waited for; the stand-in's journal says what was asked of it."""
 
 import base64
+import os
 import uuid
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -18,6 +19,7 @@ from service.settings import ClusterSettings, Settings, SourceSettings
 from tests import capi
 from tests.clusters import TestApi
 from tests.kube import Crd
+from workers.handlers.aws.errors import NoAccess
 from workers.handlers.aws.model import Quota, Whose
 from workers.handlers.aws.reach import AwsReach
 from workers.handlers.places import Places
@@ -145,10 +147,18 @@ async def staged(
             await places.aclose()
 
 
+async def refusal(stage: Stage, identity: str = "", account: str = "") -> str:
+    """Why nobody gets at AWS that way."""
+    with pytest.raises(NoAccess) as refused:
+        await stage.reach.calls(stage.whose(identity), account=account)
+    return str(refused.value)
+
+
 def own_credentials(monkeypatch: pytest.MonkeyPatch, folder: Path, account: str | None = OWN) -> None:
     """Those of this process, and nothing of the machine's."""
-    for name in ("AWS_PROFILE", "AWS_SESSION_TOKEN", "AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_ROLE_ARN"):
-        monkeypatch.delenv(name, raising=False)
+    given = ("AWS_PROFILE", "AWS_SESSION_TOKEN", "AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_ROLE_ARN", "AWS_CONTAINER_")
+    for name in [name for name in os.environ if name.startswith(given)]:
+        monkeypatch.delenv(name)
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     monkeypatch.setenv("AWS_CONFIG_FILE", str(folder / "none"))
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(folder / "aws-credentials"))

@@ -70,8 +70,9 @@ class Removing:
     ) -> Owner:
         whose = Whose(source="clusters", namespace="tenant", region=REGION)
         return Owner(
-            whose=whose, account=self.cloud.account, name=name, vpc=vpc.id if vpc else "", by=by, snapshot=snapshot
-        )
+            whose=whose, account=self.cloud.account, name=name, vpc=vpc.id if vpc else "", by=by, snapshot=snapshot,
+            balancers=True,
+        )  # fmt: skip
 
     def targets(self, owner: Owner, kind: str, *ids: str) -> list[Target]:
         of = named(kind)

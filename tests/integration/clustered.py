@@ -3,6 +3,7 @@ Every test has an account and a Namespace of its own; the stand-in's clock is te
 
 import asyncio
 import os
+import time
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
@@ -23,6 +24,7 @@ from service.local.aws.world import REGION
 from service.local.aws.world import World as AwsWorld
 from service.settings import FeedbackSettings, GuardSettings, Settings, SourceSettings
 from service.settings.aws import AwsSettings, FeatureSettings
+from service.stream.guard import Guard
 from tests.capi import AWS_CLUSTERS as AWS_CLUSTER_KIND
 from tests.capi import AWS_MANAGED_CONTROL_PLANES as MANAGED_KIND
 from tests.capi import Capi
@@ -33,6 +35,7 @@ from tests.servers import TestServer
 from workers.handlers.aws.wiring import AwsSide, aws_side
 from workers.handlers.objects import About, Facts
 from workers.handlers.places import Places
+from workers.judging.guarding import guarded_by
 from workers.judging.wiring import registry_for
 from workers.runtime.quota import BudgetQuota
 from workers.runtime.worker import Worker
@@ -72,6 +75,8 @@ class Clustered(World):
     identity: str
     # Those of the side that was opened last.
     lately: Places
+    # Seconds by which answers that a worker keeps for a while are older than they are.
+    aged: float = 0.0
 
     # ---- settings
 
@@ -86,6 +91,15 @@ class Clustered(World):
         }
         self.settings = msgspec.structs.replace(self.settings, sources=sources)
 
+    # ---- time
+
+    def clock(self) -> float:
+        return time.monotonic() + self.aged
+
+    def age(self, by: timedelta) -> None:
+        """All answers that are kept are older by that, from now on."""
+        self.aged += by.total_seconds()
+
     # ---- AWS
 
     async def calls(self, action: str = "") -> int:
@@ -94,6 +108,11 @@ class Clustered(World):
 
     async def actions(self) -> Counter[str]:
         return Counter(one.action for one in await self.aws.requests() if one.account == self.account)
+
+    async def volumes(self) -> frozenset[str]:
+        """Those that are there, with those of instances."""
+        pages = [page async for page in self.resources.ec2.get_paginator("describe_volumes").paginate()]
+        return frozenset(one["VolumeId"] for page in pages for one in page["Volumes"])
 
     # ---- collecting
 
@@ -107,7 +126,8 @@ class Clustered(World):
     async def side(self, settings: Settings | None = None) -> AsyncIterator[AwsSide]:
         places = self.lately = self.places()
         try:
-            async with aws_side(settings or self.settings, places, None) as side:
+            guarded = guarded_by(Guard(self.installation), settings or self.settings)
+            async with aws_side(settings or self.settings, places, None, guarded, clock=self.clock) as side:
                 yield side
         finally:
             await places.aclose()
@@ -196,7 +216,8 @@ class Clustered(World):
         places = self.places()
         stack.push_async_callback(places.aclose)
         quota = BudgetQuota(installation.budgets, settings.worker.background_share)
-        side = await stack.enter_async_context(aws_side(settings, places, quota))
+        guarded = guarded_by(Guard(installation), settings)
+        side = await stack.enter_async_context(aws_side(settings, places, quota, guarded, clock=self.clock))
         registry = registry_for(
             settings, {"local": self.cluster}, installation, handlers=side.handlers, collectors=[side.collector],
             places=places,

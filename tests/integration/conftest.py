@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,7 +14,11 @@ from tests.integration.watched import watched
 from tests.servers import TestServer
 
 if TYPE_CHECKING:
+    from service.local.aws.networks import Vpc
     from service.local.aws.process import LocalAws
+    from tests.aws import Cloud
+    from tests.capi import Capi
+    from tests.integration.aws_access import Stage
     from tests.integration.clustered import Clustered
 
 __all__ = ["cluster", "watched"]
@@ -38,6 +43,25 @@ def local_aws() -> "Iterator[LocalAws]":
         yield aws
 
 
+@pytest.fixture(scope="session")
+def aws_process() -> "Iterator[LocalAws]":
+    """The stand-in for AWS whose clock is ours, unless a test says otherwise."""
+    from service.local.aws import LocalAws
+
+    aws = LocalAws().start()
+    yield aws
+    aws.stop()
+
+
+@pytest.fixture
+async def cloud(aws_process: "LocalAws") -> "AsyncIterator[Cloud]":
+    """An account of the test's own there; its behaviour is as it was for the next one."""
+    from tests.aws import account_on
+
+    async with account_on(aws_process) as made:
+        yield made
+
+
 @pytest.fixture
 async def clustered(
     api: TestApi,
@@ -53,4 +77,38 @@ async def clustered(
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "any")
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     async with clusters_on(api, embedded_server, local_aws, tmp_path) as made:
+        yield made
+
+
+@pytest.fixture
+async def vpc(clustered: "Clustered") -> "Vpc":
+    return await clustered.resources.vpc()
+
+
+@pytest.fixture
+def elsewhere(clustered: "Clustered", api: TestApi) -> "Capi":
+    """Clusters in another Namespace, which is watched, too."""
+    from tests.capi import Capi
+
+    made = Capi(api.kube, api.namespace())
+    clustered.watch_also(made.namespace)
+    return made
+
+
+@pytest.fixture
+async def stack() -> AsyncIterator[AsyncExitStack]:
+    """What is open longer than one step of a test; it is closed before AWS and the clusters are."""
+    async with AsyncExitStack() as made:
+        yield made
+
+
+@pytest.fixture
+async def stage(
+    api: TestApi, local_aws: "LocalAws", tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> "AsyncIterator[Stage]":
+    """The way to AWS; who is about another stage has one of its own."""
+    from tests.integration.aws_access import own_credentials, staged
+
+    own_credentials(monkeypatch, tmp_path)
+    async with staged(api, local_aws, tmp_path) as made:
         yield made

@@ -2,10 +2,7 @@
 Identities and Secrets are on a real API server; the stand-in's journal shows what AWS heard, and from whom."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from datetime import timedelta
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -19,29 +16,14 @@ from tests.integration.aws_access import (
     Stage,
     arn,
     own_credentials,
+    refusal,
     staged,
 )
 from tests.integration.staged import ON_ONE_API
 from workers.handlers.aws.errors import NoAccess
 from workers.handlers.aws.identities import FRESH
-from workers.handlers.aws.sessions import Sessions
 
 pytestmark = ON_ONE_API
-
-
-@pytest.fixture
-async def stage(
-    api: TestApi, local_aws: LocalAws, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> AsyncIterator[Stage]:
-    own_credentials(monkeypatch, tmp_path)
-    async with staged(api, local_aws, tmp_path) as made:
-        yield made
-
-
-async def refusal(stage: Stage, identity: str = "", account: str = "") -> str:
-    with pytest.raises(NoAccess) as refused:
-        await stage.reach.calls(stage.whose(identity), account=account)
-    return str(refused.value)
 
 
 # ---- the process's own
@@ -89,47 +71,6 @@ async def test_a_process_without_credentials_says_what_to_do(
     own_credentials(monkeypatch, tmp_path, None)
     assert "give its service account a role" in await refusal(stage)
     assert not await stage.asked()
-
-
-async def test_the_role_of_the_service_account_is_used(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    own_credentials(monkeypatch, tmp_path, None)
-    (tmp_path / "token").write_text("signed by the cluster")
-    monkeypatch.setenv("AWS_WEB_IDENTITY_TOKEN_FILE", str(tmp_path / "token"))
-    monkeypatch.setenv("AWS_ROLE_ARN", arn(OTHER, "worker"))
-    monkeypatch.setenv("AWS_ENDPOINT_URL_STS", stage.aws.address)
-    who = await stage.reach.whoami(stage.whose())
-    assert who.account == OTHER
-    assert ":assumed-role/worker/" in who.arn
-
-
-@pytest.mark.parametrize("what", ["close", "throttle"])
-async def test_for_a_key_of_its_own_the_process_asks_once_and_no_more(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, what: Any
-) -> None:
-    own_credentials(monkeypatch, tmp_path, None)
-    (tmp_path / "token").write_text("signed by the cluster")
-    monkeypatch.setenv("AWS_WEB_IDENTITY_TOKEN_FILE", str(tmp_path / "token"))
-    monkeypatch.setenv("AWS_ROLE_ARN", arn(OTHER, "worker"))
-    monkeypatch.setenv("AWS_ENDPOINT_URL_STS", stage.aws.address)
-    await stage.aws.trouble(Fault(what=what, action="sts.AssumeRoleWithWebIdentity"))
-    assert "can't be had" in await refusal(stage)
-    assert len(await stage.asked("sts.AssumeRoleWithWebIdentity")) == 1
-
-
-async def test_a_key_that_does_not_come_is_not_waited_for_for_ever(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    own_credentials(monkeypatch, tmp_path, None)
-    (tmp_path / "token").write_text("signed by the cluster")
-    monkeypatch.setenv("AWS_WEB_IDENTITY_TOKEN_FILE", str(tmp_path / "token"))
-    monkeypatch.setenv("AWS_ROLE_ARN", arn(OTHER, "worker"))
-    monkeypatch.setenv("AWS_ENDPOINT_URL_STS", stage.aws.address)
-    await stage.aws.trouble(Fault(what="slow", action="sts.AssumeRoleWithWebIdentity", seconds=5))
-    async with Sessions(within=timedelta(milliseconds=300)) as sessions:
-        with pytest.raises(NoAccess, match="NoAnswerInTime"):
-            await sessions.own(REGION)
 
 
 # ---- the account

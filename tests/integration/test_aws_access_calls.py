@@ -1,18 +1,15 @@
 """Calls to AWS: one request each, whatever comes back, and lists to their end.
 What is no answer of AWS never looks like an empty one."""
 
-from collections.abc import AsyncIterator
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from service.local.aws import Fault, LocalAws, Stray
+from service.local.aws import Fault, Stray
 from service.settings import Settings
 from tests.canned_server import CLOSE, canned_server
-from tests.clusters import TestApi
-from tests.integration.aws_access import OWN, REGION, Stage, own_credentials, staged
+from tests.integration.aws_access import OWN, REGION, Stage
 from tests.integration.staged import ON_ONE_API
 from workers.handlers.aws.access import Access
 from workers.handlers.aws.errors import AwsError
@@ -24,15 +21,6 @@ from workers.handlers.places import Places
 pytestmark = ON_ONE_API
 
 TAG = {"kubernetes.io/cluster/c": "owned"}
-
-
-@pytest.fixture
-async def stage(
-    api: TestApi, local_aws: LocalAws, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> AsyncIterator[Stage]:
-    own_credentials(monkeypatch, tmp_path)
-    async with staged(api, local_aws, tmp_path) as made:
-        yield made
 
 
 @pytest.fixture

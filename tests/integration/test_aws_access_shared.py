@@ -19,6 +19,7 @@ from tests.integration.aws_access import OWN, REGION, Stage, own_credentials, st
 from tests.integration.clustered import FAST
 from tests.integration.staged import ON_ONE_API
 from tests.servers import TestServer
+from workers.handlers.aws import reach
 from workers.handlers.aws.access import Access
 from workers.handlers.aws.errors import AwsError
 from workers.handlers.aws.limits import limits_of
@@ -93,6 +94,29 @@ async def test_a_paced_call_does_not_wait_for_long(stage: Stage, quota: Noted) -
     assert late.after is not None
     assert timedelta(seconds=50) < late.after < timedelta(seconds=65)
     assert not await stage.asked("ec2.DescribeVpcs")
+
+
+async def test_a_call_of_a_list_in_the_background_waits_for_longer(
+    stage: Stage, quota: Noted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reach, "PATIENCE", timedelta(milliseconds=100))
+    (draw,) = limits_of(REGION, "ec2.DescribeVpcs")
+    await quota.refused(f"aws/{OWN}", draw.limit, timedelta(seconds=1))
+    with pytest.raises(AwsError, match="NoRoomInBudget"):
+        await (await stage.reach.calls(stage.whose(), paced=True)).call("ec2", "describe_vpcs")
+    assert "Vpcs" in await (await stage.reach.calls(stage.whose(), patient=True)).call("ec2", "describe_vpcs")
+    assert len(await stage.asked("ec2.DescribeVpcs")) == 1
+
+
+async def test_a_list_in_the_background_does_not_begin_anew_for_a_page_that_was_refused(
+    stage: Stage, quota: Noted
+) -> None:
+    calls = await stage.reach.calls(stage.whose(), patient=True)
+    await stage.aws.trouble(Fault(what="throttle", action="elbv2.*", times=1))
+    assert "TargetGroups" in await calls.call("elbv2", "describe_target_groups")
+    assert [one.status for one in await stage.asked("elbv2.DescribeTargetGroups")] == [400, 200]
+    # The others have heard of it.
+    assert quota.refusals == [f"aws/{OWN} {REGION}/elbv2.reads"]
 
 
 async def test_a_refusal_of_a_paced_call_is_told_to_all_who_share_the_budget(stage: Stage, quota: Noted) -> None:

@@ -2,14 +2,11 @@
 Where the answer is no, or none, AWS hears nothing at all; the stand-in's journal shows it."""
 
 import logging
-from collections.abc import AsyncIterator
 from datetime import timedelta
-from pathlib import Path
 
 import pytest
 
-from service.local.aws import Fault, LocalAws, Role
-from tests.clusters import TestApi
+from service.local.aws import Fault, Role
 from tests.integration.aws_access import (
     OTHER,
     OWN,
@@ -17,8 +14,7 @@ from tests.integration.aws_access import (
     TENANT,
     Stage,
     arn,
-    own_credentials,
-    staged,
+    refusal,
 )
 from tests.integration.staged import ON_ONE_API
 from workers.handlers.aws.errors import NoAccess
@@ -30,21 +26,6 @@ pytestmark = ON_ONE_API
 
 WITHDRAWN = timedelta(seconds=30)
 """Within so long an identity that is taken back stops working."""
-
-
-@pytest.fixture
-async def stage(
-    api: TestApi, local_aws: LocalAws, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> AsyncIterator[Stage]:
-    own_credentials(monkeypatch, tmp_path)
-    async with staged(api, local_aws, tmp_path) as made:
-        yield made
-
-
-async def refusal(stage: Stage, identity: str = "", account: str = "") -> str:
-    with pytest.raises(NoAccess) as refused:
-        await stage.reach.calls(stage.whose(identity), account=account)
-    return str(refused.value)
 
 
 # ---- whose namespace

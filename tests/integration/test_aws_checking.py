@@ -1,85 +1,24 @@
 """The last look: only a fresh list that is whole and empty lets a cluster go, and what was made again is collected."""
 
-from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack
 from datetime import timedelta
 from typing import Any
 
-import msgspec
 import pytest
 
-from service.contract import (
-    Blocked,
-    Event,
-    Feedback,
-    Gone,
-    Job,
-    Pause,
-    Pending,
-    Record,
-    Refused,
-    Target,
-    Throttled,
-    Verdict,
-)
-from service.contract.aws import AWS_FINALIZER
-from service.contract.version import VERSION
+from service.contract import Event, Gone, Pause, Pending, Refused, Throttled, Verdict
+from service.contract.aws import AWS_FINALIZER, EXTERNAL_RESOURCE_TASKS
 from service.local.aws.behaviour import Fault
-from service.local.aws.networks import Vpc
 from service.local.aws.tags import by_cloud_provider
 from service.local.aws.world import REGION
+from tests import capi
+from tests.integration.aws_looking import Taken, Walk, attempted, job_of, last_of
 from tests.integration.clustered import ON_AWS, Clustered, marked
 from workers.handlers.aws.checking import SETTLED
-from workers.handlers.aws.wiring import AwsSide
 
 pytestmark = ON_AWS
 
 TAGGING = "tagging.GetResources"
-
-
-@pytest.fixture
-async def stack() -> AsyncIterator[AsyncExitStack]:
-    """What is open longer than one step of a test; it is closed before AWS and the clusters are."""
-    async with AsyncExitStack() as made:
-        yield made
-
-
-class Taken:
-    """A batch in the test's own hands."""
-
-    def __init__(self, lane: str, *jobs: Job) -> None:
-        self.lane, self.jobs = lane, jobs
-        self.cleared: list[str] = []
-        self.told: list[Feedback] = []
-        self.returned: list[str] = []
-
-    async def clear(self, *jobs: Job) -> None:
-        self.cleared += [job.id for job in jobs]
-
-    def tell(self, feedback: Feedback) -> None:
-        self.told.append(feedback)
-
-    def unused(self, limit: str, tokens: float = 1.0) -> None:
-        del tokens
-        self.returned.append(limit)
-
-
-def job_of(target: Target, **changed: Any) -> Job:
-    record = Record(v=VERSION, stage=0, lane=target.lane, kind=target.kind, target=target.id, data=target.data)
-    return Job("deletion#1.1", 7, msgspec.structs.replace(record, **changed))
-
-
-async def attempted(side: AwsSide, batch: Taken) -> Verdict | Exception:
-    handler = next(handler for handler in side.handlers if handler.kind == SETTLED)
-    ((_, verdict),) = [pair async for pair in handler.attempt(batch)]
-    return verdict
-
-
-async def last_of(clustered: Clustered, side: AwsSide, vpc: Vpc) -> Target:
-    """The target of the last look, as a plan for a cluster that owns nothing has it."""
-    targets: Sequence[Target] = await clustered.planned(clustered.delete_marked("prod", vpc), side)
-    assert [target.kind for target in targets] == [SETTLED]
-    return targets[0]
 
 
 # ---- one look
@@ -189,35 +128,6 @@ async def test_an_errand_that_is_refused_again_is_given_up_for_a_fresh_list(clus
         assert group in await clustered.resources.standing()
 
 
-class Walk:
-    """The job of the last look, from lane to lane as its verdicts send it; waiting takes no time."""
-
-    def __init__(self, side: AwsSide, target: Target) -> None:
-        self._side, self._target, self._job = side, target, job_of(target)
-        self.lanes: list[str] = []
-        self.waits: list[timedelta] = []
-
-    async def on(self) -> Verdict | Exception:
-        verdict = await attempted(self._side, Taken(self._job.record.lane, self._job))
-        record = self._job.record
-        match verdict:
-            case Pending(wait, _, lane, resume):
-                self.waits.append(wait)
-                self._job = job_of(self._target, lane=lane or record.lane, resume=resume, verdict="check")
-            case Refused() | Blocked():
-                name = "refused" if isinstance(verdict, Refused) else "blocked"
-                self._job = job_of(self._target, lane=record.lane, resume=record.resume, verdict=name)
-        self.lanes.append(record.lane.rpartition("/")[2])
-        return verdict
-
-    async def until(self, *kinds: type) -> Verdict | Exception:
-        for _ in range(60):
-            verdict = await self.on()
-            if isinstance(verdict, (*kinds, Exception)):
-                return verdict
-        raise AssertionError(self.lanes)
-
-
 async def test_all_that_was_made_again_is_removed_between_two_lists(clustered: Clustered) -> None:
     vpc = await clustered.resources.vpc()
     async with clustered.side() as side:
@@ -313,3 +223,29 @@ async def test_a_permission_that_is_taken_away_keeps_the_cluster_until_it_is_giv
     assert clustered.read(made)["metadata"]["finalizers"] == [AWS_FINALIZER]
     await clustered.aws.trouble()
     await clustered.until_done(one)
+
+
+# ---- what is wanted by then
+
+
+@pytest.mark.parametrize("wanted", ["load-balancer", "load-balancer,security-group"])
+async def test_the_last_look_is_for_the_tasks_that_are_wanted_by_then(
+    clustered: Clustered, stack: AsyncExitStack, wanted: str
+) -> None:
+    """What is left of a task that was taken away does not hold the object; what is left of the others does, until it is
+    gone."""
+    vpc = await clustered.resources.vpc()
+    clustered.set(settle=timedelta(minutes=10))
+    made = clustered.capi.unmanaged("prod", region=REGION, vpc=vpc.id, **marked())
+    one = await clustered.going(made)
+    await clustered.work(stack)
+    await until_all_but_the_last_look_is_done(clustered, one)
+    group = await clustered.resources.group(vpc, by_cloud_provider("prod"))
+    clustered.capi.annotate(capi.AWS_CLUSTERS, "prod", **{EXTERNAL_RESOURCE_TASKS: wanted})
+    await clustered.jump(timedelta(minutes=10))
+    if "security-group" in wanted:
+        await clustered.until_job(one, SETTLED, "looked at once more", held=False)
+        assert clustered.read(made)["metadata"]["finalizers"] == [AWS_FINALIZER]
+        await clustered.jump(timedelta(minutes=10))
+    await clustered.until_done(one)
+    assert (group in await clustered.resources.standing()) == ("security-group" not in wanted)

@@ -1,6 +1,5 @@
 """Clusters that are deleted while a worker works: what they owned on AWS goes, in order, and nothing else does."""
 
-from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from datetime import timedelta
 
@@ -15,13 +14,6 @@ from tests.clusters import TestApi
 from tests.integration.clustered import ON_AWS, Clustered, marked
 
 pytestmark = ON_AWS
-
-
-@pytest.fixture
-async def stack() -> AsyncIterator[AsyncExitStack]:
-    """What is open longer than one step of a test; it is closed before AWS and the clusters are."""
-    async with AsyncExitStack() as made:
-        yield made
 
 
 @pytest.mark.parametrize("finding", ["tagging", "describe"])
@@ -127,8 +119,8 @@ async def test_a_namesake_that_comes_in_the_middle_stops_every_further_call(
     elsewhere = capi.Capi(api.kube, api.namespace())
     clustered.watch_also(elsewhere.namespace)
     vpc = await clustered.resources.vpc()
-    balancer = await clustered.resources.balancer(vpc, by_cloud_provider("prod", "default/web"))
     group = await clustered.resources.group(vpc, by_cloud_provider("prod"))
+    balancer = await clustered.resources.balancer(vpc, by_cloud_provider("prod", "default/web"), groups=[group])
     await clustered.resources.protect(balancer)
     made = clustered.capi.unmanaged("prod", region=REGION, vpc=vpc.id, **marked())
     one = await clustered.going(made)
@@ -148,8 +140,8 @@ async def test_who_opts_out_or_moves_in_the_middle_keeps_what_is_left(
     clustered: Clustered, stack: AsyncExitStack, mark: dict[str, str]
 ) -> None:
     vpc = await clustered.resources.vpc()
-    balancer = await clustered.resources.balancer(vpc, by_cloud_provider("prod", "default/web"))
     group = await clustered.resources.group(vpc, by_cloud_provider("prod"))
+    balancer = await clustered.resources.balancer(vpc, by_cloud_provider("prod", "default/web"), groups=[group])
     await clustered.resources.protect(balancer)
     made = clustered.capi.unmanaged("prod", region=REGION, vpc=vpc.id, **marked())
     one = await clustered.going(made)

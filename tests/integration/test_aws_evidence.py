@@ -7,21 +7,15 @@ import msgspec
 import pytest
 
 from service.contract import FINALLY, Hold
-from service.contract.aws import AWS_ACCOUNT, AWS_CLUSTERS, CLUSTER_PAUSED, DELETE_FOR_MOVE
+from service.contract.aws import AWS_ACCOUNT, CLUSTER_PAUSED, DELETE_FOR_MOVE
 from service.local.aws.behaviour import Fault
 from service.local.aws.networks import Vpc
 from service.local.aws.tags import by_cloud_provider, by_cluster_api
 from service.local.aws.world import REGION
 from tests import capi
-from tests.clusters import TestApi
 from tests.integration.clustered import ON_AWS, Clustered, marked
 
 pytestmark = ON_AWS
-
-
-@pytest.fixture
-async def vpc(clustered: Clustered) -> Vpc:
-    return await clustered.resources.vpc()
 
 
 # ---- too early
@@ -69,6 +63,20 @@ async def test_an_eks_cluster_that_lives_is_waited_for_until_it_is_deleting(clus
         await clustered.aws.set_rate(10)
     await clustered.aws.advance(60)
     await clustered.planned(found)
+
+
+async def test_an_eks_cluster_is_asked_for_once_by_all_who_ask_at_the_same_time(clustered: Clustered, vpc: Vpc) -> None:
+    await clustered.resources.eks_cluster("payments", vpc)
+    made = clustered.capi.managed("prod", eks="payments", region=REGION, vpc=vpc.id, **marked())
+    facts = await clustered.facts(clustered.delete(made))
+    await clustered.aws.trouble(Fault(what="slow", action="eks.*", account=clustered.account, seconds=0.5))
+    async with clustered.side() as side:
+        holds = await asyncio.gather(*(side.collector.collect(facts) for _ in range(8)))
+    for hold in holds:
+        assert isinstance(hold, Hold)
+        assert "EKS cluster payments is ACTIVE" in hold.reason
+    # Who asks while the first is on its way is answered by the next.
+    assert await clustered.calls("eks.DescribeCluster") <= 2
 
 
 async def test_machines_do_not_keep_a_managed_cluster_waiting(clustered: Clustered, vpc: Vpc) -> None:
@@ -140,14 +148,19 @@ async def test_a_vpc_that_cluster_api_has_deleted_holds_only_where_the_account_i
     found = clustered.delete_marked("prod", Vpc(id="vpc-0123456789abcdef0", subnets=()))
     status = {"status": {"conditions": [{"type": "VpcReady", "status": "False", "reason": "Deleted"}]}}
     clustered.set_status(found, status)
-    assert "vpc-0123456789abcdef0" in (await clustered.held(found)).reason
+    reason = (await clustered.held(found)).reason
+    assert "vpc-0123456789abcdef0" in reason
+    assert f"annotation {AWS_ACCOUNT} on the object" in reason
+    assert "the setting aws.account" in reason
     clustered.set(account=clustered.account)
     await clustered.planned(found)
 
 
 async def test_without_a_vpc_the_account_must_be_recorded(clustered: Clustered) -> None:
     found = clustered.delete_marked("prod", None)
-    assert AWS_ACCOUNT in (await clustered.held(found)).reason
+    reason = (await clustered.held(found)).reason
+    assert f"annotation {AWS_ACCOUNT} on the object" in reason
+    assert "the setting aws.account" in reason
     clustered.capi.annotate(capi.AWS_CLUSTERS, "prod", **{AWS_ACCOUNT: clustered.account})
     await clustered.planned(found)
 
@@ -160,107 +173,6 @@ async def test_what_can_not_be_asked_holds_and_says_which_permission_is_wanting(
     assert "no answer of AWS" in (await clustered.held(found)).reason
     await clustered.aws.trouble()
     await clustered.planned(found)
-
-
-# ---- namesakes
-
-
-async def test_a_live_namesake_of_the_same_account_and_region_holds(
-    clustered: Clustered, vpc: Vpc, api: TestApi
-) -> None:
-    elsewhere = capi.Capi(api.kube, api.namespace())
-    clustered.watch_also(elsewhere.namespace)
-    other = await clustered.resources.vpc()
-    elsewhere.unmanaged("prod", region=REGION, vpc=other.id)
-    found = clustered.delete_marked("prod", vpc)
-    hold = await clustered.held(found)
-    assert f"{elsewhere.namespace}/prod" in hold.reason
-    elsewhere.delete(capi.AWS_CLUSTERS, "prod")
-    await clustered.planned(found)
-
-
-async def test_a_managed_cluster_can_be_a_namesake_of_an_unmanaged_one(
-    clustered: Clustered, vpc: Vpc, api: TestApi
-) -> None:
-    elsewhere = capi.Capi(api.kube, api.namespace())
-    clustered.watch_also(elsewhere.namespace)
-    elsewhere.managed("payments", eks="prod", region=REGION)
-    found = clustered.delete_marked("prod", vpc)
-    assert "awsmanagedcontrolplanes" in (await clustered.held(found)).reason
-
-
-async def test_one_of_another_region_or_account_is_no_namesake(clustered: Clustered, vpc: Vpc, api: TestApi) -> None:
-    first, second = capi.Capi(api.kube, api.namespace()), capi.Capi(api.kube, api.namespace())
-    clustered.watch_also(first.namespace, second.namespace)
-    first.unmanaged("prod", region="us-west-2")
-    second.unmanaged("prod", region=REGION, annotations={AWS_ACCOUNT: "999999999999"})
-    await clustered.planned(clustered.delete_marked("prod", vpc))
-
-
-async def test_a_namesake_is_seen_when_the_version_that_was_known_is_no_longer_served(
-    clustered: Clustered, vpc: Vpc, api: TestApi
-) -> None:
-    """A list at an address that is gone must not be taken for a kind that was never installed."""
-    elsewhere = capi.Capi(api.kube, api.namespace())
-    clustered.watch_also(elsewhere.namespace)
-    found = clustered.delete_marked("prod", vpc)
-    async with clustered.side() as side:
-        await clustered.planned(found, side)
-        place = clustered.lately.of("unmanaged")
-        assert place is not None
-        served = await place.served(AWS_CLUSTERS)
-        place._served[AWS_CLUSTERS] = msgspec.structs.replace(served, version="v1alpha3")
-        elsewhere.unmanaged("prod", region=REGION)
-        hold = await clustered.held(found, side)
-        assert f"{elsewhere.namespace}/prod" in hold.reason
-
-
-async def test_a_namesake_in_a_namespace_that_is_not_watched_is_not_seen(
-    clustered: Clustered, vpc: Vpc, api: TestApi
-) -> None:
-    capi.Capi(api.kube, api.namespace()).unmanaged("prod", region=REGION)
-    await clustered.planned(clustered.delete_marked("prod", vpc))
-
-
-async def test_a_namesake_of_an_identity_that_leads_elsewhere_is_none(
-    clustered: Clustered, vpc: Vpc, api: TestApi
-) -> None:
-    elsewhere = capi.Capi(api.kube, api.namespace())
-    clustered.watch_also(elsewhere.namespace)
-    name = f"role-{elsewhere.namespace}"
-    identity = {"kind": "AWSClusterRoleIdentity", "name": name}
-    elsewhere.unmanaged("prod", region=REGION, identity=identity)
-    found = clustered.delete_marked("prod", vpc)
-    # It can't be told where it leads.
-    assert f"{elsewhere.namespace}/prod" in (await clustered.held(found)).reason
-    elsewhere.identity(
-        capi.ROLE_IDENTITIES, name, {"roleARN": "arn:aws:iam::999999999999:role/tenant", "allowedNamespaces": {}}
-    )
-    await clustered.planned(found)
-
-
-async def test_of_two_namesakes_that_go_at_the_same_time_the_first_goes_first(
-    clustered: Clustered, vpc: Vpc, api: TestApi
-) -> None:
-    elsewhere = capi.Capi(api.kube, api.namespace())
-    clustered.watch_also(elsewhere.namespace)
-    other = await clustered.resources.vpc()
-    younger = elsewhere.unmanaged("prod", region=REGION, vpc=other.id, **marked())
-    first = clustered.delete_marked("prod", vpc)
-    # While the other lives it is in the way, whatever its VPC.
-    assert f"{elsewhere.namespace}/prod" in (await clustered.held(first)).reason
-    await clustered.until_another_second(first)
-    elsewhere.delete(capi.AWS_CLUSTERS, "prod")
-    younger = elsewhere.get(capi.AWS_CLUSTERS, "prod")
-    assert younger["metadata"]["deletionTimestamp"] > first["metadata"]["deletionTimestamp"]
-    await clustered.planned(first)
-    assert f"{clustered.capi.namespace}/prod" in (await clustered.held(younger)).reason
-    # Volumes are in no VPC: nobody can tell whose they are.
-    clustered.set(tasks=("load-balancer", "volume"))
-    assert f"{elsewhere.namespace}/prod" in (await clustered.held(first)).reason
-    clustered.set(tasks=("load-balancer",))
-    elsewhere.patch(capi.AWS_CLUSTERS, "prod", {"spec": {"network": {"vpc": {"id": vpc.id}}}})
-    assert f"{elsewhere.namespace}/prod" in (await clustered.held(first)).reason
 
 
 # ---- right before a destructive call

@@ -7,15 +7,14 @@ import msgspec
 import pytest
 
 from service.contract import Blocked, Pending
-from service.contract.aws import LBC_CLUSTER
+from service.contract.aws import EKS_CLUSTER_NAME, LBC_CLUSTER
 from service.local.aws import Fault
-from service.local.aws.tags import by_cloud_provider
-from tests.aws import aws_process, cloud
+from service.local.aws.tags import by_cloud_provider, by_cluster_api
 from tests.integration.aws_removing import Removing, removing
 from workers.handlers.aws.groups import LINGERING, PATIENT
 from workers.handlers.protocol import NotCleared
 
-__all__ = ["aws_process", "cloud", "removing"]
+__all__ = ["removing"]
 
 OURS = by_cloud_provider("c1")
 SERVED = by_cloud_provider("c1", "default/web")
@@ -96,6 +95,33 @@ async def test_a_foreign_groups_rule_is_named_and_left(removing: Removing) -> No
     assert await build.standing() == {theirs}
 
 
+@pytest.mark.parametrize(
+    ("tags", "who"),
+    [(by_cluster_api("c1", "node"), "Cluster API's own"), ({**OURS, EKS_CLUSTER_NAME: "c1"}, "EKS's own")],
+)
+async def test_a_rule_of_a_group_that_goes_with_the_cluster_is_waited_for_and_nobody_told_to_revoke_it(
+    removing: Removing, tags: dict[str, str], who: str
+) -> None:
+    build = removing.cloud.world
+    vpc = await build.vpc()
+    ours, nodes, users = await build.group(vpc, OURS), await build.group(vpc, tags), await build.group(vpc)
+    rule = await build.rule(nodes, ours)
+    await removing.start()
+    going = await removing.go(*removing.targets(removing.owner(vpc), GROUP, ours))
+    record = await removing.until(going, ours, "blocked", f"ingress rule of {nodes}")
+    assert who in record["detail"]
+    assert "revoke" not in record["detail"]
+    # With a user's beside it, a person is told what to do about that one.
+    theirs = await build.rule(users, ours)
+    record = await removing.until(going, ours, "blocked", "revoke it")
+    assert record["detail"].index(users) < record["detail"].index("revoke it") < record["detail"].index(nodes)
+    assert await rules_of(removing, nodes) == {rule}
+    await build.ec2.revoke_security_group_ingress(GroupId=users, SecurityGroupRuleIds=[theirs])
+    await build.ec2.delete_security_group(GroupId=nodes)
+    await removing.world.until_done(going)
+    assert await build.standing() == {users}
+
+
 @pytest.mark.parametrize("egress", [False, True])
 async def test_only_the_reference_of_a_foreign_group_is_revoked_where_the_settings_allow_it(
     removing: Removing, egress: bool
@@ -127,9 +153,8 @@ async def test_a_foreign_rule_is_written_down_before_it_is_revoked(removing: Rem
     written = [str(entry) for entry in await removing.world.audit() if rule in str(entry)]
     assert '"first":8443' in written[0]
     record = await removing.job(going, ours)
-    recorded = json.loads(record["resume"])
-    assert recorded["rule"] == rule
-    assert (recorded["group"], recorded["refers"], recorded["last"]) == (theirs, ours, 8443)
+    assert record["lane"].endswith(REVOKES[0])
+    assert json.loads(record["resume"])["written"]
     assert await rules_of(removing, theirs) == {rule}
     await removing.cloud.aws.trouble()
     await removing.world.until_done(going)
@@ -142,14 +167,13 @@ async def test_a_foreign_rule_that_was_not_written_down_is_not_revoked(removing:
     vpc = await build.vpc()
     ours, theirs = await build.group(vpc, OURS), await build.group(vpc)
     await build.rule(theirs, ours)
-    for resume in ("", '{"rule":"sgr-1"}'):
+    for resume in ("", '{"rule":"sgr-1"}', '{"written":"of another"}', '["no record"'):
         hand = removing.hand(removing.owner(vpc), GROUP, ours, operation=REVOKES[0], resume=resume)
         verdict = (await removing.attempt(hand))[ours]
         assert isinstance(verdict, Pending)
         assert verdict.lane == hand.lane
         assert verdict.resume
-        assert verdict.resume in verdict.detail
-        assert len(verdict.detail) < 400
+        assert json.loads(verdict.kept)["group"] == theirs
         assert hand.cleared == []
     assert await removing.asked(*REVOKES) == []
 

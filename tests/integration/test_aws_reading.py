@@ -7,14 +7,13 @@ import pytest
 
 from service.contract.aws import ownership_tag
 from service.local.aws.tags import by_cloud_provider
-from tests.aws import aws_process, cloud
 from tests.integration.aws_removing import Removing, named, removing
 from workers.handlers.aws.errors import AwsError
 from workers.handlers.aws.kinds import KINDS
 from workers.handlers.aws.model import Calls, Found, Whose
 from workers.handlers.aws.ownership import owned
 
-__all__ = ["aws_process", "cloud", "removing"]
+__all__ = ["removing"]
 
 OURS = by_cloud_provider("c1")
 SERVED = by_cloud_provider("c1", "default/web")

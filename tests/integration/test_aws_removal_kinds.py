@@ -3,10 +3,9 @@
 import pytest
 
 from service.local.aws.tags import by_balancer_controller, by_cloud_provider, by_cluster_api
-from tests.aws import aws_process, cloud
 from tests.integration.aws_removing import Removing, removing
 
-__all__ = ["aws_process", "cloud", "removing"]
+__all__ = ["removing"]
 
 OURS = by_cloud_provider("c1")
 SERVED = by_cloud_provider("c1", "default/web")

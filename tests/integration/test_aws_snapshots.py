@@ -8,12 +8,11 @@ from service.contract import Pending, Refused
 from service.contract.aws import ownership_tag
 from service.local.aws import Fault
 from service.local.aws.tags import by_cloud_provider
-from tests.aws import aws_process, cloud
 from tests.integration.aws_removing import Removing, removing
 from workers.handlers.aws.model import Found, Turn
 from workers.handlers.aws.snapshots import LASTS, Snapshot, saved
 
-__all__ = ["aws_process", "cloud", "removing"]
+__all__ = ["removing"]
 
 OURS = by_cloud_provider("c1")
 VOLUME = "aws.volume"

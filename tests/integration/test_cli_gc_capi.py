@@ -107,6 +107,18 @@ def test_disable_leaves_one_that_is_going_to_the_workers(operator: Operator) -> 
     assert (meta["finalizers"], meta["annotations"]) == ([AWS_FINALIZER], {EXTERNAL_RESOURCE_GC: "false"})
 
 
+def test_configure_says_what_becomes_of_one_that_is_already_going(operator: Operator) -> None:
+    operator.capi.unmanaged("one", finalizers=[AWS_FINALIZER])
+    living = operator.gc("configure", "cluster/one", "--task", "security-group")
+    assert (living.code, "already going" in living.out) == (0, False)
+    operator.capi.delete(AWS_CLUSTERS, "one")
+    answer = operator.gc("configure", "cluster/one", "--task", "load-balancer")
+    assert answer.code == 0, answer.err
+    assert "already going: what is left of other tasks stays where it is" in answer.out
+    assert "is removed by the last look" in answer.out
+    assert operator.meta("one")["annotations"] == {EXTERNAL_RESOURCE_TASKS: "load-balancer"}
+
+
 @pytest.mark.parametrize("how", ["the feature is off", "the Cluster is paused", "the object is paused", "no Cluster"])
 def test_enable_adds_no_finalizer_where_none_may_be(operator: Operator, how: str) -> None:
     """The annotation is set all the same: whoever watches marks it when it may be."""

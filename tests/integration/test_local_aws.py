@@ -2,9 +2,7 @@
 when things are deleted."""
 
 from service.local.aws.tags import by_cloud_provider
-from tests.aws import Cloud, aws_process, cloud, refusal
-
-__all__ = ["aws_process", "cloud"]
+from tests.aws import Cloud, refusal
 
 OURS = by_cloud_provider("c1")
 

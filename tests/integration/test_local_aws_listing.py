@@ -5,9 +5,7 @@ from typing import Any
 
 from service.local.aws import Stray
 from service.local.aws.tags import by_cloud_provider
-from tests.aws import Cloud, aws_process, cloud, refusal
-
-__all__ = ["aws_process", "cloud"]
+from tests.aws import Cloud, refusal
 
 OURS = by_cloud_provider("c1", "default/web")
 FILTER = [{"Key": "kubernetes.io/cluster/c1", "Values": ["owned"]}]
@@ -164,6 +162,65 @@ async def test_pages_of_ec2_are_no_longer_than_asked_for(cloud: Cloud) -> None:
             break
         token = {"NextToken": page["NextToken"]}
     assert sorted(seen) == sorted(groups)
+
+
+async def test_ec2_answers_in_pages_also_to_who_names_no_size(cloud: Cloud) -> None:
+    ec2, world = await cloud.client("ec2"), cloud.world
+    vpc = await world.vpc()
+    for _ in range(3):
+        await world.volume(OURS)
+        await world.instance(vpc, tags=OURS)
+        await world.elastic_ip(OURS)
+    await cloud.aws.behave(ec2_page_size=2)
+    by_tag = [{"Name": "tag-key", "Values": ["kubernetes.io/cluster/c1"]}]
+    for operation, key in (("describe_volumes", "Volumes"), ("describe_instances", "Reservations")):
+        ask = getattr(ec2, operation)
+        for size in ({}, {"MaxResults": 100}):
+            page = await ask(Filters=by_tag, **size)
+            rest = await ask(Filters=by_tag, NextToken=page["NextToken"], **size)
+            assert (len(page[key]), len(rest[key]), "NextToken" in rest) == (2, 1, False)
+    # That one has no pages.
+    assert len((await ec2.describe_addresses(Filters=by_tag))["Addresses"]) == 3
+    with refusal("InvalidParameterValue"):
+        await ec2.describe_volumes(NextToken="nobody's")
+
+
+async def test_an_account_with_many_instances_shows_them_all(cloud: Cloud) -> None:
+    ec2, vpc = await cloud.client("ec2"), await cloud.world.vpc()
+    made = {await cloud.world.instance(vpc) for _ in range(101)}
+    answer = await ec2.describe_instances()
+    assert {one["InstanceId"] for reservation in answer["Reservations"] for one in reservation["Instances"]} == made
+
+
+async def test_one_call_of_ec2_takes_two_hundred_values_in_all_its_filters(cloud: Cloud) -> None:
+    ec2 = await cloud.client("ec2")
+    ids = [f"i-{number:017x}" for number in range(200)]
+    by_id, by_state = {"Name": "instance-id", "Values": ids}, {"Name": "instance-state-name", "Values": ["running"]}
+    await ec2.describe_instances(Filters=[by_id])
+    with refusal("FilterLimitExceeded"):
+        await ec2.describe_instances(Filters=[by_id, by_state])
+    with refusal("FilterLimitExceeded"):
+        await ec2.describe_nat_gateways(Filter=[{"Name": "nat-gateway-id", "Values": [*ids, "nat-1"]}])
+    with refusal("FilterLimitExceeded"):
+        await ec2.describe_addresses(Filters=[{"Name": "allocation-id", "Values": [*ids, "eipalloc-1"]}])
+
+
+async def test_the_tagging_api_shows_what_is_made_after_a_while(cloud: Cloud) -> None:
+    tagging, elbv2, world = await cloud.client("resourcegroupstaggingapi"), await cloud.client("elbv2"), cloud.world
+    vpc = await world.vpc()
+    old = await world.target_group(vpc, OURS)
+    await cloud.aws.set_rate(0)
+    await cloud.aws.behave(unlisted=30.0)
+    new = await world.target_group(vpc, OURS)
+    group = await world.group(vpc, OURS)
+    assert await tagged(tagging) == [[old]]
+    assert len((await elbv2.describe_target_groups())["TargetGroups"]) == 2
+    await cloud.aws.advance(29)
+    assert await tagged(tagging) == [[old]]
+    await cloud.aws.advance(2)
+    assert sorted((await tagged(tagging))[0]) == sorted(
+        [old, new, f"arn:aws:ec2:eu-west-1:{cloud.account}:security-group/{group}"]
+    )
 
 
 async def test_the_tagging_api_shows_what_is_deleted_for_a_while(cloud: Cloud) -> None:

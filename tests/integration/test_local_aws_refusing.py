@@ -12,9 +12,7 @@ from botocore.parsers import ResponseParserError
 
 from service.local.aws import Fault, Role
 from service.local.aws.tags import by_cloud_provider
-from tests.aws import Cloud, aws_process, cloud, refusal
-
-__all__ = ["aws_process", "cloud"]
+from tests.aws import Cloud, refusal
 
 OURS = by_cloud_provider("c1")
 CUT_OFF = (CutOff, HTTPClientError, aiohttp.ClientError)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from service.contract.aws import AWS_FINALIZER, CAPA_MANAGER, CAPA_NAMESPACE
+from service.contract.aws import AWS_ACCOUNT, AWS_FINALIZER, CAPA_MANAGER, CAPA_NAMESPACE
 from tests.capi import (
     AWS_CLUSTERS,
     AWS_MANAGED_CONTROL_PLANES,
@@ -111,7 +111,7 @@ def deployed(world: Declared, args: list[str]) -> None:
 @pytest.mark.parametrize(
     ("args", "tasks", "state", "words"),
     [
-        (["--feature-gates=ExternalResourceGC=true"], "", "fine", "on beside ours, which is harmless"),
+        (["--feature-gates=ExternalResourceGC=true"], "", "fine", "on beside ours, which is harmless: both remove"),
         ([], "aws: {tasks: [volume]}\n", "warning", "aws.tasks leaves out load-balancer"),
         (["--feature-gates=EKS=true,ExternalResourceGC=false"], "aws: {tasks: [volume]}\n", "fine", "is off"),
     ],
@@ -133,6 +133,44 @@ def test_doctor_says_whether_capa_collects_too(
     assert (found["state"], words in found["what"]) == (state, True), found
 
 
+def test_doctor_looks_for_capa_where_the_settings_say_it_runs(world: Declared) -> None:
+    where = world.api.namespace()
+    config = settings(world)
+    config.write_text(f"{config.read_text()}aws: {{identity_namespace: {where}}}\n")
+    assert f"in {where}: " in examined(world, config)["CAPA's own collector"]["what"]
+
+
+def test_doctor_names_clusters_whose_account_nothing_tells_and_what_to_do(world: Declared) -> None:
+    capi = Capi(world.api.kube, world.namespace)
+    config = settings(world)
+    none = examined(world, config)["accounts"]
+    assert (none["state"], "aws.account is not set" in none["what"]) == ("warning", True)
+    capi.unmanaged("by-role", identity={"kind": ROLE_IDENTITIES.kind, "name": "tenant"})
+    assert examined(world, config)["accounts"]["state"] == "fine"
+    capi.unmanaged("own")
+    capi.unmanaged("static", identity={"kind": STATIC_IDENTITIES.kind, "name": "tenant"})
+    capi.unmanaged("left", annotations={"aws.cluster.x-k8s.io/external-resource-gc": "false"})
+    found = examined(world, config)["accounts"]
+    assert found["state"] == "warning"
+    assert f"of 2 of 3 clusters ({world.namespace}/own, {world.namespace}/static)" in found["what"]
+    assert "set aws.account" in found["mend"]
+    assert "knell gc enable" in found["mend"]
+    account = "aws: {account: '111122223333'}\n"
+    config.write_text(config.read_text() + account)
+    found = examined(world, config)["accounts"]
+    assert f"of 1 of 3 clusters ({world.namespace}/static)" in found["what"]
+    capi.annotate(AWS_CLUSTERS, "static", **{AWS_ACCOUNT: "444455556666"})
+    assert examined(world, config)["accounts"]["state"] == "fine"
+
+
+def test_doctor_may_look_at_the_accounts_under_the_role(world: Declared) -> None:
+    account = grant(world, settings(world, "admin"))
+    here = {"kubeconfig": str(kubeconfig(world, account.token)), "context": "local"}
+    until("it is granted", lambda: account.kube.request("GET", AWS_CLUSTERS.path(world.namespace)).status == 200)
+    config = settings(world, "account", clusters={"here": here})
+    assert examined(world, config)["accounts"]["state"] == "warning"
+
+
 def test_doctor_warns_of_a_source_whose_feature_is_off(world: Declared) -> None:
     off = examined(world, settings(world, on=False))["feature"]
     assert (off["state"], "ExternalResourceGC is off" in off["what"]) == ("warning", True)
@@ -142,4 +180,4 @@ def test_doctor_warns_of_a_source_whose_feature_is_off(world: Declared) -> None:
 
 def test_doctor_is_silent_about_capa_where_no_source_needs_it(world: Declared) -> None:
     config = world.config("plain", sources={"plain": {"resource": AWS_CLUSTERS.resource, "collector": "none"}})
-    assert {"feature", "CAPA's own collector"}.isdisjoint(examined(world, config))
+    assert {"feature", "accounts", "CAPA's own collector"}.isdisjoint(examined(world, config))

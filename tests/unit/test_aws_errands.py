@@ -3,7 +3,7 @@
 from datetime import timedelta
 
 from service.contract import Blocked, Gone, Left, Pending, Refused, Verdict
-from workers.handlers.aws.errands import MOST, Errand, Stop, Way, errand_of, sent_for
+from workers.handlers.aws.errands import MOST, PROCESSES, Errand, Stop, Way, awaiting, errand_of, sent_for
 from workers.handlers.aws.errors import AwsError
 from workers.handlers.aws.finding import KIND, Claim
 from workers.handlers.aws.model import Found, Owner, Whose
@@ -63,6 +63,8 @@ def test_a_step_of_its_kind_goes_on_with_what_it_left_for_itself() -> None:
     found, then = carried(TWO, Pending(ROUND, "revoked", lane=f"{PLACE}/ec2.RevokeSecurityGroupIngress", resume="x"))
     assert found.lane == f"{PLACE}/ec2.RevokeSecurityGroupIngress"
     assert (then.id, then.resume, then.rest) == ("sg-1", "x", TWO.rest)
+    # What is to be written down word for word is not lost on the way.
+    assert carried(TWO, Pending(ROUND, "revoking", lane=f"{PLACE}/ec2.X", kept='{"rule":"sgr-1"}'))[0].kept
 
 
 def test_the_list_is_asked_again_after_a_round_and_later_and_later_while_nothing_can_be_removed() -> None:
@@ -133,3 +135,30 @@ def test_only_who_answers_in_its_place_or_not_at_all_makes_the_tagging_api_absen
     for code in ("PaginationLoop", "NoList"):
         assert not said("unreadable", code)
     assert not said("other", "PaginationTokenExpiredException")
+
+
+# ---- lists that go on
+
+
+def test_a_list_that_goes_on_is_come_back_for_by_its_name_in_every_process_that_began_one() -> None:
+    first = awaiting("", "a-1")
+    assert (first.asked, first.first) == (("a-1",), True)
+    then = awaiting(first.text, "b-7")
+    assert (then.asked, then.first) == (("a-1", "b-7"), True)
+    assert awaiting(then.text, "a-1").asked == ("b-7", "a-1")
+    for number in range(3 * PROCESSES):
+        then = awaiting(then.text, f"c-{number}")
+    assert len(then.asked) == PROCESSES
+
+
+def test_after_something_was_removed_an_awaited_list_is_not_taken_for_the_first() -> None:
+    assert not awaiting(Errand().text, "a-1").first
+    assert awaiting(Errand(stuck=("sg-1",), idle=3).text, "a-1") == Errand(stuck=("sg-1",), idle=3, asked=("a-1",))
+
+
+def test_whatever_is_done_the_list_is_asked_for_anew_afterwards() -> None:
+    before = awaiting("", "a-1")
+    sent = sent_for([claim(GROUP, "sg-1")], before)
+    assert (sent.asked, sent.first) == ((), False)
+    _, then = carried(Errand(kind=GROUP, id="sg-1", asked=("a-1",), first=True), Gone())
+    assert (then.asked, then.first) == ((), False)

@@ -5,11 +5,11 @@ from datetime import timedelta
 import pytest
 
 from service.contract.aws import DEFAULT_TASKS, TASKS
-from workers.handlers.aws.collector import NOWHERE
 from workers.handlers.aws.kinds import KINDS, kind_named, kind_of_arn, kinds_of
 from workers.handlers.aws.lanes import lane_draws
 from workers.handlers.aws.limits import limits_of
 from workers.handlers.aws.rounds import until_round
+from workers.handlers.aws.tasks import NOWHERE
 
 FRONT = "arn:aws:{}:eu-west-1:111122223333:"
 ELB, EC2 = FRONT.format("elasticloadbalancing"), FRONT.format("ec2")

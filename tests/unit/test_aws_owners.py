@@ -8,8 +8,8 @@ import pytest
 from service.contract.aws import AWS_ACCOUNT, AWS_CLUSTERS, AWS_MANAGED_CONTROL_PLANES, DEFAULT_TASKS
 from service.contract.aws import EXTERNAL_RESOURCE_TASKS as TASKS
 from workers.handlers.aws.accounts import account_fault
-from workers.handlers.aws.collector import tasks_of
 from workers.handlers.aws.owners import Subject, Unclear, subject_of, whole
+from workers.handlers.aws.tasks import tasks_of
 
 OWNER = {"apiVersion": "cluster.x-k8s.io/v1beta1", "kind": "Cluster", "name": "prod", "uid": "c"}
 ACCOUNT = "111122223333"
@@ -136,7 +136,9 @@ def test_everything_that_is_recorded_must_agree_with_the_callers_account() -> No
 def test_without_a_record_and_without_a_vpc_nobody_can_tell_the_account() -> None:
     fault = account_fault(unmanaged(), ACCOUNT, "")
     assert fault is not None
-    assert AWS_ACCOUNT in fault
+    assert f"annotation {AWS_ACCOUNT} on the object" in fault
+    assert "the setting aws.account" in fault
+    assert "external-resource-gc=false" in fault
     assert account_fault(unmanaged(), ACCOUNT, ACCOUNT) is None
     vpc = {"region": "eu-west-1", "network": {"vpc": {"id": "vpc-1"}}}
     assert account_fault(unmanaged(spec=vpc), ACCOUNT, "") is None
@@ -144,7 +146,10 @@ def test_without_a_record_and_without_a_vpc_nobody_can_tell_the_account() -> Non
 
 def test_the_account_of_the_settings_is_that_of_our_own_credentials_and_of_no_identity() -> None:
     static = {"region": "eu-west-1", "identityRef": {"kind": "AWSClusterStaticIdentity", "name": "tenant"}}
-    assert account_fault(unmanaged(spec=static), ACCOUNT, ACCOUNT) is not None
+    fault = account_fault(unmanaged(spec=static), ACCOUNT, ACCOUNT)
+    assert fault is not None
+    assert f"annotation {AWS_ACCOUNT} on the object" in fault
+    assert "the setting aws.account says nothing of AWSClusterStaticIdentity/tenant" in fault
     role = {"region": "eu-west-1", "identityRef": {"kind": "AWSClusterRoleIdentity", "name": "tenant"}}
     assert account_fault(unmanaged(spec=role), ACCOUNT, "") is None
 

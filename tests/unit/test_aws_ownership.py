@@ -1,14 +1,16 @@
 """Whose a resource is: only what carries the cluster's tag, is not Cluster API's or EKS's own, and is in its VPC."""
 
+import msgspec
 import pytest
 
+from service.contract.aws import EKS_CLUSTER_NAME, capi_ownership_tag
 from service.local.aws.tags import by_balancer_controller, by_cloud_provider, by_cluster_api
 from workers.handlers.aws.kinds import KINDS
 from workers.handlers.aws.kinds.balancers import BALANCER
 from workers.handlers.aws.kinds.security_groups import SECURITY_GROUP
 from workers.handlers.aws.kinds.volumes import VOLUME
 from workers.handlers.aws.model import Found, Owner, Whose
-from workers.handlers.aws.ownership import mark_of, owned
+from workers.handlers.aws.ownership import goes_along, mark_of, owned
 
 WHOSE = Whose(source="clusters", namespace="tenant", region="eu-west-1")
 OWNER = Owner(whose=WHOSE, account="111122223333", name="c1", vpc="vpc-1")
@@ -71,3 +73,23 @@ def test_a_group_that_the_spec_names_is_the_users_whatever_its_tags() -> None:
     sparing = Owner(whose=WHOSE, account="111122223333", name="c1", vpc="vpc-1", spared=("sg-1",))
     reason = owned(found(by_cloud_provider("c1")), sparing, SECURITY_GROUP)
     assert "supplied by the user" in (reason or "")
+
+
+@pytest.mark.parametrize(
+    ("tags", "who"),
+    [
+        (by_cluster_api("c1"), "Cluster API"),
+        ({capi_ownership_tag("c1"): "owned"}, "Cluster API"),
+        # A managed cluster's name in tags need not be its Cluster's.
+        ({**by_cloud_provider("c1"), capi_ownership_tag("another"): "owned"}, "Cluster API"),
+        ({EKS_CLUSTER_NAME: "c1"}, "EKS"),
+        ({EKS_CLUSTER_NAME: "c2"}, ""),
+        ({capi_ownership_tag("c1"): "shared"}, ""),
+        (by_cluster_api("c2"), ""),
+        (by_cloud_provider("c1"), ""),
+        ({}, ""),
+    ],
+)
+def test_who_else_removes_a_group_with_this_cluster_is_known_by_its_tags(tags: dict[str, str], who: str) -> None:
+    assert goes_along(found(tags), OWNER) == who
+    assert goes_along(found(tags), msgspec.structs.replace(OWNER, spared=(found(tags).id,))) == ""

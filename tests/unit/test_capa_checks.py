@@ -4,8 +4,8 @@ import msgspec
 import pytest
 
 from service.cli.capa_checks import beside, collects, left_alone
-from service.contract.aws import AWS_CLUSTERS, CAPA
-from service.settings import AwsSettings, PolicySettings, Settings, SourceSettings
+from service.contract.aws import AWS_CLUSTERS, CAPA, EXTERNAL_RESOURCE_GC
+from service.settings import AwsSettings, FeatureSettings, PolicySettings, Settings, SourceSettings
 
 IMAGE = "registry.k8s.io/cluster-api-aws/cluster-api-aws-controller"
 
@@ -46,11 +46,15 @@ def test_both_at_once_are_harmless_unless_settings_leave_what_the_other_removes(
     assert beside("here", False, ["anything"]).state == "fine"
     assert beside("here", None, []).state == "unknown"
     both = beside("here", True, [])
-    assert (both.state, "harmless" in both.what) == ("fine", True)
-    apart = beside("here", True, ["aws.tasks leaves out security-group"])
-    assert apart.state == "warning"
+    assert (both.state, "which is harmless: both remove load-balancer" in both.what) == ("fine", True)
+    apart = beside("here", True, ["aws.tasks leaves out security-group"], "elsewhere")
+    assert (apart.state, "which is not harmless here" in apart.what) == ("warning", True)
     assert "leaves out security-group" in apart.what
-    assert "ExternalResourceGC=false" in apart.mend
+    assert "ExternalResourceGC=false in --feature-gates of Deployment elsewhere/capa-controller-manager" in apart.mend
+    for found in (both, apart):
+        # What nothing of ours stops.
+        assert EXTERNAL_RESOURCE_GC in found.what
+        assert "annotations of knell.dev on objects and Namespaces, the guard, namesakes" in found.what
 
 
 def differences(settings: Settings) -> str:
@@ -59,7 +63,9 @@ def differences(settings: Settings) -> str:
 
 def test_what_our_settings_leave_alone_is_named() -> None:
     source = SourceSettings(resource=AWS_CLUSTERS, collector=CAPA)
-    plain = Settings(sources={"aws": source})
+    off = Settings(sources={"aws": source})
+    assert differences(off) == "features.ExternalResourceGC is off"
+    plain = msgspec.structs.replace(off, features=FeatureSettings(external_resource_gc=True))
     assert differences(plain) == ""
     more = AwsSettings(tasks=("load-balancer", "target-group", "security-group", "volume"), snapshot_first=True)
     assert differences(msgspec.structs.replace(plain, aws=more)) == ""

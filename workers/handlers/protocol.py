@@ -41,7 +41,8 @@ class Batch(Protocol):
         """What an answer said about a limit: once for each call that draws on it, if at all."""
 
     def unused(self, limit: str, tokens: float = 1.0) -> None:
-        """Tokens that were reserved for a call that was not needed."""
+        """Tokens that were reserved for a call that was not needed; less than none for a call that was made for a job
+        which is handed back."""
 
 
 class Handler(Protocol):

@@ -256,7 +256,7 @@ class Pilot:
             return
         if isinstance(verdict, NotCleared):
             verdict = self._not_cleared(flight, job, verdict)
-        elif isinstance(verdict, Throttled) and not flight.told_pause and flight.draws:
+        elif isinstance(verdict, Throttled) and not verdict.unasked and not flight.told_pause and flight.draws:
             flight.tell(Pause(flight.draws[0].limit.name, verdict.retry_after))
         outcome, item = self._write_up(flight, job, verdict)
         if outcome.kind in ("retry", "refused", "dead"):
@@ -288,9 +288,10 @@ class Pilot:
             return outcome, settlement(job, flight.lane, outcome, called=called, of=flight.of)
 
     async def _settle_account(self, flight: Flight) -> None:
-        if flight.returned:
-            limits = {draw.limit.name: draw.limit for draw in flight.draws}
-            unused = [(limits[name], tokens) for name, tokens in flight.returned.items() if name in limits]
+        limits = {draw.limit.name: draw.limit for draw in flight.draws}
+        back = flight.returned.items()
+        unused = [(limits[name], tokens) for name, tokens in back if name in limits and tokens > 0]
+        if unused:
             await self._b.budgets.give_back(place_of(flight.lane), flight.corrections, unused)
 
     async def _tokens_for(self, lane: str) -> bool:

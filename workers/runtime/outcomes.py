@@ -10,9 +10,21 @@ from typing import NamedTuple, assert_never
 
 from msgspec.structs import replace
 
-from service.contract import Blocked, Gone, Job, Left, Pending, Record, Refused, Throttled, Verdict, encode_record
+from service.contract import (
+    LONGEST_KEPT,
+    Blocked,
+    Gone,
+    Job,
+    Left,
+    Pending,
+    Record,
+    Refused,
+    Throttled,
+    Verdict,
+    encode_record,
+)
 from service.contract.targets import lane_fault
-from service.masking import mask_text
+from service.masking import is_harmless, mask_text
 from service.settings import RetrySettings
 from service.stream.rows import Settlement, ms
 from workers.handlers.protocol import NotCleared
@@ -66,13 +78,15 @@ def _judge(
             detail = _short(detail) if detail else ""
             gone = replace(record, state="gone", verdict="gone", detail=detail, held=0, last_at=now, due=0)
             return Outcome("gone", 0, gone, detail)
-        case Pending(check_after, detail, lane, resume):
-            fault = lane_fault(lane) if lane else None
+        case Pending(check_after, detail, lane, resume, kept):
+            detail = _short(detail)
+            note = f"{detail}: {kept}" if kept else detail
+            fault = (lane_fault(lane) if lane else None) or (_kept_fault(kept, note) if kept else None)
             if fault:
                 return _failed(record, ValueError(fault), retry, jitter)
-            detail, lane = _short(detail), lane or record.lane
+            lane = lane or record.lane
             checked = replace(record, verdict="check", detail=detail, waits=0, held=0, resume=resume, lane=lane)
-            return Outcome("check", ms(check_after), checked, detail)
+            return Outcome("check", ms(check_after), checked, note)
         case Throttled(retry_after, detail):
             delay, detail = (500 if retry_after is None else ms(retry_after)), _short(detail)
             return Outcome("throttled", delay, replace(record, verdict="throttled", detail=detail), detail)
@@ -136,6 +150,13 @@ def settlement(job: Job, lane: str, outcome: Outcome, *, called: bool, of: int =
 def unreadable(job: str, fence: int, lane: str, why: str) -> Settlement:
     """A record that can't be read is set aside as it is."""
     return Settlement(job, fence, "unreadable", 0, 0, lane, 0, "", 0, 1, 0, "", f"unreadable: {_short(why)}")
+
+
+def _kept_fault(kept: str, note: str) -> str | None:
+    """What is kept word for word is never cut, and never changed: who relies on it must know that it is not."""
+    if len(kept.encode()) > LONGEST_KEPT:
+        return f"what is to be kept of it is longer than {LONGEST_KEPT} bytes"
+    return None if is_harmless(note) else "what is to be kept of it looks like a credential"
 
 
 def _short(words: str) -> str:

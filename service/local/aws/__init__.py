@@ -7,9 +7,10 @@ interface, unthrottled and uncounted.
 
 What it does that moto does not: dependencies are enforced (groups, interfaces, addresses, subnets, VPCs); balancers
 have interfaces, which drain after them; `net/` and `gwy/` ARNs; deletion protection; DescribeTags of at most 20; a
-missing name fails a describe as a whole; pages survive deletions; the tagging API shows what is deleted, in short and
-empty pages; things take time to go; AWS's token buckets; roles that ask who comes. And on demand: denials, throttles,
-any error, pages of a proxy, connections that end before or after the deed, slowness.
+missing name fails a describe as a whole; filters of at most 200 values; pages, which survive deletions; the tagging API
+shows what is deleted, in short and empty pages; things take time to go; AWS's token buckets; roles that ask who comes.
+And on demand: a tagging API that shows new things late, denials, throttles, any error, pages of a proxy, connections
+that end before or after the deed, slowness.
 
 `GET /_knell/journal?since=N`
     A list of `journal.Entry`: every request in order, with its action, account, status and code, and each interface

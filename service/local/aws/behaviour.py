@@ -56,11 +56,14 @@ class Behaviour(msgspec.Struct, frozen=True, kw_only=True):
     drains: dict[str, float] = {}
     # How long the tagging API goes on listing what was deleted.
     ghosts: float = 60.0
+    # How long it does not list what was just made.
+    unlisted: float = 0.0
     strays: tuple[Stray, ...] = ()
     # Lists of the tagging API that are longer than a page have a short page and an empty one among them.
     uneven_pages: bool = True
-    # The largest page of ELB's describes, also for who names no size.
+    # The largest page of ELB's describes and of EC2's, also for who names no size.
     page_size: int = 400
+    ec2_page_size: int = 1000
     # How long a NAT gateway, a VPC endpoint and an EKS cluster are `deleting`, and a snapshot `pending`.
     nat_gateway_goes: float = 5.0
     endpoint_goes: float = 5.0

@@ -10,7 +10,8 @@ from service.local.aws.calls import Call
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """`at` is of the stand-in's clock, `real` of the wall clock. A request has an action and a status (0: no answer was
-    given), and an error's code; `drained` is an interface that went, long after its balancer, with its groups."""
+    given), and an error's code; `delayed` are the real seconds for which a fault had it waiting before it was looked
+    at. `drained` is an interface that went, long after its balancer, with its groups."""
 
     number: int
     at: float
@@ -23,6 +24,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     status: int = 0
     code: str = ""
     ids: tuple[str, ...] = ()
+    delayed: float = 0.0
     setup: bool = False
 
 
@@ -30,7 +32,7 @@ class Journal:
     def __init__(self) -> None:
         self._entries: list[Entry] = []
 
-    def request(self, call: Call, at: float, real: float, status: int, code: str) -> None:
+    def request(self, call: Call, at: float, real: float, status: int, code: str, delayed: float = 0.0) -> None:
         self._entries.append(
             Entry(
                 number=len(self._entries),
@@ -43,6 +45,7 @@ class Journal:
                 status=status,
                 code=code,
                 ids=_ids(call),
+                delayed=delayed,
                 setup=call.setup,
             )
         )

@@ -18,9 +18,11 @@ from service.local.aws.interfaces import Interfaces
 from service.local.aws.journal import Journal
 from service.local.aws.mending import mend
 from service.local.aws.moto_side import Moto, ec2_of
-from service.local.aws.paging import Paging
+from service.local.aws.paging import Paging, too_much
 from service.local.aws.roles import Roles
 from service.local.aws.tagging import Tagging
+
+_MAKING = ("Create", "Run", "Allocate", "Add")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,13 +51,13 @@ class Layer:
     def troubles(self, call: Call) -> list[Fault]:
         return [] if call.setup else self.faults.of(call, self.behaviour.faults)
 
-    def answer(self, call: Call, request: Request, trouble: Fault | None) -> Answer | None:
-        """None: the connection ends without one. The journal has it in either case."""
+    def answer(self, call: Call, request: Request, trouble: Fault | None, delayed: float = 0.0) -> Answer | None:
+        """None: the connection ends without one. The journal has it in either case, with how long it was delayed."""
         self.clock.catch_up()
         answer = self._judged(call, request, trouble)
         cut = trouble is not None and trouble.what in ("close", "lost")
         at = self.clock.now()
-        self.journal.request(call, at, self.clock.real(at), 0 if cut else answer.status, answer.code)
+        self.journal.request(call, at, self.clock.real(at), 0 if cut else answer.status, answer.code, delayed)
         return None if cut else answer
 
     def _judged(self, call: Call, request: Request, trouble: Fault | None) -> Answer:
@@ -77,9 +79,12 @@ class Layer:
         return self._done(call, request)
 
     def _done(self, call: Call, request: Request) -> Answer:
-        refusal = self._roles.expired(call) or self._roles.refused(call, self.behaviour) or self._paging.following(call)
-        if refusal is not None:
-            return refusal
+        refusal = self._roles.expired(call) or self._roles.refused(call, self.behaviour) or too_much(call)
+        if (early := refusal or self._paging.following(call, self.behaviour)) is not None:
+            return early
+        makes = call.action.startswith(_MAKING)
+        if makes:
+            self._tagging.note(call, self.behaviour)
         going = about_to_go(call)
         check = CHECKS.get(call.name)
         answer = check(call) if check is not None else None
@@ -88,11 +93,13 @@ class Layer:
             answer = own(call)
         if answer is None:
             answer = self._moto.answer(call, request.method, request.path, request.headers, request.body)
-            answer = self._paging.first(call, answer)
+            answer = self._paging.first(call, answer, self.behaviour)
         if (after := self._after.get(call.name)) is not None:
             answer = after(call, answer)
         if going and answer.status == 200:
             self._ghosts.add(call, going)
+        if makes:
+            self._tagging.note(call, self.behaviour)
         return answer
 
     def _own_answers(self) -> dict[str, Callable[[Call], Answer | None]]:

@@ -7,10 +7,13 @@ from typing import Any
 
 import moto.ec2.models.security_groups
 import moto.ec2.utils
+from moto.core.responses import ActionResult
 from moto.ec2.exceptions import EC2ClientError
 from moto.ec2.models.core import TaggedEC2Resource
 from moto.ec2.models.nat_gateways import NatGateway, NatGatewayBackend
+from moto.ec2.models.security_groups import SecurityGroupRule
 from moto.ec2.models.vpcs import VPCEndPoint
+from moto.ec2.responses.instances import InstanceResponse
 from moto.ec2.utils import EC2_PREFIX_TO_RESOURCE, generic_filter, get_prefix
 
 
@@ -19,6 +22,8 @@ def mend() -> None:
     NatGatewayBackend.describe_nat_gateways = _nat_gateways
     NatGateway.get_filter_value = _by_id("nat-gateway-id", NatGateway.get_filter_value)
     VPCEndPoint.get_filter_value = _by_id("vpc-endpoint-id", VPCEndPoint.get_filter_value)
+    InstanceResponse.describe_instances = _instances
+    SecurityGroupRule.description = property(_description)
     moto.ec2.utils.is_filter_matching = _meets
     moto.ec2.models.security_groups.aws_api_matches = _is
 
@@ -34,6 +39,12 @@ def _tags(self: Any) -> list[dict[str, str]]:
     ]
 
 
+def _description(self: Any) -> str | None:
+    """moto keeps that of a rule about another group, and does not show it."""
+    found: str | None = self.ip_range.get("Description") or self.source_group.get("Description")
+    return found
+
+
 def _nat_gateways(self: Any, filters: Any, nat_gateway_ids: list[str] | None) -> list[Any]:
     """moto knows no tag filter, and calls an unknown id an empty list."""
     for one in nat_gateway_ids or []:
@@ -41,6 +52,16 @@ def _nat_gateways(self: Any, filters: Any, nat_gateway_ids: list[str] | None) ->
             raise EC2ClientError("NatGatewayNotFound", f"NAT gateway {one} was not found")
     wanted = [one for one in self.nat_gateways.values() if not nat_gateway_ids or one.id in nat_gateway_ids]
     return list(generic_filter(filters, wanted))
+
+
+def _instances(self: Any) -> Any:
+    """moto cuts pages of its own from this list alone, of at most a hundred."""
+    ids, filters = self._get_param("InstanceIds", []), self._filters_from_querystring()
+    if ids:
+        found = self.ec2_backend.get_reservations_by_instance_ids(ids, filters=filters)
+    else:
+        found = self.ec2_backend.describe_instances(filters=filters)
+    return ActionResult({"Reservations": found})
 
 
 def _by_id(name: str, others: Any) -> Any:

@@ -41,11 +41,15 @@ class Networks:
         )
         return str(made["GroupId"])
 
-    async def rule(self, on: str, of: str, *, egress: bool = False, port: int = 443) -> str:
+    async def rule(
+        self, on: str, of: str, *, egress: bool = False, port: int = 443, words: str = "", tags: Tags | None = None
+    ) -> str:
         """A rule of group `on` that speaks of group `of`; the answer is the rule's id."""
         allow = self.ec2.authorize_security_group_egress if egress else self.ec2.authorize_security_group_ingress
-        permission = {"IpProtocol": "tcp", "FromPort": port, "ToPort": port, "UserIdGroupPairs": [{"GroupId": of}]}
-        made = await allow(GroupId=on, IpPermissions=[permission])
+        pair = {"GroupId": of, **({"Description": words} if words else {})}
+        permission = {"IpProtocol": "tcp", "FromPort": port, "ToPort": port, "UserIdGroupPairs": [pair]}
+        specified = _specified("security-group-rule", tags)
+        made = await allow(GroupId=on, IpPermissions=[permission], TagSpecifications=specified)
         return str(made["SecurityGroupRules"][-1]["SecurityGroupRuleId"])
 
     async def interface(self, vpc: Vpc, groups: Sequence[str] = (), tags: Tags | None = None) -> str:

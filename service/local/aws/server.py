@@ -45,12 +45,14 @@ class Server:
         if call is None:
             return web.Response(status=403, text="not a signed request of AWS")
         trouble: Fault | None = None
+        delayed = 0.0
         for fault in self.layer.troubles(call):
             if fault.what == "slow":
                 await self._delay(call.name, fault.seconds)
+                delayed += fault.seconds
             else:
                 trouble = fault
-        answer = self.layer.answer(call, asked, trouble)
+        answer = self.layer.answer(call, asked, trouble, delayed)
         if answer is None:
             if request.transport is not None:
                 request.transport.abort()

@@ -45,6 +45,20 @@ class Tagging:
     def __init__(self, clock: Clock, ghosts: Ghosts) -> None:
         self._clock, self._ghosts = clock, ghosts
         self._rests: dict[str, _Rest] = {}
+        # By account and region: what there is, and since when it is.
+        self._since: dict[tuple[str, str], dict[str, float]] = {}
+
+    def note(self, call: Call, behaviour: Behaviour) -> None:
+        """Before and after what makes something: what is there only then is new. Only where new ones show late: it
+        looks through the whole region."""
+        if behaviour.unlisted <= 0:
+            self._since.clear()
+            return
+        place = call.account, call.region
+        since = self._clock.now() if place in self._since else float("-inf")
+        known = self._since.setdefault(place, {})
+        for arn, _ in _living(call):
+            known.setdefault(arn, since)
 
     def get_resources(self, call: Call, behaviour: Behaviour) -> Answer:
         size = int(call.params.get("ResourcesPerPage") or _USUAL_PAGE)
@@ -73,7 +87,8 @@ class Tagging:
 
     def _list(self, call: Call, behaviour: Behaviour) -> list[Tagged]:
         found: dict[str, dict[str, str]] = dict(self._ghosts.shown(call, behaviour.ghosts))
-        found |= dict(_living(call))
+        hidden = self._newcomers(call, behaviour.unlisted)
+        found |= {arn: tags for arn, tags in _living(call) if arn not in hidden}
         found |= {one.arn: one.tags for one in behaviour.strays if one.account in ("", call.account)}
         wanted = call.params.get("TagFilters") or []
         types = call.params.get("ResourceTypeFilters") or []
@@ -83,6 +98,11 @@ class Tagging:
             for arn, tags in sorted(found.items())
             if tags and _meets(tags, wanted) and _is_of(arn, types) and (not arns or arn in arns)
         ]
+
+    def _newcomers(self, call: Call, seconds: float) -> set[str]:
+        """Those that came within so many seconds."""
+        known = self._since.get((call.account, call.region), {}) if seconds > 0 else {}
+        return {arn for arn, at in known.items() if at > self._clock.now() - seconds}
 
 
 def _living(call: Call) -> Iterator[Tagged]:

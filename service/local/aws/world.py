@@ -120,10 +120,10 @@ class World(Networks, Traffic):
         classic = [page async for page in self.elb.get_paginator("describe_load_balancers").paginate()]
         balancers = [page async for page in self.elbv2.get_paginator("describe_load_balancers").paginate()]
         target_groups = [page async for page in self.elbv2.get_paginator("describe_target_groups").paginate()]
-        groups = await self.ec2.describe_security_groups()
+        groups = [page async for page in self.ec2.get_paginator("describe_security_groups").paginate()]
         return {
             *(one["LoadBalancerName"] for page in classic for one in page["LoadBalancerDescriptions"]),
             *(one["LoadBalancerArn"] for page in balancers for one in page["LoadBalancers"]),
             *(one["TargetGroupArn"] for page in target_groups for one in page["TargetGroups"]),
-            *(one["GroupId"] for one in groups["SecurityGroups"] if one["GroupName"] != "default"),
+            *(one["GroupId"] for page in groups for one in page["SecurityGroups"] if one["GroupName"] != "default"),
         }

@@ -4,7 +4,6 @@ What the service did is read from the objects, from its records, and from the ac
 import asyncio
 import contextlib
 import inspect
-import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from datetime import timedelta
 from functools import partial
@@ -21,6 +20,7 @@ from service.stream.installation import Installation
 from service.stream.views.deletions import DeletionView, list_deletions, one_deletion
 from tests.capi import AWS_CLUSTERS, AWS_MANAGED_CONTROL_PLANES
 from tests.clusters import TestApi
+from tests.engine.waiting import stays, until
 from tests.integration.operating import Answer, environment, invoke
 from tests.kube import Crd
 from tests.scenarios.aws.clusters import Clusters, Infra
@@ -31,6 +31,7 @@ RATE: Final = 10.0
 """Seconds of the stand-in in one of ours: interfaces that drain for five seconds are gone in half a second."""
 PATIENCE: Final = timedelta(seconds=40)
 STEP: Final = 0.05
+"""Between two looks; most go over HTTP."""
 SOURCES: Final = {"unmanaged": AWS_CLUSTERS, "managed": AWS_MANAGED_CONTROL_PLANES}
 QUICK: Final[dict[str, Any]] = {
     "features": {"ExternalResourceGC": True},
@@ -141,20 +142,16 @@ class Stage(Clusters):
 
     async def until(self, what: str, look: Callable[[], Any], within: timedelta = PATIENCE) -> Any:
         """`look` may be a coroutine function; one that is not looks from another thread, for the service is in this."""
-        deadline = time.monotonic() + within.total_seconds()
-        while not (seen := await self._seen(look)):
-            assert time.monotonic() < deadline, f"waited {within.total_seconds():g} s in vain until {what}"
+
+        async def seen() -> Any:
             for service in self.services:
                 service.look()
-            await asyncio.sleep(STEP)
-        return seen
+            return await self._seen(look)
+
+        return await until(what, seen, within, step=STEP)
 
     async def stays(self, what: str, look: Callable[[], Any], during: timedelta = timedelta(seconds=1)) -> None:
-        """A state that must not change for a while: the only way to see that nothing happens."""
-        end = time.monotonic() + during.total_seconds()
-        while time.monotonic() < end:
-            assert await self._seen(look), f"it did not stay so that {what}"
-            await asyncio.sleep(STEP)
+        await stays(what, partial(self._seen, look), during, step=STEP)
 
     async def _seen(self, look: Callable[[], Any]) -> Any:
         return await look() if inspect.iscoroutinefunction(look) else await asyncio.to_thread(look)

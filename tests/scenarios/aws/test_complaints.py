@@ -170,7 +170,9 @@ async def test_c9_what_a_user_supplied_or_another_cluster_of_that_name_owns_is_d
     await stage.start()
     infra = await stage.unmanaged("prod")
     had = await a_few(stage.world, infra.tag, infra.vpc)
-    supplied = await stage.world.group(infra.vpc, name="from-the-user")
+    # The user's, although the cloud provider has tagged it as the cluster's: the spec names it.
+    supplied = await stage.world.group(infra.vpc, by_cloud_provider(infra.tag), name="from-the-user")
+    stage.kube.patch(infra.path, {"spec": {"network": {"securityGroupOverrides": {"lb": supplied}}}})
     app = await stage.world.balancer(infra.vpc, by_cloud_provider(infra.tag, SERVICE), groups=[supplied])
     # Somebody else's, in the same account: its own VPC is all that tells it apart.
     await a_few(stage.world, infra.tag, await stage.world.vpc())

@@ -3,6 +3,7 @@
 import pytest
 
 from service.local.aws import Fault
+from service.local.aws.tags import by_cloud_provider
 from tests.scenarios.aws.belongings import a_few
 from tests.scenarios.aws.holdings import assert_gone
 from tests.scenarios.aws.stage import Stage
@@ -11,9 +12,9 @@ from tests.scenarios.aws.stage import Stage
 @pytest.mark.parametrize(
     ("action", "permission", "proceeds"),
     [
-        ("elbv2.*", "elasticloadbalancing:DescribeLoadBalancers", 1),
-        # Classic balancers hold nothing up but the group that one of them is in.
-        ("elb.*", "elasticloadbalancing:DescribeLoadBalancers", 2),
+        # Balancers hold nothing up but what they use: the group that is in both waits for either, the other for none.
+        ("elbv2.*", "elasticloadbalancing:DescribeLoadBalancers", 2),
+        ("elb.*", "elasticloadbalancing:DescribeLoadBalancers", 3),
         ("ec2.DeleteSecurityGroup", "ec2:DeleteSecurityGroup", 3),
     ],
 )
@@ -23,7 +24,8 @@ async def test_what_is_denied_is_named_on_the_object_and_the_rest_goes_on(
     await stage.aws.trouble(Fault(what="deny", action=action, account=stage.account))
     await stage.start()
     infra = await stage.unmanaged("prod")
-    theirs = await a_few(stage.world, infra.tag, infra.vpc)
+    few = await a_few(stage.world, infra.tag, infra.vpc)
+    ids = few.ids | {await stage.world.group(infra.vpc, by_cloud_provider(infra.tag))}
     before = await stage.holdings()
     await stage.until_marked(infra)
     await stage.delete(infra)
@@ -31,10 +33,10 @@ async def test_what_is_denied_is_named_on_the_object_and_the_rest_goes_on(
     assert "EncodedAuthorizationMessage" not in said
 
     async def others_are_gone() -> bool:
-        return len(theirs.ids & await stage.world.standing()) == len(theirs.ids) - proceeds
+        return len(ids & await stage.world.standing()) == len(ids) - proceeds
 
     await stage.until("the others are gone", others_are_gone)
     assert not stage.is_gone(infra)
     await stage.aws.trouble()
     await stage.until_released(infra)
-    assert_gone(before, await stage.holdings(), theirs.ids)
+    assert_gone(before, await stage.holdings(), ids)

@@ -1,5 +1,8 @@
 """A person says that a cluster's resources are to stay: before the object is marked, after that, and in the middle."""
 
+from collections.abc import Collection, Mapping
+from typing import Any
+
 import msgspec
 
 from service.contract.aws import EXTERNAL_RESOURCE_GC
@@ -42,22 +45,30 @@ async def test_a_cluster_that_opts_out_in_the_middle_keeps_what_is_left(stage: S
     before = await stage.holdings()
     await stage.until_marked(infra)
     await stage.delete(infra)
-    await stage.until_gone(classic, net, gwy)
+    # What the protected one does not use goes on without it, down to the groups that no network balancer is in.
+    gone = {classic, net, gwy, theirs.groups[0], theirs.groups[3]}
+    await stage.until_gone(*gone)
     await stage.until_told(infra, app, "deletion protection")
     stage.annotate(infra, OFF)
     await stage.until_released(infra)
     # Interfaces drain after what is gone already.
     await stage.aws.advance(60)
-    assert_gone(bereft(before, net, gwy), await stage.holdings(), {classic, net, gwy})
+    assert_gone(bereft(before, gone), await stage.holdings(), gone)
     record = await stage.record(infra)
     assert record is not None
     assert EXTERNAL_RESOURCE_GC in record.withdrawn
 
 
-def bereft(found: Holdings, *balancers: str) -> Holdings:
-    """Target groups know the balancers that forward to them."""
+def bereft(found: Holdings, gone: Collection[str]) -> Holdings:
+    """Target groups know the balancers that forward to them, and rules the groups that they refer to."""
     documents = {id_: msgspec.json.decode(text) for id_, text in found.items()}
     for document in documents.values():
         if "TargetGroupArn" in document:
-            document["LoadBalancerArns"] = [one for one in document["LoadBalancerArns"] if one not in balancers]
+            document["LoadBalancerArns"] = [one for one in document["LoadBalancerArns"] if one not in gone]
+        if "Rules" in document:
+            document["Rules"] = {id_: rule for id_, rule in document["Rules"].items() if _refers_to(rule) not in gone}
     return {id_: msgspec.json.encode(one, order="deterministic").decode() for id_, one in documents.items()}
+
+
+def _refers_to(rule: Mapping[str, Any]) -> str:
+    return str((rule.get("ReferencedGroupInfo") or {}).get("GroupId", ""))

@@ -2,8 +2,8 @@
 Pure: everything that records an account must agree, and without any record only the VPC can tell."""
 
 from service.contract.aws import AWS_ACCOUNT
+from service.policy.aws_accounts import is_told
 from workers.handlers.aws.owners import LET_GO, Subject
-from workers.handlers.aws.tenancy import ROLE
 
 
 def account_fault(subject: Subject, account: str, expected: str) -> str | None:
@@ -18,13 +18,19 @@ def account_fault(subject: Subject, account: str, expected: str) -> str | None:
         return f"the caller's account is {account}, but the setting aws.account says {expected}"
     if not subject.vpc and not recorded(subject, expected):
         return (
-            f"nothing tells which account {subject.called} is in: it names no VPC; record the account by annotation "
-            f"{AWS_ACCOUNT} (`knell gc enable --account`) or by the setting aws.account; {LET_GO}"
+            f"nothing tells which account {subject.called} is in, for it names no VPC: {to_record(subject)}; {LET_GO}"
         )
     return None
 
 
 def recorded(subject: Subject, expected: str) -> bool:
-    """Whether anything but the VPC tells the account. A role's ARN names it, and is what the caller then is in."""
-    own = bool(expected) and subject.own_credentials
-    return bool(subject.records) or own or subject.identity.startswith(f"{ROLE}/")
+    """Whether anything but the VPC tells the account."""
+    return is_told(subject.records, subject.identity, expected)
+
+
+def to_record(subject: Subject) -> str:
+    """What a person does who knows the account."""
+    annotation = f"record the account by annotation {AWS_ACCOUNT} on the object"
+    if subject.own_credentials:
+        return f"{annotation}, or by the setting aws.account for all that use the service's own credentials"
+    return f"{annotation} (the setting aws.account says nothing of {subject.identity})"

@@ -11,12 +11,12 @@ import structlog
 from service.contract import Blocked, Draw, Gone, Job, Pause, Pending, Refused, Throttled, Verdict
 from service.contract.aws import Task
 from service.settings.aws import AwsSettings
-from workers.handlers.aws.errands import Way, errand_of, sent_for
+from workers.handlers.aws.errands import Way, awaiting, errand_of, sent_for
 from workers.handlers.aws.errors import AwsError, NoAccess
-from workers.handlers.aws.finding import Finding, Finds
+from workers.handlers.aws.finding import Finding, Finds, StillListing
 from workers.handlers.aws.limits import draws_of_lane
 from workers.handlers.aws.model import PROVIDER, Owner, Reach
-from workers.handlers.aws.tagging import Refill
+from workers.handlers.aws.tagging import Paid, Refill
 from workers.handlers.aws.wanting import Wanting
 from workers.handlers.aws.words import named, told, unread, vague
 from workers.handlers.protocol import Batch, Handler
@@ -28,6 +28,9 @@ SETTLED: Final = "aws.settled"
 OPERATION: Final = "tag.GetResources"
 SOON: Final = timedelta(seconds=2)
 """When a list is tried again for which the budgets had nothing left."""
+
+LATER: Final = timedelta(seconds=5)
+"""When it is looked whether a list that goes on has come to its end."""
 
 
 class Settling(msgspec.Struct, frozen=True, kw_only=True):
@@ -88,10 +91,13 @@ class Settled:
     async def attempt_one(self, job: Job, batch: Batch) -> Verdict:
         settling = _settling.decode(job.data)
         owner, tasks = await self._wanting.live(batch, job, settling.owner, settling.tasks)
+        paid, name = None, self._finding.name(errand_of(job.resume).asked)
         try:
-            paid = await self._reach.calls(owner.whose, account=owner.account)
-            calls = await self._reach.calls(owner.whose, account=owner.account, paced=True)
-            finds = await self._finding.find(owner, tasks, calls, paid)
+            paid = Paid(await self._reach.calls(owner.whose, account=owner.account))
+            calls = await self._reach.calls(owner.whose, account=owner.account, patient=True)
+            finds = await self._finding.find(owner, tasks, calls, paid, name=name)
+        except StillListing as going:
+            return Pending(LATER, str(going), resume=awaiting(job.resume, name).text)
         except Refill as refill:
             limit = draws_of_lane(batch.lane) or ()
             if limit:
@@ -105,9 +111,10 @@ class Settled:
             if error.what == "denied":
                 return Refused(told(error))
             raise
-        if not finds.asked:
-            for draw in draws_of_lane(batch.lane) or ():
-                batch.unused(draw.limit.name, draw.cost)
+        finally:
+            if paid is None or paid.lapses():
+                for draw in draws_of_lane(batch.lane) or ():
+                    batch.unused(draw.limit.name, draw.cost)
         return self._judge(job, owner, finds)
 
     def _judge(self, job: Job, owner: Owner, finds: Finds) -> Verdict:
@@ -123,7 +130,7 @@ class Settled:
             return Refused(f"whether everything is gone can't be told: {unread(finds)}")
         if finds.vague:
             return Refused(vague(finds, "its object"))
-        if job.resume:
+        if job.resume and not errand_of(job.resume).first:
             return Pending(self._settings.settle, "nothing is left; looked at once more when it has settled")
         return Gone("a fresh list is empty")
 

@@ -22,6 +22,9 @@ IDLE: Final = 6
 LONGEST: Final = 400
 """Characters of what is kept of the reasons why something stayed."""
 
+PROCESSES: Final = 8
+"""Whose lists a job remembers to have asked for: any of them may have it next, and none begins its list twice."""
+
 By = Literal["ccm", "lbc"]
 
 
@@ -48,6 +51,10 @@ class Errand(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     said: str = ""
     # Lists in a row after which nothing could be removed.
     idle: int = 0
+    # Lists that go on, by the names under which they were asked for since anything was done.
+    asked: tuple[str, ...] = ()
+    # Nothing was removed on this look, so that nothing has to settle anew.
+    first: bool = False
 
     @property
     def what(self) -> str:
@@ -67,6 +74,13 @@ def errand_of(resume: str) -> Errand:
         return _errand.decode(resume) if resume else Errand()
     except msgspec.DecodeError:
         return Errand()
+
+
+def awaiting(resume: str, name: str) -> Errand:
+    """What it was sent for, and the list for which it comes back. Whatever else it does, it asks anew afterwards."""
+    before = errand_of(resume)
+    asked = (*(one for one in before.asked if one != name), name)[-PROCESSES:]
+    return msgspec.structs.replace(before, asked=asked, first=before.first or not resume)
 
 
 def sent_for(claims: Sequence[Claim], before: Errand) -> Errand:
@@ -107,13 +121,13 @@ class Way:
         match verdict:
             case Gone():
                 return self.onward(msgspec.structs.replace(errand, idle=0), f"{what} is gone")
-            case Pending(check_after, detail, lane, resume):
+            case Pending(check_after, detail, lane, resume, kept):
                 going = lane == f"{self._place}/{KIND[errand.kind].checking}"
                 if going and errand.rest:
                     # The next list is the proof.
                     return self.onward(msgspec.structs.replace(errand, idle=0), f"{what}: {detail}")
                 further = msgspec.structs.replace(errand, resume=resume, idle=0 if going else errand.idle)
-                return Pending(check_after, f"{what}: {detail}", lane=lane, resume=further.text)
+                return Pending(check_after, f"{what}: {detail}", lane=lane, resume=further.text, kept=kept)
             case Blocked(by, until):
                 again = before == "blocked" and bool(errand.stuck)
                 return self._stuck(errand, by, again=again) or Blocked(_words(errand, by), until)

@@ -65,6 +65,9 @@ _AWAY: Final = frozenset({
 NO_ANSWER: Final = "NoAnswerOfAws"
 """Our own code for what somebody else has written."""
 
+NO_ROOM: Final = "NoRoomInBudget"
+"""Our own code for a call that was not made: the budgets had nothing left for it, so AWS has refused nothing."""
+
 _LONGEST: Final = 400
 _ENCODED: Final = re.compile(r"[\s.]*Encoded authorization failure message:.*", re.DOTALL)
 _BLOB: Final = re.compile(r"[A-Za-z0-9+/=_-]{120,}")

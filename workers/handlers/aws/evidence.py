@@ -1,7 +1,8 @@
 """What must be true before anything is collected: not moving, not paused, not too early, the right account and VPC.
 Whatever is not so holds, and says what is waited for; a look that could not be made is no finding."""
 
-from collections.abc import Collection
+import time
+from collections.abc import Callable, Collection
 from datetime import timedelta
 from typing import Final, NamedTuple
 
@@ -11,13 +12,13 @@ from service.contract.aws import (
     CLUSTERS,
     MACHINE_POOLS,
     MACHINES,
-    OWNED,
     capi_ownership_tag,
     ownership_tag,
 )
 from service.policy.capi import paused, stands_still
-from workers.handlers.aws.accounts import recorded
+from workers.handlers.aws.accounts import recorded, to_record
 from workers.handlers.aws.errors import AwsError
+from workers.handlers.aws.instances import ALIVE, Instances
 from workers.handlers.aws.joining import Joined
 from workers.handlers.aws.model import Calls
 from workers.handlers.aws.owners import LET_GO, Subject
@@ -33,9 +34,7 @@ NAMED: Final = 3
 """Things that a sentence names; of the others it says how many there are."""
 
 VALUES: Final = 200
-"""So many values a filter of EC2 takes."""
-
-_ALIVE: Final = ["pending", "running", "shutting-down", "stopping", "stopped"]
+"""So many values a question to EC2 takes, in all its filters together."""
 
 
 class Held(Exception):
@@ -55,16 +54,6 @@ class Standing(NamedTuple):
     region: str
 
 
-class Instance(NamedTuple):
-    """`vpc` is empty where AWS no longer says it."""
-
-    id: str
-    vpc: str
-
-    def is_elsewhere(self, vpc: str) -> bool:
-        return bool(vpc and self.vpc) and self.vpc != vpc
-
-
 def standing(calls: Calls) -> Standing:
     whose = calls.whose
     return Standing(whose.source, whose.identity, calls.account, whose.region)
@@ -76,7 +65,7 @@ def standing(calls: Calls) -> Standing:
 async def not_moving(subject: Subject, place: Place) -> None:
     """`clusterctl move` takes objects away whose cluster lives on elsewhere: it pauses first."""
     if (still := stands_still(subject.annotations)) is not None:
-        raise Held(f"{still.kind}: {still.reason}")
+        raise Held(f"{still.kind}: {still.reason}", LATER)
     cluster = await place.get(CLUSTERS, subject.namespace, subject.cluster)
     if cluster is None:
         raise Held(
@@ -91,7 +80,7 @@ async def not_moving(subject: Subject, place: Place) -> None:
             LATER,
         )
     if (why := paused(cluster.raw)) is not None:
-        raise Held(f"paused: Cluster {subject.namespace}/{subject.cluster}, which owns it, by {why}")
+        raise Held(f"paused: Cluster {subject.namespace}/{subject.cluster}, which owns it, by {why}", LATER)
 
 
 # ---- before a plan
@@ -112,55 +101,59 @@ async def no_machines(subject: Subject, place: Place) -> None:
 class Evidence:
     """What only AWS can tell. Reads for several clusters are made together."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._vpcs = Joined[Standing, str](_read_vpcs, most=VALUES)
-        self._instances = Joined[Standing, tuple[Instance, ...]](_read_instances, most=VALUES)
+        self._instances = Instances[Standing](VALUES - len(ALIVE), clock)
+        # One at a time is all that EKS answers for; who asks for the same one meanwhile shares it.
+        self._eks = Joined[tuple[Standing, str], str](_read_eks)
 
     async def vpc(self, subject: Subject, calls: Calls, expected: str) -> None:
         """`expected` is the account that settings name."""
         if not subject.vpc or subject.vpc in await self._vpcs.ask(standing(calls), calls, [subject.vpc]):
             return
-        if subject.vpc_deleted and recorded(subject, expected):
-            # Cluster API says itself that it removed it, and the account is known to be the right one.
-            return
-        raise Held(
-            f"VPC {subject.vpc} of {subject.called} is not in account {calls.account}, region {subject.region}: the "
-            f"wrong account is not an empty account; correct the credentials or record the account, or, where the VPC "
-            f"is gone for good, {LET_GO}",
-            LATER,
-        )
+        missing = f"VPC {subject.vpc} of {subject.called} is not in account {calls.account}, region {subject.region}"
+        if not subject.vpc_deleted:
+            raise Held(
+                f"{missing}: the wrong account is not an empty account; correct the credentials, or, where the VPC is "
+                f"gone for good, {LET_GO}",
+                LATER,
+            )
+        if not recorded(subject, expected):
+            raise Held(
+                f"{missing}: Cluster API says that it has deleted it, but nothing else tells whether that account is "
+                f"the right one; {to_record(subject)}; {LET_GO}",
+                LATER,
+            )
+        # Cluster API says itself that it removed it, and the account is known to be the right one.
 
-    async def nothing_runs(self, subject: Subject, calls: Calls, *, apart: bool) -> None:
+    async def nothing_runs(
+        self, subject: Subject, calls: Calls, *, apart: bool, within: timedelta = timedelta(0)
+    ) -> None:
         """While anything of the cluster runs, what is deleted may be made again. With `apart` everything that is looked
-        for is in a VPC: then what runs in another one is of another cluster with the same name."""
-        if subject.managed:
-            await _eks_going(subject, calls)
-            if apart:
-                return
+        for is in a VPC: then what runs in another one is of another cluster with the same name. Instances that were
+        listed `within` that time are not listed again."""
+        if subject.managed and await self._eks_is_going(subject, calls) and apart:
+            return
         tags = dict.fromkeys(
             (ownership_tag(subject.name), capi_ownership_tag(subject.name), capi_ownership_tag(subject.cluster))
         )
-        found = await self._instances.ask(standing(calls), calls, list(tags))
-        elsewhere = {one for ones in found.values() for one in ones if apart and one.is_elsewhere(subject.vpc)}
-        if running := {one for ones in found.values() for one in ones} - elsewhere:
+        found = await self._instances.carrying(standing(calls), calls, tags, within)
+        if running := {one for one in found if not (apart and one.is_elsewhere(subject.vpc))}:
             words = listed(sorted(f"instance {one.id}{f' in {one.vpc}' if one.vpc else ''}" for one in running))
             raise Held(f"too early: {words} of cluster {subject.name} must be gone first")
 
     async def aclose(self) -> None:
-        for reads in (self._vpcs, self._instances):
+        for reads in (self._vpcs, self._instances, self._eks):
             await reads.aclose()
 
-
-async def _eks_going(subject: Subject, calls: Calls) -> None:
-    try:
-        answer = await calls.call("eks", "describe_cluster", name=subject.name)
-    except AwsError as error:
-        if error.what == "gone":
-            return
-        raise
-    state = str(answer.get("cluster", {}).get("status") or "in no known state")
-    if state != "DELETING":
-        raise Held(f"too early: EKS cluster {subject.name} is {state}; it must be deleting or gone first")
+    async def _eks_is_going(self, subject: Subject, calls: Calls) -> bool:
+        """False where EKS knows no such cluster. That alone proves nothing: a cluster of that name that runs on
+        instances was never EKS's to know."""
+        found = await self._eks.ask((standing(calls), subject.name), calls, [subject.name])
+        state = found.get(subject.name)
+        if state not in (None, "DELETING"):
+            raise Held(f"too early: EKS cluster {subject.name} is {state}; it must be deleting or gone first")
+        return state is not None
 
 
 async def _objects(place: Place, resource: str, kind: str, subject: Subject) -> list[str]:
@@ -198,16 +191,17 @@ async def _read_vpcs(_key: Standing, calls: Calls, ids: Collection[str]) -> dict
     return found
 
 
-async def _read_instances(_key: Standing, calls: Calls, tags: Collection[str]) -> dict[str, tuple[Instance, ...]]:
-    """By tag, those that are not terminated and carry it as owned."""
-    found: dict[str, tuple[Instance, ...]] = {}
-    filters = [{"Name": "tag-key", "Values": list(tags)}, {"Name": "instance-state-name", "Values": _ALIVE}]
-    async for page in calls.pages("ec2", "describe_instances", "Reservations", Filters=filters):
-        for instance in (one for reservation in page for one in reservation.get("Instances", ())):
-            for tag in instance.get("Tags", ()):
-                if tag["Key"] in tags and tag["Value"] == OWNED:
-                    one = Instance(str(instance["InstanceId"]), str(instance.get("VpcId") or ""))
-                    found[tag["Key"]] = (*found.get(tag["Key"], ()), one)
+async def _read_eks(_key: tuple[Standing, str], calls: Calls, names: Collection[str]) -> dict[str, str]:
+    """States by name, of those that are there."""
+    found: dict[str, str] = {}
+    for name in names:
+        try:
+            answer = await calls.call("eks", "describe_cluster", name=name)
+        except AwsError as error:
+            if error.what != "gone":
+                raise
+        else:
+            found[name] = str(answer.get("cluster", {}).get("status") or "in no known state")
     return found
 
 

@@ -1,9 +1,10 @@
 """Which resources carry a cluster's tag: by the tagging API, or by describe calls where that one can't be asked.
-Each is confirmed by a describe and judged; reads and lists serve all clusters that ask for them at the same time."""
+Each is confirmed by a describe and judged; reads and lists serve all clusters that ask for them at the same time, and
+those of a large account go on while nobody waits for them."""
 
 import asyncio
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from datetime import timedelta
 from typing import Final, Literal, NamedTuple
 
@@ -15,9 +16,10 @@ from workers.handlers.aws.errors import AwsError
 from workers.handlers.aws.evidence import Standing, standing
 from workers.handlers.aws.joining import Joined
 from workers.handlers.aws.kinds import KINDS, kinds_of
+from workers.handlers.aws.lasting import PATIENCE, Lasting, Unfinished
 from workers.handlers.aws.model import Calls, Found, Kind, Owner
 from workers.handlers.aws.ownership import mark_of, owned
-from workers.handlers.aws.tagging import away, by_kind, tagged
+from workers.handlers.aws.tagging import Paid, away, by_kind, tagged
 
 log = structlog.get_logger(__name__)
 
@@ -50,70 +52,86 @@ class Unread(NamedTuple):
     error: AwsError
 
 
+class StillListing(Exception):
+    """Nothing is known yet; the list goes on, and is there for who asks again under the same name."""
+
+
 class Finds(msgspec.Struct):
-    """`odd` are ARNs that can't be parsed; `vague` is what would be the owner's if its VPC were known; `asked` says
-    whether the tagging API was called."""
+    """`odd` are ARNs that can't be parsed; `vague` is what would be the owner's if its VPC were known."""
 
     claims: list[Claim] = []
     unread: list[Unread] = []
     odd: list[str] = []
     vague: list[Claim] = []
-    asked: bool = False
 
 
 class Finding:
-    def __init__(self, mode: Mode) -> None:
+    """`patience` is how long who asks waits for an answer."""
+
+    def __init__(self, mode: Mode, patience: timedelta = PATIENCE) -> None:
         self._mode = mode
+        self._looks = Lasting[Finds](patience)
         self._reads = Joined[tuple[Standing, str], Found](_read, gathers=GATHERS)
         self._lists = Joined[tuple[Standing, str], tuple[Found, ...]](_list, gathers=GATHERS)
         self._avoided: dict[Standing, float] = {}
 
-    async def find(self, owner: Owner, tasks: Collection[Task], calls: Calls, paid: Calls | None = None) -> Finds:
-        """By calls that were all made after this was asked. `calls` are paced; `paid` is for the first call to the
-        tagging API where a lane has drawn for it. Raises AwsError where a list would not be whole, and Refill."""
-        finds = Finds()
+    def name(self, before: Iterable[str] = ()) -> str:
+        """The one of those names under which an answer is awaited here, or a new one."""
+        return self._looks.name(before)
+
+    async def find(
+        self, owner: Owner, tasks: Collection[Task], calls: Calls, paid: Paid | None = None, *, name: str
+    ) -> Finds:
+        """By calls that were all made after this was first asked under that name. `calls` are patient; `paid` is for
+        the first call to the tagging API where a lane has drawn for it. Raises AwsError where a list would not be
+        whole, Refill, and StillListing."""
+        question = owner, tuple(tasks), standing(calls)
+        try:
+            return await self._looks.ask(name, question, lambda: self._find(owner, tasks, calls, paid))
+        except Unfinished:
+            raise StillListing(
+                f"listing goes on: what account {owner.account} has in region {owner.whose.region} takes its time"
+            ) from None
+
+    async def aclose(self) -> None:
+        await self._looks.aclose()
+        await self._reads.aclose()
+        await self._lists.aclose()
+
+    async def _find(self, owner: Owner, tasks: Collection[Task], calls: Calls, paid: Paid | None) -> Finds:
+        finds, wanted = Finds(), list[tuple[Kind, Owner, dict[str, list[str]] | None]]()
         for own, kinds in _wanted(owner, tasks):
             named = None
             if self._mode != "describe" and time.monotonic() >= self._avoided.get(standing(calls), 0.0):
-                finds.asked = True
                 arns = await self._tagged(own, calls, paid)
                 named = None if arns is None else by_kind(arns, kinds, own, finds.odd)
-                paid = None
-            looks = (self._one(kind, own, calls, named, finds) for kind in kinds)
-            # All are waited for: none goes on behind the back of who has heard of a failure.
-            for failure in await asyncio.gather(*looks, return_exceptions=True):
-                if failure is not None:
-                    raise failure
+            wanted += [(kind, own, named) for kind in kinds]
+        # Under both tags at once: one list of the account serves them. All are waited for: none goes on behind the back
+        # of who has heard of a failure.
+        looks = (self._one(kind, own, calls, named) for kind, own, named in wanted)
+        for (kind, own, _), found in zip(wanted, await asyncio.gather(*looks, return_exceptions=True), strict=True):
+            if isinstance(found, BaseException):
+                raise found
+            if isinstance(found, Unread):
+                finds.unread.append(found)
+            else:
+                _judge(kind, own, found, finds)
         return finds
-
-    async def aclose(self) -> None:
-        await self._reads.aclose()
-        await self._lists.aclose()
 
     # ---- one kind
 
     async def _one(
-        self, kind: Kind, owner: Owner, calls: Calls, named: dict[str, list[str]] | None, finds: Finds
-    ) -> None:
+        self, kind: Kind, owner: Owner, calls: Calls, named: dict[str, list[str]] | None
+    ) -> Sequence[Found] | Unread:
         ids = () if named is None else tuple(named.get(kind.name, ()))
         try:
             if named is None or not kind.told:
-                found: Sequence[Found] = await self._listed(kind, owner, calls)
-            else:
-                found = tuple((await self._reads.ask((standing(calls), kind.name), calls, ids)).values())
+                return await self._listed(kind, owner, calls)
+            return tuple((await self._reads.ask((standing(calls), kind.name), calls, ids)).values())
         except AwsError as error:
             if error.what != "denied":
                 raise
-            finds.unread.append(Unread(kind, owner, ids, error))
-            return
-        known = {(claim.kind.name, claim.found.id) for claim in finds.claims}
-        for one in found:
-            if one.state in kind.absent or (kind.name, one.id) in known:
-                continue
-            if owned(one, owner, kind) is None:
-                finds.claims.append(Claim(kind, owner, one))
-            elif not owner.vpc and owned(one, msgspec.structs.replace(owner, vpc=one.vpc), kind) is None:
-                finds.vague.append(Claim(kind, owner, one))
+            return Unread(kind, owner, ids, error)
 
     async def _listed(self, kind: Kind, owner: Owner, calls: Calls) -> Sequence[Found]:
         tag = _tag(owner)
@@ -121,7 +139,7 @@ class Finding:
 
     # ---- the tagging API
 
-    async def _tagged(self, owner: Owner, calls: Calls, paid: Calls | None) -> list[str] | None:
+    async def _tagged(self, owner: Owner, calls: Calls, paid: Paid | None) -> list[str] | None:
         """ARNs, of which some may be long gone; None where they are to be found by describe calls."""
         try:
             return await tagged(owner, calls, paid)
@@ -151,6 +169,17 @@ def _wanted(owner: Owner, tasks: Collection[Task]) -> Iterator[tuple[Owner, list
 
 def _tag(owner: Owner) -> str:
     return "=".join(mark_of(owner))
+
+
+def _judge(kind: Kind, owner: Owner, found: Sequence[Found], finds: Finds) -> None:
+    known = {(claim.kind.name, claim.found.id) for claim in finds.claims}
+    for one in found:
+        if one.state in kind.absent or (kind.name, one.id) in known:
+            continue
+        if owned(one, owner, kind) is None:
+            finds.claims.append(Claim(kind, owner, one))
+        elif not owner.vpc and owned(one, msgspec.structs.replace(owner, vpc=one.vpc), kind) is None:
+            finds.vague.append(Claim(kind, owner, one))
 
 
 # ---- reads that are shared

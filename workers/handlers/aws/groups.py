@@ -11,9 +11,10 @@ from service.contract import Blocked, Verdict
 from workers.handlers.aws.errors import AwsError
 from workers.handlers.aws.interfaces import Interface, interface_of
 from workers.handlers.aws.model import Calls, Found, Owner, Turn
-from workers.handlers.aws.ownership import not_marked
+from workers.handlers.aws.ownership import goes_along, not_marked
 from workers.handlers.aws.reading.ec2 import Item, matching, tags_of
 from workers.handlers.aws.rounds import until_round
+from workers.handlers.aws.trails import trail_of
 
 DELETE: Final = "ec2.DeleteSecurityGroup"
 INTERFACES: Final = "ec2.DescribeNetworkInterfaces"
@@ -119,24 +120,45 @@ def own(group: Found, owner: Owner) -> bool:
     return owner.both and not_marked(group, msgspec.structs.replace(owner, by=other)) is None
 
 
+def may_be_own(group: Found, owner: Owner) -> bool:
+    """As `own`, should both tags count."""
+    return own(group, msgspec.structs.replace(owner, both=True))
+
+
 async def before(turn: Turn) -> Verdict | None:
     """The owner's own rules go at once, while interfaces drain; foreign ones only when nothing else is in the way."""
     seen: Around = turn.seen
     references = seen.references.get(turn.found.id, [])
     ours = [one for one in references if own(one.group, turn.owner)]
+    # What was tried in vain does not keep the others from their turn.
+    tried = trail_of(turn.resume).vain
     if ours:
-        return turn.hop(revoking(egress=ours[0].egress), f"referred to by {ours[0].words}")
+        one = ours[tried % len(ours)]
+        return turn.hop(revoking(egress=one.egress), f"referred to by {one.words}", resume=turn.resume)
     if waiting := seen.interfaces.get(turn.found.id):
         # The first look is this one; the next are made where only interfaces are read.
         return turn.hop(INTERFACES, _used_by(waiting), after=until_round(turn.settings.drain_check, 0.1))
     if references and turn.settings.revoke_foreign_rules:
-        return turn.hop(revoking(egress=references[0].egress), f"referred to by {references[0].words}")
-    if references:
-        return Blocked(
-            f"referred to by {_some([one.words for one in references])}, not the cluster's own: revoke it, or let "
-            f"Knell do it (setting aws.revoke_foreign_rules)"
-        )
-    return None
+        one = references[tried % len(references)]
+        return turn.hop(revoking(egress=one.egress), f"referred to by {one.words}", resume=turn.resume)
+    return Blocked(not_ours(references, turn.owner)) if references else None
+
+
+def not_ours(references: Sequence[Reference], owner: Owner) -> str:
+    """Rules that stand against it, and what to do: nothing where somebody else removes them with the cluster."""
+    others: dict[str, list[Reference]] = {}
+    for one in references:
+        others.setdefault(goes_along(one.group, owner), []).append(one)
+    return "; ".join(_not_ours(who, some) for who, some in sorted(others.items()))
+
+
+def _not_ours(who: str, references: Sequence[Reference]) -> str:
+    if who:
+        return f"referred to by {named(references)}: {who}'s own, which goes with the cluster by itself; no need to act"
+    return (
+        f"referred to by {named(references)}, not the cluster's own: revoke it, or let Knell do it (setting "
+        f"aws.revoke_foreign_rules)"
+    )
 
 
 async def drained(turn: Turn) -> Verdict:
@@ -153,14 +175,19 @@ async def refused(turn: Turn, error: AwsError) -> Verdict:
     not quite gone; later because what depends on it is in a VPC or an account that we do not see."""
     soon = turn.job.record.waits < LINGERING
     return Blocked(
-        f"{error.code}: {error.message or 'something depends on it'}; no interface and no rule of a group that does "
-        f"was seen: look at peered VPCs and other accounts that share this one",
+        f"AWS says that something depends on it ({error.code}: {error.message or 'no more than that'}), but no "
+        f"interface and no rule that does is to be seen: look for references from peered VPCs and from other accounts "
+        f"that share this one",
         until=until_round(turn.settings.drain_check, 0.5) if soon else None,
     )
 
 
 def revoking(*, egress: bool) -> str:
     return "ec2.RevokeSecurityGroupEgress" if egress else "ec2.RevokeSecurityGroupIngress"
+
+
+def named(references: Sequence[Reference]) -> str:
+    return _some([one.words for one in references])
 
 
 def _used_by(interfaces: Sequence[Interface]) -> str:

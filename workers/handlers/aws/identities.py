@@ -15,7 +15,7 @@ from workers.handlers.aws.errors import AwsError, NoAccess
 from workers.handlers.aws.model import Whose
 from workers.handlers.aws.remembering import Remembered
 from workers.handlers.aws.sessions import Sessions
-from workers.handlers.aws.tenancy import CONTROLLER, RESOURCES, Identity, Role, identity_of, kind_and_name, permits
+from workers.handlers.aws.tenancy import RESOURCES, Identity, Role, identity_of, kind_and_name, permits
 from workers.handlers.places import Place, Places
 
 FRESH: Final = timedelta(seconds=5)
@@ -70,9 +70,10 @@ class Identities:
                 access = await self._assumed(place, one, one.role, access, whose.region)
         return access
 
-    def forget(self, access: Access) -> None:
-        """AWS did not accept it: it is made anew for who asks next."""
-        if access.origin == OWN:
+    def forget(self, access: Access, region: str) -> None:
+        """AWS did not accept it in that region: it is made anew for who asks next. All share the process's own, which
+        is not forgotten for a region that never knew it."""
+        if access.origin == OWN and not self._sessions.good_elsewhere(access, region):
             self._sessions.forget_own(access)
             self._own.forget("")
         self._roles.forget(access.origin)
@@ -172,7 +173,7 @@ class Identities:
                 hint = " (see the role's trust policy and the external id)" if error.what == "denied" else ""
                 raise NoAccess(f"{identity.called}: {by.by} can't assume {role.arn}: {error}{hint}") from None
             except NoAccess as error:
-                self.forget(by)
+                self.forget(by, region)
                 raise NoAccess(f"{identity.called}: {by.by} can't assume {role.arn}: {error}") from None
             made, now = answer["Credentials"], datetime.now(UTC)
             lasting: timedelta = made["Expiration"] - now - EARLY
@@ -180,8 +181,3 @@ class Identities:
             return key, max(lasting, FRESH)
 
         return await self._roles.get(origin, find)
-
-
-def is_own(identity: str) -> bool:
-    """Whether the process's own credentials are meant."""
-    return not identity or identity.startswith(f"{CONTROLLER}/")

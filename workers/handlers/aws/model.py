@@ -44,6 +44,8 @@ class Owner(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     spared: tuple[str, ...] = ()
     # Security groups that carry the other of the two tags go as well, so their rules are not foreign.
     both: bool = False
+    # Balancers that carry the cloud provider's tag go as well, so a listener of theirs may.
+    balancers: bool = False
 
     @property
     def place(self) -> str:
@@ -60,6 +62,8 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
     tags: Mapping[str, str]
     vpc: str = ""
     state: str = ""
+    # Security groups that a balancer is in: they can't go before it.
+    groups: tuple[str, ...] = ()
     facts: Any = None
 
 
@@ -93,9 +97,9 @@ class Quota(Protocol):
 class Reach(Protocol):
     """How handlers and the collector get at AWS. Clients behind it are shared, never made per job."""
 
-    async def calls(self, whose: Whose, *, account: str = "", paced: bool = False) -> Calls:
+    async def calls(self, whose: Whose, *, account: str = "", paced: bool = False, patient: bool = False) -> Calls:
         """With `account`, the caller's must be that one. `paced` calls draw on the shared budgets themselves: for who
-        has no lane that did. Raises NoAccess."""
+        has no lane that did; `patient` ones are paced, and wait for as long as it takes. Raises NoAccess."""
 
 
 Read = Callable[[Calls, Sequence[str]], Awaitable[dict[str, Found]]]
@@ -107,6 +111,10 @@ can't filter: they list all that the account has in the region, so one list serv
 judged afterwards."""
 
 Delete = Callable[[Calls, Found], Awaitable[None]]
+
+
+def _as_planned(owner: Owner) -> Owner:
+    return owner
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,14 +130,23 @@ class Turn:
     settings: AwsSettings
     resume: str = ""
     seen: Any = None
+    # The owner as the last look at the object has it; who clears has made that look.
+    latest: Callable[[Owner], Owner] = _as_planned
 
     async def clear(self) -> None:
         """To be awaited right before a call that changes anything; raises NotCleared."""
         await self.batch.clear(self.job)
 
-    def hop(self, operation: str, detail: str, *, after: timedelta = timedelta(0), resume: str = "") -> Pending:
+    async def live(self) -> Owner:
+        """Clears, and answers whose the resource is by what the object says now."""
+        await self.clear()
+        return self.latest(self.owner)
+
+    def hop(
+        self, operation: str, detail: str, *, after: timedelta = timedelta(0), resume: str = "", kept: str = ""
+    ) -> Pending:
         """Go on in the lane of another operation, which reserves what that draws on."""
-        return Pending(after, detail, lane=f"{self.owner.place}/{operation}", resume=resume)
+        return Pending(after, detail, lane=f"{self.owner.place}/{operation}", resume=resume, kept=kept)
 
 
 Look = Callable[[Sequence[Turn]], Awaitable[Any]]
@@ -152,9 +169,10 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
 class Kind(msgspec.Struct, frozen=True, kw_only=True):
     """One kind of resource, declared: how it is found, judged and removed, and what that draws on.
 
-    `stage` orders kinds of the same `chain`; chains do not wait for each other. `operation` is the last part of the
-    lane in which it is deleted (`ec2.DeleteSecurityGroup`), `checking` of the lane in which its absence is proven; both
-    are names of AWS's actions with the service in front, and `limits` knows what they draw on.
+    `stage` orders kinds of the same `chain`; chains do not wait for each other, and a plan has others for what waits
+    for nothing. `operation` is the last part of the lane in which it is deleted (`ec2.DeleteSecurityGroup`), `checking`
+    of the lane in which its absence is proven; both are names of AWS's actions with the service in front, and `limits`
+    knows what they draw on.
     """
 
     name: str

@@ -3,35 +3,40 @@ Every AWSCluster and AWSManagedControlPlane that may be seen is listed, page by 
 
 import asyncio
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 from datetime import timedelta
 from functools import partial
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
 from service.cluster import Expired, NotServed, Served
-from service.contract.aws import AWS_CLUSTERS, AWS_MANAGED_CONTROL_PLANES, CAPA
+from service.contract.aws import AWS_CLUSTERS, AWS_MANAGED_CONTROL_PLANES, CAPA, Task
 from service.policy.capi import stands_still
 from service.settings import Settings
 from workers.handlers.aws.errors import AwsError, NoAccess
 from workers.handlers.aws.evidence import Held, not_installed
 from workers.handlers.aws.model import Reach, Whose
 from workers.handlers.aws.owners import Subject, Unclear, subject_of
+from workers.handlers.aws.tasks import NOWHERE
 from workers.handlers.places import Place, Places, Shared
 
 RECENT: Final = timedelta(seconds=5)
 """How old a list may be right before a destructive call: a cluster that is younger owns nothing yet, for its machines
-have to start before anything in it can ask for a balancer. A plan has a list of its own."""
+have to start before anything in it can ask for a balancer. A plan has a list of its own, and so has every call of an
+object that wants something gone which is in no VPC."""
 
 TRIES: Final = 3
 
 
 class Other(msgspec.Struct, frozen=True, kw_only=True):
-    """One object that is there, as far as it matters to the others. `leaving` is when it began to go, for one that
-    waits for us and is to be collected, too; empty for all others."""
+    """One object that is there, as far as it matters to the others; `name` is what stands in its tags. `leaving` is
+    when it began to go, for one that waits for us and is to be collected, too; empty for all others."""
 
     uid: str
+    resource: str
+    object: str
+    name: str
     called: str
     whose: Whose
     accounts: tuple[str, ...]
@@ -43,24 +48,55 @@ Index = Mapping[tuple[str, str], tuple[Other, ...]]
 """By name in the tags and region; an empty region stands for one that is not known, and may be any."""
 
 
+class Namesake(NamedTuple):
+    """How it is called; for one that is going, too, why the two can't go side by side."""
+
+    called: str
+    why: str = ""
+
+
+Objection = Callable[[Other, Whose, str, Collection[Task]], Awaitable[str]]
+"""Why what tasks are about can't go as long as another that is leaving is there, as `leaving` says it."""
+
+
 class Namesakes:
-    def __init__(self, settings: Settings, places: Places, reach: Reach) -> None:
-        self._settings, self._places, self._reach = settings, places, reach
+    """`objection` is about tasks whose resources are in no VPC."""
+
+    def __init__(self, settings: Settings, places: Places, reach: Reach, objection: Objection) -> None:
+        self._settings, self._places, self._reach, self._objection = settings, places, reach, objection
         self._lists = Shared[str, Index](self._read)
         self._lately: dict[str, tuple[float, Index]] = {}
 
-    async def of(self, subject: Subject, account: str, *, apart: bool, recent: bool = False) -> str | None:
-        """How another object is called that may have tagged resources as this one's are, or None. With `apart`
-        everything that is looked for is in a VPC. Raises Held where that can't be told, and ClusterError."""
-        for source in self._one_per_cluster():
-            index = await self._index(source, recent=recent)
+    async def of(
+        self, subject: Subject, source: str, account: str, tasks: Collection[Task], *, recent: bool = False
+    ) -> Namesake | None:
+        """Another object that may have tagged resources as this one's are, which these tasks would remove; None where
+        there is none. Raises Held where that can't be told, and ClusterError."""
+        for listing in self._one_per_cluster():
+            index = await self._index(listing, recent=recent)
             for key in ((subject.name, subject.region), (subject.name, "")):
                 for other in index.get(key, ()):
-                    if other.uid == subject.uid or (apart and _comes_after(other, subject)):
+                    if other.uid == subject.uid or not await self._may_be_in(other, account, subject):
                         continue
-                    if await self._may_be_in(other, account, subject):
-                        return other.called
+                    if (why := await self._in_the_way(other, subject, source, account, tasks)) is not None:
+                        return Namesake(other.called, why)
         return None
+
+    async def _in_the_way(
+        self, other: Other, subject: Subject, source: str, account: str, tasks: Collection[Task]
+    ) -> str | None:
+        """None where both can go. Two that go at the same time would else wait for each other for ever."""
+        if not (other.leaving and subject.deleting):
+            return ""
+        nowhere = NOWHERE & {*tasks}
+        if nowhere != {*tasks} and not _elsewhere(other, subject):
+            return "their VPCs don't tell them apart"
+        if nowhere:
+            # Side by side, not one after the other: an address may be in use by what the other has still to remove.
+            return await self._objection(other, subject.whose(source), account, sorted(nowhere)) or None
+        # The one that began to go first goes first.
+        first = (subject.deleting, subject.uid) < (other.leaving, other.uid)
+        return None if first else "it began to go first"
 
     async def aclose(self) -> None:
         await self._lists.aclose()
@@ -151,15 +187,13 @@ async def _listed(place: Place, namespace: str | None, served: Served) -> list[S
 def _other(subject: Subject, source: str, place: Place) -> Other:
     leaves = subject.marked and stands_still(subject.annotations) is None
     return Other(
-        uid=subject.uid, called=f"{subject.called} of cluster {place.name}", whose=subject.whose(source),
+        uid=subject.uid, resource=subject.resource, object=subject.object, name=subject.name,
+        called=f"{subject.called} of cluster {place.name}", whose=subject.whose(source),
         accounts=tuple(record.account for record in subject.records), vpc=subject.vpc,
         leaving=subject.deleting if leaves else "",
     )  # fmt: skip
 
 
-def _comes_after(other: Other, subject: Subject) -> bool:
-    """Two that go at the same time would wait for each other for ever. Where their VPCs tell them apart, the one that
-    began to go first goes first."""
-    if not (other.leaving and subject.deleting and other.vpc and subject.vpc and other.vpc != subject.vpc):
-        return False
-    return (subject.deleting, subject.uid) < (other.leaving, other.uid)
+def _elsewhere(other: Other, subject: Subject) -> bool:
+    """Whether what is in a VPC is told apart by that."""
+    return bool(other.vpc and subject.vpc) and other.vpc != subject.vpc

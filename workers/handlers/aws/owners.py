@@ -7,10 +7,10 @@ from typing import Any, Final
 
 import msgspec
 
-from service.contract.aws import AWS_ACCOUNT, AWS_FINALIZER, AWS_MANAGED_CONTROL_PLANES, EXTERNAL_RESOURCE_GC
+from service.contract.aws import AWS_FINALIZER, AWS_MANAGED_CONTROL_PLANES, EXTERNAL_RESOURCE_GC
+from service.policy.aws_accounts import Record, Reference, identity_in, is_own, records_in
 from service.policy.capi import owning_cluster, owning_uid
 from workers.handlers.aws.model import Whose
-from workers.handlers.aws.tenancy import CONTROLLER
 
 LET_GO: Final = f"annotation {EXTERNAL_RESOURCE_GC}=false lets the object go and leaves everything where it is"
 """What a person does who knows better."""
@@ -20,19 +20,11 @@ _LONGEST_EKS: Final = 100
 
 _FIT: Final = re.compile(r"[0-9A-Za-z][0-9A-Za-z._-]*")
 _REGION: Final = re.compile(r"[a-z0-9-]+")
-_ACCOUNT: Final = re.compile(r"[0-9]{12}")
 _GROUP: Final = re.compile(r"sg-[0-9A-Za-z]+")
 
 
 class Unclear(Exception):
     """The object does not say what must be known; the message says what is missing and what to do."""
-
-
-class Record(msgspec.Struct, frozen=True):
-    """An account, and who says that the object's resources are in it."""
-
-    account: str
-    by: str
 
 
 class Subject(msgspec.Struct, frozen=True, kw_only=True):
@@ -76,12 +68,7 @@ class Subject(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def own_credentials(self) -> bool:
         """Whether the process's own (the default chain) are meant."""
-        return not self.identity or self.identity.startswith(f"{CONTROLLER}/")
-
-
-class _Reference(msgspec.Struct):
-    kind: str = ""
-    name: str = ""
+        return is_own(self.identity)
 
 
 class _Vpc(msgspec.Struct):
@@ -95,7 +82,7 @@ class _Network(msgspec.Struct):
 class _Spec(msgspec.Struct):
     region: str | None = None
     network: _Network | None = None
-    identity: _Reference | None = msgspec.field(default=None, name="identityRef")
+    identity: Reference | None = msgspec.field(default=None, name="identityRef")
     eks: str | None = msgspec.field(default=None, name="eksClusterName")
 
 
@@ -125,7 +112,7 @@ def subject_of(resource: str, raw: msgspec.Raw | bytes) -> Subject:
         resource=resource, namespace=namespace, object=name, uid=str(metadata.get("uid") or ""), cluster=cluster,
         cluster_uid=owning_uid(metadata), spared=tuple(sorted(set(_groups(everything)))),
         name=(spec.eks or _eks_name(namespace, name)) if managed else cluster, region=spec.region or "",
-        vpc=_vpc(spec), identity=_identity(spec), records=tuple(_records(annotations, found.status or {})),
+        vpc=_vpc(spec), identity=identity_in(spec.identity), records=tuple(records_in(annotations, found.status or {})),
         annotations=annotations, vpc_deleted=_vpc_deleted(found.status or {}),
         deleting=str(metadata.get("deletionTimestamp") or ""),
         marked=AWS_FINALIZER in (metadata.get("finalizers") or ()),
@@ -159,11 +146,6 @@ def _vpc(spec: _Spec) -> str:
     return (spec.network.vpc.id or "") if spec.network is not None and spec.network.vpc is not None else ""
 
 
-def _identity(spec: _Spec) -> str:
-    """A reference without a kind is one all the same: taken for none it would mean the process's own credentials."""
-    return f"{spec.identity.kind}/{spec.identity.name}" if spec.identity is not None else ""
-
-
 def _groups(value: Any) -> Iterator[str]:
     """Overrides by role, groups beside a balancer's own, sources of rules: whatever looks like the id of a group."""
     if isinstance(value, str):
@@ -181,31 +163,6 @@ def _eks_name(namespace: str, name: str) -> str:
     """As Cluster API makes one where the spec has none; empty where it would be a hash."""
     made = f"{namespace}_{name.replace('.', '_')}"
     return made if len(made) < _LONGEST_EKS else ""
-
-
-def _records(annotations: dict[str, str], status: dict[str, Any]) -> Iterator[Record]:
-    """What ARNs outside of the status are, is a person's business: keys and roles may be in other accounts."""
-    if AWS_ACCOUNT in annotations:
-        yield Record(annotations[AWS_ACCOUNT].strip(), f"annotation {AWS_ACCOUNT}")
-    seen = set[str]()
-    for where, arn in _arns(status, "status"):
-        parts = arn.split(":", 5)
-        account = parts[4] if len(parts) == 6 and parts[0] == "arn" else ""
-        if _ACCOUNT.fullmatch(account) and account not in seen:
-            seen.add(account)
-            yield Record(account, where)
-
-
-def _arns(value: Any, where: str) -> Iterator[tuple[str, str]]:
-    if isinstance(value, dict):
-        for key, inner in value.items():
-            if isinstance(inner, str) and str(key).lower() == "arn":
-                yield f"{where}.{key}", inner
-            else:
-                yield from _arns(inner, f"{where}.{key}")
-    elif isinstance(value, list):
-        for inner in value:
-            yield from _arns(inner, where)
 
 
 def _vpc_deleted(status: dict[str, Any]) -> bool:

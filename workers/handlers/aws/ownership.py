@@ -39,3 +39,16 @@ def not_marked(found: Found, owner: Owner) -> str | None:
     if found.vpc and found.vpc != owner.vpc:
         return f"{found.id} is in VPC {found.vpc}, and cluster {owner.name} in {owner.vpc}"
     return None
+
+
+def goes_along(found: Found, owner: Owner) -> str:
+    """Who else removes it with the owner's cluster, and its rules with it; empty where nobody is known to."""
+    tags, name = found.tags, owner.name
+    if found.id in owner.spared:
+        return ""
+    if tags.get(EKS_CLUSTER_NAME) == name:
+        return "EKS"
+    # Of an EKS cluster this tag has the Cluster's name, which need not be the one in the others.
+    of_cluster_api = {tag for tag, value in tags.items() if tag.startswith(_OF_CLUSTER_API) and value == OWNED}
+    same = capi_ownership_tag(name) in of_cluster_api or tags.get(ownership_tag(name)) == OWNED
+    return "Cluster API" if of_cluster_api and same else ""

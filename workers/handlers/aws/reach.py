@@ -9,13 +9,14 @@ from types import TracebackType
 from typing import Any, Final, NamedTuple, Self
 
 from service.contract.aws import CAPA_NAMESPACE
+from service.policy.aws_accounts import is_own
 from workers.handlers.aws.access import Access
-from workers.handlers.aws.answers import list_of
-from workers.handlers.aws.errors import AwsError, NoAccess
-from workers.handlers.aws.identities import Identities, is_own
+from workers.handlers.aws.errors import NO_ROOM, AwsError, NoAccess
+from workers.handlers.aws.identities import Identities
 from workers.handlers.aws.limits import limits_of, place_of_account
 from workers.handlers.aws.model import Quota, Whose
 from workers.handlers.aws.operations import operation_of
+from workers.handlers.aws.paging import pages_by
 from workers.handlers.aws.remembering import Remembered
 from workers.handlers.aws.sessions import Sessions
 from workers.handlers.places import Places
@@ -30,14 +31,12 @@ is used, one that is withdrawn stops within half a minute."""
 PATIENCE: Final = timedelta(seconds=5)
 """How long a paced call waits for room in the budget, in all."""
 
-# By service: what a page's token is called in the answer, and in the question for the next page.
-_TOKENS: Final = {
-    "ec2": ("NextToken", "NextToken"),
-    "elb": ("NextMarker", "Marker"),
-    "elbv2": ("NextMarker", "Marker"),
-    "resourcegroupstaggingapi": ("PaginationToken", "PaginationToken"),
-    "eks": ("nextToken", "nextToken"),
-}
+PATIENT: Final = timedelta(minutes=2)
+"""The same for a call of a list in the background, for which nobody's lease is kept."""
+
+REFUSALS: Final = 3
+"""How often in a row such a call is tried again after AWS refused it for want of quota: a list of hundreds of pages
+would else begin anew for one of them."""
 
 
 class Caller(NamedTuple):
@@ -65,7 +64,8 @@ class AwsReach:
         self.identities = Identities(places, self.sessions, namespace=namespace, clock=clock)
         self.quota, self.clock = quota, clock
         self._account = account or ""
-        self._callers = Remembered[Access, Caller](clock=clock)
+        # By region, too: one that refuses a key says nothing of the others.
+        self._callers = Remembered[tuple[Access, str], Caller](clock=clock)
 
     async def __aenter__(self) -> Self:
         await self.sessions.__aenter__()
@@ -76,12 +76,12 @@ class AwsReach:
     ) -> None:
         await self.sessions.__aexit__(kind, error, trace)
 
-    async def calls(self, whose: Whose, *, account: str = "", paced: bool = False) -> "AwsCalls":
+    async def calls(self, whose: Whose, *, account: str = "", paced: bool = False, patient: bool = False) -> "AwsCalls":
         """With `account`, the caller's must be that one. `paced` calls draw on the shared budgets themselves: for who
-        has no lane that did. Raises NoAccess."""
+        has no lane that did; `patient` ones are paced, and wait for as long as it takes. Raises NoAccess."""
         until = self.clock() + TRUSTED.total_seconds()
         access, caller = await self.enter(whose, account)
-        return AwsCalls(self, whose, access, caller.account, until, paced=paced)
+        return AwsCalls(self, whose, access, caller.account, until, paced=paced or patient, patient=patient)
 
     async def whoami(self, whose: Whose) -> Caller:
         """For people. Raises NoAccess."""
@@ -96,12 +96,18 @@ class AwsReach:
                 answer = await self.sessions.call(access, whose.region, "sts", "get_caller_identity", {})
             except AwsError as error:
                 raise NoAccess(f"nobody can tell which account {access.by} is of: {error}") from None
-            except NoAccess:
-                self.identities.forget(access)
-                raise
+            except NoAccess as error:
+                good = self.sessions.good_elsewhere(access, whose.region)
+                self.identities.forget(access, whose.region)
+                if not good:
+                    raise
+                raise NoAccess(
+                    f"{error}; {good} accepts those of {access.by}, so name an identity that region {whose.region} "
+                    f"knows in spec.identityRef, or enable the region"
+                ) from None
             return Caller(answer["Account"], answer["Arn"]), SURE
 
-        caller = await self._callers.get(access, find)
+        caller = await self._callers.get((access, whose.region), find)
         own = self._account if is_own(whose.identity) else ""
         for expected, why in ((account, "the resources are in account"), (own, "the setting aws.account says")):
             if expected and expected != caller.account:
@@ -111,20 +117,21 @@ class AwsReach:
                 )
         return access, caller
 
-    def refused(self, access: Access) -> None:
-        """AWS does not accept this key any more."""
-        self.identities.forget(access)
-        self._callers.forget(access)
+    def refused(self, access: Access, region: str) -> None:
+        """AWS does not accept this key there, or not any more."""
+        self.identities.forget(access, region)
+        self._callers.forget((access, region))
 
 
 class AwsCalls:
     """The Calls of the model: raises AwsError, and NoAccess where the identity, its account or its key is none now."""
 
     def __init__(
-        self, reach: AwsReach, whose: Whose, access: Access, account: str, until: float, *, paced: bool
-    ) -> None:
+        self, reach: AwsReach, whose: Whose, access: Access, account: str, until: float, *, paced: bool,
+        patient: bool = False,
+    ) -> None:  # fmt: skip
         self._reach, self._whose, self._access, self._account = reach, whose, access, account
-        self._until, self._paced = until, paced
+        self._until, self._paced, self._patient = until, paced, patient
 
     @property
     def whose(self) -> Whose:
@@ -135,9 +142,29 @@ class AwsCalls:
         return self._account
 
     async def call(self, service: str, operation: str, /, **arguments: Any) -> dict[str, Any]:
-        """`service` and `operation` as botocore names them; one request, no retry. Only a paced one waits, a little."""
-        if self._paced:
-            await self._draw(service, operation)
+        """`service` and `operation` as botocore names them; one request, no retry. Only a paced one waits, a little; a
+        patient one waits long, and asks again where AWS refused it for want of quota."""
+        refusals = 0
+        while True:
+            if self._paced:
+                await self._draw(service, operation)
+            try:
+                return await self._request(service, operation, arguments)
+            except AwsError as error:
+                if error.what != "throttled" or not self._paced:
+                    raise
+                await self._tell(service, operation)
+                if not self._patient or refusals == REFUSALS:
+                    raise
+            await asyncio.sleep(2**refusals)
+            refusals += 1
+
+    def pages(self, service: str, operation: str, key: str, /, **arguments: Any) -> AsyncIterator[list[dict[str, Any]]]:
+        """Each page's list under `key`; a page may be empty while more follow. A list that ends without an error is
+        complete."""
+        return pages_by(self.call, service, operation, key, arguments)
+
+    async def _request(self, service: str, operation: str, arguments: dict[str, Any]) -> dict[str, Any]:
         # After the waiting: it is the moment of the call that counts.
         begun = self._reach.clock()
         if begun >= self._until:
@@ -147,44 +174,21 @@ class AwsCalls:
         try:
             return await self._reach.sessions.call(access, self._whose.region, service, operation, arguments)
         except NoAccess:
-            self._reach.refused(access)
+            self._reach.refused(access, self._whose.region)
             # Who goes on with these calls gets a new key, if there is one.
             self._until = begun
             raise
-        except AwsError as error:
-            if error.what == "throttled" and self._paced:
-                await self._tell(service, operation)
-            raise
-
-    async def pages(
-        self, service: str, operation: str, key: str, /, **arguments: Any
-    ) -> AsyncIterator[list[dict[str, Any]]]:
-        """Each page's list under `key`; a page may be empty while more follow. A list that ends without an error is
-        complete."""
-        told, asked = _TOKENS[service]
-        seen = set[str]()
-        while True:
-            answer = await self.call(service, operation, **arguments)
-            yield list_of(answer, key, service, operation)
-            token = answer.get(told)
-            if not token:
-                return
-            if token in seen:
-                action = operation_of(service, operation).action
-                raise AwsError("unreadable", action, "PagesInACircle", "the list comes back to a page that it had")
-            seen.add(token)
-            arguments[asked] = token
 
     async def _draw(self, service: str, operation: str) -> None:
         quota, named = self._reach.quota, operation_of(service, operation)
         draws = limits_of(self._whose.region, named.limited)
         if quota is None or not draws:
             return
-        place, left = place_of_account(self._account), PATIENCE
+        place, left = place_of_account(self._account), PATIENT if self._patient else PATIENCE
         while wait := await quota.draw(place, draws):
             if wait > left:
                 said = f"the shared budget of account {self._account} has no room for it yet"
-                raise AwsError("throttled", named.action, "NoRoomInBudget", said, after=wait)
+                raise AwsError("throttled", named.action, NO_ROOM, said, after=wait)
             left -= wait
             await asyncio.sleep(wait.total_seconds())
 

@@ -5,20 +5,23 @@ import asyncio
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from typing import Final, NamedTuple
 
 import msgspec
 
 from service.contract import Blocked, Gone, Job, Pending, Refused, Throttled, Verdict
 from service.settings.aws import AwsSettings
-from workers.handlers.aws.errors import AwsError, NoAccess
+from workers.handlers.aws.errors import NO_ROOM, AwsError, NoAccess
 from workers.handlers.aws.model import Calls, Found, Kind, Look, Owner, Reach, Turn, Whose
 from workers.handlers.aws.ownership import owned
 from workers.handlers.aws.rounds import until_round
 from workers.handlers.aws.tokens import Counted, Tokens
+from workers.handlers.aws.wanting import Wanting
 from workers.handlers.protocol import Batch
 
 POLICY: Final = "deploy/aws/iam-policy.json"
+LET_BE: Final = "it goes once it is the cluster's again; `knell held drop` lets the object go without it"
 _owner: Final = msgspec.json.Decoder(Owner)
 
 Ready = Turn | Verdict | Exception
@@ -34,8 +37,8 @@ class Claim(NamedTuple):
 
 
 class Readying:
-    def __init__(self, kind: Kind, reach: Reach, settings: AwsSettings) -> None:
-        self._kind, self._reach, self._settings = kind, reach, settings
+    def __init__(self, kind: Kind, reach: Reach, settings: AwsSettings, wanting: Wanting) -> None:
+        self._kind, self._reach, self._settings, self._wanting = kind, reach, settings, wanting
 
     async def ready(self, batch: Batch, tokens: Tokens) -> dict[str, Ready]:
         """By job. Those of one lane may be of several clusters, and these of several identities: each reads as
@@ -68,8 +71,9 @@ class Readying:
         self, owners: Iterable[Owner], tokens: Tokens
     ) -> dict[tuple[Whose, str], Counted | Verdict | Exception]:
         async def reach(whose: Whose, account: str) -> Counted | Verdict | Exception:
+            beyond = partial(self._reach.calls, whose, account=account, paced=True)
             try:
-                return Counted(await self._reach.calls(whose, account=account), tokens)
+                return Counted(await self._reach.calls(whose, account=account), tokens, beyond)
             except (AwsError, NoAccess) as error:
                 return meaning(error)
 
@@ -115,7 +119,8 @@ class Readying:
         one = found.get(job.target)
         if one is None:
             return Gone()
-        turn = Turn(job, owner, one, calls, batch, self._settings, resume=job.resume)
+        latest = partial(self._wanting.latest, job.deletion)
+        turn = Turn(job, latest(owner), one, calls, batch, self._settings, resume=job.resume, latest=latest)
         step = kind.steps.get(operation)
         if step is not None and not step.judged:
             return turn
@@ -129,7 +134,8 @@ class Readying:
             return Pending(timedelta(0), "it is still there", lane=f"{owner.place}/{kind.operation}", resume=job.resume)
         reason = owned(one, owner, kind)
         if reason is not None:
-            return Refused(reason)
+            # It was the owner's when it was planned, or could not be read then: a person has to say whose it is now.
+            return Refused(f"{reason}; {LET_BE}")
         return later(turn, kind, f"it is {one.state}") if one.state in kind.going else turn
 
 
@@ -144,7 +150,7 @@ def meaning(error: AwsError | NoAccess) -> Verdict | Exception:
         return Blocked(str(error)) if error.again else Refused(str(error))
     match error.what:
         case "throttled":
-            return Throttled(error.after, str(error))
+            return Throttled(error.after, str(error), unasked=error.code == NO_ROOM)
         case "denied":
             return Refused(f"{error.action} is denied ({error.code}); allow it, as {POLICY} does")
         case "depends":

@@ -1,6 +1,7 @@
 """Removes resources of one kind: reads a batch at once, judges whose each is, deletes, and proves absence later.
 Every turn begins with a read, so that a crash between a call and its record repeats what does no harm."""
 
+import asyncio
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 
@@ -11,7 +12,7 @@ from workers.handlers.aws.lanes import lane_draws
 from workers.handlers.aws.model import Kind, Reach, Turn
 from workers.handlers.aws.readying import Ready, Readying, later, meaning
 from workers.handlers.aws.tokens import Cleared, Tokens
-from workers.handlers.aws.wanting import Unwanted, Wanting, is_doubtful
+from workers.handlers.aws.wanting import Unwanted, Wanting
 from workers.handlers.protocol import Batch, NotCleared
 from workers.handlers.single import Single
 
@@ -21,23 +22,33 @@ class Removal:
 
     def __init__(self, kind: Kind, reach: Reach, settings: AwsSettings, wanting: Wanting | None = None) -> None:
         self.kind, self._wanting = kind.name, wanting or Wanting()
-        self._kind, self._readying = kind, Readying(kind, reach, settings)
+        self._kind, self._readying = kind, Readying(kind, reach, settings, self._wanting)
 
     def draws(self, lane: str) -> Sequence[Draw] | None:
         return lane_draws(lane)
 
     async def attempt(self, batch: Batch) -> AsyncIterator[tuple[Job, Verdict | Exception]]:
-        tokens = Tokens(batch, lane_draws(batch.lane) or (), len(batch.jobs))
+        jobs = len(batch.jobs)
+        tokens = Tokens(batch, lane_draws(batch.lane) or (), jobs)
         try:
             readied = await self._readying.ready(batch, tokens)
             async for job, verdict in Single(_Turns(self, readied, tokens)).attempt(batch):
+                jobs -= 1
                 yield job, verdict
+        except asyncio.CancelledError:
+            # Those without a verdict are handed back by the runtime, and what was reserved for them, too.
+            for _ in range(jobs):
+                tokens.handed_back()
+            raise
         finally:
             tokens.give_back()
 
     def cleared(self, batch: Batch) -> Cleared:
         """For one job: what is cleared is also still wanted."""
         return Cleared(self._wanting.asking(batch, self._kind))
+
+    def is_doubtful(self, job: Job, ready: Ready) -> bool:
+        return self._wanting.is_doubtful(job, ready)
 
     async def act(self, turn: Turn) -> Verdict:
         operation = turn.batch.lane.rpartition("/")[2]
@@ -88,7 +99,7 @@ class _Turns:
 
     async def _turn(self, job: Job, ready: Ready, batch: Cleared) -> Verdict | Exception:
         try:
-            if is_doubtful(job, ready):
+            if self._removal.is_doubtful(job, ready):
                 await batch.clear(job)
             return await self._removal.act(replace(ready, batch=batch)) if isinstance(ready, Turn) else ready
         except Unwanted as unwanted:

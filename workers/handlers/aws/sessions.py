@@ -13,10 +13,11 @@ from typing import Any, Final, Self
 
 from aiobotocore.config import AioConfig
 from aiobotocore.session import AioSession, get_session
-from botocore.exceptions import UnknownRegionError
+from botocore.exceptions import BotoCoreError, UnknownRegionError
 
 from workers.handlers.aws.access import OWN, Access
-from workers.handlers.aws.errors import NoAccess, no_answer_of_aws, translated
+from workers.handlers.aws.default_chain import failed_link
+from workers.handlers.aws.errors import NoAccess, fit, no_answer_of_aws, translated
 from workers.handlers.aws.operations import operation_of
 
 CONNECT: Final = timedelta(seconds=5)
@@ -30,6 +31,9 @@ CONNECTIONS: Final = 50
 IDLE: Final = timedelta(minutes=15)
 MOST: Final = 256
 """A client costs memory: with a key for every tenant those that nobody uses must go."""
+
+GOOD: Final = timedelta(minutes=5)
+"""So long after a call that was answered a key is taken for good."""
 
 
 @dataclass(slots=True)
@@ -57,6 +61,8 @@ class Sessions:
         self._endpoint, self._most, self._within, self._clock = endpoint, most, within, clock
         self._session: AioSession = get_session()
         self._found: Access | None = None
+        # When the process's own key was last good, by region.
+        self._good: dict[str, float] = {}
         self._making = asyncio.Lock()
         self._clients: dict[tuple[Access, str, str], _Lent] = {}
         self._config = AioConfig(
@@ -83,15 +89,15 @@ class Sessions:
 
     async def own(self, region: str) -> Access:
         """By the default chain: environment, files, IRSA, Pod Identity, the machine. Renewed by the SDK in time."""
-        if self._own.get_config_variable("region") is None:
-            # The region in which a web identity is exchanged for a key, where the environment names none.
-            self._own.set_config_variable("region", region)
         try:
+            if self._own.get_config_variable("region") is None:
+                # The region in which a web identity is exchanged for a key, where the environment names none.
+                self._own.set_config_variable("region", region)
             async with asyncio.timeout(self._within.total_seconds()):
                 found = await self._own.get_credentials()
                 frozen = None if found is None else await found.get_frozen_credentials()
         except Exception as error:
-            known = translated(error, "sts:AssumeRoleWithWebIdentity")
+            known = translated(error, failed_link(error))
             if known is None:
                 raise
             raise NoAccess(f"the credentials of this process can't be had: {known}") from None
@@ -107,6 +113,14 @@ class Sessions:
         """Look for them anew, files and all; once, however many hear that these are refused."""
         if self._found == refused:
             self._own, self._found = self._of_own(), None
+            self._good.clear()
+
+    def good_elsewhere(self, access: Access, region: str) -> str:
+        """A region in which the process's own key was good of late, unless it was so in this one, too. Then that key
+        is in order: this region is of another partition, or not enabled."""
+        since = self._clock() - GOOD.total_seconds()
+        good = [one for one, at in self._good.items() if at >= since] if access.origin == OWN else []
+        return good[0] if good and region not in good else ""
 
     def _of_own(self) -> AioSession:
         """The clients that the SDK makes by itself, to exchange a web identity for a key, are made like ours."""
@@ -122,6 +136,9 @@ class Sessions:
             return str(self._session.get_partition_for_region(region))
         except UnknownRegionError:
             raise NoAccess(f"{region!r} is no region of AWS that this version knows; correct spec.region") from None
+        except BotoCoreError as error:
+            # The SDK reads its files before it answers anything.
+            raise NoAccess(f"the configuration of AWS that this process has can't be used: {fit(str(error))}") from None
 
     # ---- calling
 
@@ -142,6 +159,8 @@ class Sessions:
         # A page of a proxy with status 200 decodes to an answer in which nothing is: that would be taken for absence.
         if not answer.get("ResponseMetadata", {}).get("RequestId"):
             raise no_answer_of_aws(action, 200)
+        if access.origin == OWN:
+            self._good[region] = self._clock()
         return answer
 
     @property

@@ -20,6 +20,22 @@ ABSENT: Final = frozenset({"UnknownEndpoint", "UnknownOperationException", "Inva
 """Codes by which a region says that it has no such service, or not for us."""
 
 
+class Paid:
+    """Calls of which a lane has drawn for one."""
+
+    def __init__(self, calls: Calls) -> None:
+        self._calls: Calls | None = calls
+
+    def take(self) -> Calls | None:
+        """Once; who takes it makes the call."""
+        taken, self._calls = self._calls, None
+        return taken
+
+    def lapses(self) -> bool:
+        """Whether nobody has taken it; from now on nobody does."""
+        return self.take() is not None
+
+
 class Refill(Exception):
     """The call that had been paid for was refused for want of quota."""
 
@@ -34,20 +50,20 @@ def away(error: AwsError) -> bool:
     return error.what in ("denied", "unreachable") or error.code in ABSENT or error.code == NO_ANSWER
 
 
-async def tagged(owner: Owner, calls: Calls, paid: Calls | None) -> list[str]:
+async def tagged(owner: Owner, calls: Calls, paid: Paid | None) -> list[str]:
     """All pages; one may be short or empty while more follow."""
     key, value = mark_of(owner)
     asked: dict[str, Any] = {"TagFilters": [{"Key": key, "Values": [value]}], "ResourcesPerPage": PAGE}
     arns: dict[str, None] = {}
     tokens = set[str]()
     while True:
+        drawn = paid.take() if paid is not None else None
         try:
-            answer = await (paid or calls).call(TAGGING, "get_resources", **asked)
+            answer = await (drawn or calls).call(TAGGING, "get_resources", **asked)
         except AwsError as error:
-            if paid is not None and error.what == "throttled":
+            if drawn is not None and error.what == "throttled":
                 raise Refill(error) from None
             raise
-        paid = None
         found = answer.get("ResourceTagMappingList")
         if found is None:
             raise AwsError("unreadable", "tag:GetResources", "NoList", "an answer without a list is no empty list")

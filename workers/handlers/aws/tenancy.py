@@ -6,17 +6,15 @@ from typing import Any, Final
 
 import msgspec
 
+from service.contract.aws import CONTROLLER_IDENTITY, ROLE_IDENTITY, STATIC_IDENTITY
 from service.policy.selectors import Requirement
 from workers.handlers.aws.errors import NoAccess
 
 GROUP: Final = "infrastructure.cluster.x-k8s.io"
-CONTROLLER: Final = "AWSClusterControllerIdentity"
-ROLE: Final = "AWSClusterRoleIdentity"
-STATIC: Final = "AWSClusterStaticIdentity"
 RESOURCES: Final = {
-    CONTROLLER: f"awsclustercontrolleridentities.{GROUP}",
-    ROLE: f"awsclusterroleidentities.{GROUP}",
-    STATIC: f"awsclusterstaticidentities.{GROUP}",
+    CONTROLLER_IDENTITY: f"awsclustercontrolleridentities.{GROUP}",
+    ROLE_IDENTITY: f"awsclusterroleidentities.{GROUP}",
+    STATIC_IDENTITY: f"awsclusterstaticidentities.{GROUP}",
 }
 SINGLETON: Final = "default"
 """The only name that a controller identity may have."""
@@ -129,8 +127,8 @@ def kind_and_name(called: str) -> tuple[str, str]:
         raise NoAccess(f"there is no kind of identity {kind!r}; spec.identityRef.kind is one of {', '.join(RESOURCES)}")
     if not name:
         raise NoAccess(f"the reference to an {kind} has no name; set spec.identityRef.name")
-    if kind == CONTROLLER and name != SINGLETON:
-        raise NoAccess(f"an {CONTROLLER} is always named {SINGLETON!r}, and {name!r} is asked for; correct identityRef")
+    if kind == CONTROLLER_IDENTITY and name != SINGLETON:
+        raise NoAccess(f"an {kind} is always named {SINGLETON!r}, and {name!r} is asked for; correct identityRef")
     return kind, name
 
 
@@ -142,10 +140,10 @@ def identity_of(called: str, uid: str, version: str, raw: msgspec.Raw | bytes) -
         raise NoAccess(f"{called} can't be understood: {error}; correct it") from None
     kind, _ = kind_and_name(called)
     found = Identity(called=called, uid=uid, version=version, allowed=spec.allowed)
-    if kind == ROLE:
+    if kind == ROLE_IDENTITY:
         source = "" if spec.source is None else f"{spec.source.kind}/{spec.source.name}"
         return msgspec.structs.replace(found, role=_role(called, spec), source=source)
-    if kind == STATIC:
+    if kind == STATIC_IDENTITY:
         if not spec.secret:
             raise NoAccess(f"{called} names no Secret; set spec.secretRef")
         return msgspec.structs.replace(found, secret=spec.secret)

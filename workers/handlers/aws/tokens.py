@@ -1,7 +1,8 @@
 """What one batch was given to call with, and what it called: the rest goes back to the shared budget.
-A refusal for want of quota is told on the spot, by the limit that the refused call draws on."""
+A call for which nothing is left draws for itself. A refusal for want of quota is told on the spot, by the limit that
+the refused call draws on."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any
 
 from service.contract import Draw, Job, Pause
@@ -9,6 +10,7 @@ from workers.handlers.aws.errors import AwsError
 from workers.handlers.aws.limits import limits_of
 from workers.handlers.aws.model import Calls, Whose
 from workers.handlers.aws.operations import operation_of
+from workers.handlers.aws.paging import pages_by
 from workers.handlers.protocol import Batch
 
 
@@ -19,10 +21,14 @@ class Tokens:
         self._batch, self._draws = batch, draws
         self._left = {draw.limit.name: draw.cost * jobs for draw in draws}
 
-    def made(self, region: str, operation: str) -> None:
-        for draw in limits_of(region, operation):
-            if draw.limit.name in self._left:
-                self._left[draw.limit.name] -= draw.cost
+    def spend(self, region: str, operation: str) -> bool:
+        """Whether what was reserved is enough for one more call; then that is taken for it."""
+        draws = limits_of(region, operation)
+        if any(self._left.get(draw.limit.name, 0.0) < draw.cost for draw in draws):
+            return False
+        for draw in draws:
+            self._left[draw.limit.name] -= draw.cost
+        return True
 
     def refused(self, region: str, operation: str, error: AwsError) -> None:
         for draw in limits_of(region, operation)[:1]:
@@ -35,16 +41,17 @@ class Tokens:
             self._left[draw.limit.name] -= draw.cost
 
     def give_back(self) -> None:
+        """Less than nothing is left where the runtime gives back for a job whose reads were made all the same."""
         for name, left in self._left.items():
-            if left > 0:
+            if left:
                 self._batch.unused(name, left)
 
 
 class Counted:
-    """Calls, each of them counted."""
+    """Calls, each of them counted. `beyond` are paced ones, for what was not reserved."""
 
-    def __init__(self, calls: Calls, tokens: Tokens) -> None:
-        self._calls, self._tokens = calls, tokens
+    def __init__(self, calls: Calls, tokens: Tokens, beyond: Callable[[], Awaitable[Calls]]) -> None:
+        self._calls, self._tokens, self._beyond = calls, tokens, beyond
 
     @property
     def whose(self) -> Whose:
@@ -55,34 +62,18 @@ class Counted:
         return self._calls.account
 
     async def call(self, service: str, operation: str, /, **arguments: Any) -> dict[str, Any]:
-        self._count(service, operation)
+        limited = operation_of(service, operation).limited
+        if not self._tokens.spend(self.whose.region, limited):
+            return await (await self._beyond()).call(service, operation, **arguments)
         try:
             return await self._calls.call(service, operation, **arguments)
         except AwsError as error:
-            self._heard(service, operation, error)
+            if error.what == "throttled":
+                self._tokens.refused(self.whose.region, limited, error)
             raise
 
-    async def pages(
-        self, service: str, operation: str, key: str, /, **arguments: Any
-    ) -> AsyncIterator[list[dict[str, Any]]]:
-        self._count(service, operation)
-        first = True
-        try:
-            async for page in self._calls.pages(service, operation, key, **arguments):
-                if not first:
-                    self._count(service, operation)
-                first = False
-                yield page
-        except AwsError as error:
-            self._heard(service, operation, error)
-            raise
-
-    def _count(self, service: str, operation: str) -> None:
-        self._tokens.made(self.whose.region, operation_of(service, operation).limited)
-
-    def _heard(self, service: str, operation: str, error: AwsError) -> None:
-        if error.what == "throttled":
-            self._tokens.refused(self.whose.region, operation_of(service, operation).limited, error)
+    def pages(self, service: str, operation: str, key: str, /, **arguments: Any) -> AsyncIterator[list[dict[str, Any]]]:
+        return pages_by(self.call, service, operation, key, arguments)
 
 
 class Cleared:

@@ -20,8 +20,14 @@ CATCHING_UP = 3
 
 
 def _form(item: Item, tags: Tags) -> Found:
-    state = (item.get("State") or {}).get("Code") or ""
-    return Found(kind=NAME, id=item["LoadBalancerArn"], tags=tags, vpc=item.get("VpcId") or "", state=state)
+    return Found(
+        kind=NAME,
+        id=item["LoadBalancerArn"],
+        tags=tags,
+        vpc=item.get("VpcId") or "",
+        state=(item.get("State") or {}).get("Code") or "",
+        groups=tuple(item.get("SecurityGroups") or ()),
+    )
 
 
 async def _delete(calls: Calls, found: Found) -> None:

@@ -14,6 +14,7 @@ def _form(item: Item, tags: Tags) -> Found:
         id=item["LoadBalancerName"],
         tags=tags,
         vpc=item.get("VPCId") or "",
+        groups=tuple(item.get("SecurityGroups") or ()),
         facts=item.get("DNSName") or "",
     )
 

@@ -1,29 +1,41 @@
 """A target group that a listener still forwards to. A listener goes with its balancer; it is deleted on its own only
-where it blocks a target group of the same owner, and its balancer is the owner's as well."""
+where it blocks a target group of the same owner, and its balancer is the owner's as well, and to go."""
 
 from collections.abc import AsyncIterator
 from typing import Any, Final
 
 from service.contract import Blocked, Verdict
+from service.contract.aws import EXTERNAL_RESOURCE_TASKS
 from workers.handlers.aws.errors import AwsError
 from workers.handlers.aws.kinds.balancers import BALANCER
 from workers.handlers.aws.model import Turn
 from workers.handlers.aws.ownership import owned
 from workers.handlers.aws.rounds import until_round
+from workers.handlers.aws.trails import VAIN, Trail, trail_of
 
 DELETE_LISTENER: Final = "elbv2.DeleteListener"
 DELETE_TARGET_GROUP: Final = "elbv2.DeleteTargetGroup"
+DOUBLINGS: Final = 4
+"""Of the time until it is tried again, while nothing that uses it is to be seen."""
+
 READS: Final = (
     "elbv2.DescribeLoadBalancers", "elbv2.DescribeTags", "elbv2.DescribeListeners", "elbv2.DescribeRules",
 )  # fmt: skip
 
 
 async def in_use(turn: Turn, error: AwsError) -> Verdict:
-    """First it is waited for the balancer, which may just be going; then it is looked what the listener is."""
-    balancers = ", ".join(turn.found.facts) or error.message
-    if not turn.job.record.waits:
+    """First it is waited for the balancer, which may just be going; then it is looked what the listener is. Where that
+    finds nothing again and again, it is waited longer and longer."""
+    balancers, vain = ", ".join(turn.found.facts) or error.message, trail_of(turn.resume).vain
+    if turn.job.record.waits:
+        return turn.hop(DELETE_LISTENER, f"still used by {balancers}", resume=turn.resume)
+    if vain < VAIN:
         return Blocked(f"used by {balancers}", until=until_round(turn.settings.check_after, 0.5))
-    return turn.hop(DELETE_LISTENER, f"still used by {balancers}")
+    return Blocked(
+        f"AWS says that something uses it ({error.code}: {balancers}), but no listener and no listener's rule that "
+        f"does is to be seen: look for balancers of other accounts that share its VPC",
+        until=until_round(turn.settings.check_after * 2 ** (vain - VAIN + 1), 0.5),
+    )
 
 
 async def unblock(turn: Turn) -> Verdict:
@@ -34,7 +46,12 @@ async def unblock(turn: Turn) -> Verdict:
             return Blocked(f"used by a balancer that is not the cluster's: {foreign}")
     for arn in balancers:
         async for listener in _forwarding(turn, arn):
-            await turn.clear()
+            owner = await turn.live()
+            if owner.by == "ccm" and not owner.balancers:
+                return Blocked(
+                    f"used by listener {listener} of a balancer of the cluster that is not to go: take the listener "
+                    f"away, or add the task load-balancer (annotation {EXTERNAL_RESOURCE_TASKS}), with which it goes"
+                )
             try:
                 await turn.calls.call("elbv2", "delete_listener", ListenerArn=listener)
             except AwsError as error:
@@ -42,8 +59,9 @@ async def unblock(turn: Turn) -> Verdict:
                     raise
             return turn.hop(DELETE_TARGET_GROUP, f"deleted listener {listener}, which used it")
     # Nothing that uses it is to be seen: its balancer went a moment ago, and AWS has not caught up yet.
-    after = until_round(turn.settings.check_after, 0.5)
-    return turn.hop(DELETE_TARGET_GROUP, "no listener that uses it is left", after=after)
+    after, vain = until_round(turn.settings.check_after, 0.5), trail_of(turn.resume).vain
+    resume = Trail(vain=min(vain + 1, VAIN + DOUBLINGS)).text
+    return turn.hop(DELETE_TARGET_GROUP, "no listener that uses it is left", after=after, resume=resume)
 
 
 async def _forwarding(turn: Turn, balancer: str) -> AsyncIterator[str]:

@@ -1,0 +1,82 @@
+"""The last look of a deletion in a test's own hands: its job goes from lane to lane as its verdicts send it.
+Nothing is taken from a queue and nobody waits: what a verdict asks for happens at once."""
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+
+from service.contract import Blocked, Feedback, Job, Pending, Record, Refused, Target, Verdict
+from service.contract.version import VERSION
+from service.local.aws.networks import Vpc
+from tests.integration.clustered import Clustered
+from workers.handlers.aws.checking import SETTLED
+from workers.handlers.aws.wiring import AwsSide
+
+
+class Taken:
+    """A batch in the test's own hands."""
+
+    def __init__(self, lane: str, *jobs: Job) -> None:
+        self.lane, self.jobs = lane, jobs
+        self.cleared: list[str] = []
+        self.told: list[Feedback] = []
+        self.returned: list[str] = []
+
+    async def clear(self, *jobs: Job) -> None:
+        self.cleared += [job.id for job in jobs]
+
+    def tell(self, feedback: Feedback) -> None:
+        self.told.append(feedback)
+
+    def unused(self, limit: str, tokens: float = 1.0) -> None:
+        del tokens
+        self.returned.append(limit)
+
+
+def job_of(target: Target, **changed: Any) -> Job:
+    record = Record(v=VERSION, stage=0, lane=target.lane, kind=target.kind, target=target.id, data=target.data)
+    return Job("deletion#1.1", 7, msgspec.structs.replace(record, **changed))
+
+
+async def attempted(side: AwsSide, batch: Taken) -> Verdict | Exception:
+    handler = next(handler for handler in side.handlers if handler.kind == SETTLED)
+    ((_, verdict),) = [pair async for pair in handler.attempt(batch)]
+    return verdict
+
+
+async def last_of(clustered: Clustered, side: AwsSide, vpc: Vpc) -> Target:
+    """The target of the last look, as a plan for a cluster that owns nothing has it."""
+    targets: Sequence[Target] = await clustered.planned(clustered.delete_marked("prod", vpc), side)
+    assert [target.kind for target in targets] == [SETTLED]
+    return targets[0]
+
+
+class Walk:
+    """The job of the last look, from lane to lane as its verdicts send it; waiting takes no time."""
+
+    def __init__(self, side: AwsSide, target: Target, resume: str = "") -> None:
+        self._side, self._target, self._job = side, target, job_of(target, resume=resume)
+        self.lanes: list[str] = []
+        self.waits: list[timedelta] = []
+
+    async def on(self) -> Verdict | Exception:
+        verdict = await attempted(self._side, Taken(self._job.record.lane, self._job))
+        record = self._job.record
+        match verdict:
+            case Pending(wait, _, lane, resume):
+                self.waits.append(wait)
+                self._job = job_of(self._target, lane=lane or record.lane, resume=resume, verdict="check")
+            case Refused() | Blocked():
+                name = "refused" if isinstance(verdict, Refused) else "blocked"
+                self._job = job_of(self._target, lane=record.lane, resume=record.resume, verdict=name)
+        self.lanes.append(record.lane.rpartition("/")[2])
+        return verdict
+
+    async def until(self, *kinds: type) -> Verdict | Exception:
+        for _ in range(60):
+            verdict = await self.on()
+            if isinstance(verdict, (*kinds, Exception)):
+                return verdict
+        raise AssertionError(self.lanes)
