@@ -72,7 +72,8 @@ async def test_a_worker_killed_in_any_stage_loses_nothing_and_touches_nothing_el
     await stage.until_released(infra)
     await second.stop()
     (arrived,) = [one for one in await stage.asked() if one.delayed]
-    assert (arrived.action, arrived.status) == (STAGES[at], 200)
+    # 400: who took over, or another job of the first worker's, had done the same meanwhile.
+    assert (arrived.action, arrived.status) in {(STAGES[at], 200), (STAGES[at], 400)}
     assert arrived.real > died, "it was over before the worker died"
     assert_gone(before, await stage.holdings(), doomed)
     (record,) = await stage.deletions()
