@@ -1,6 +1,7 @@
 """The process's own credentials: the role of its service account, by IRSA or by Pod Identity, and what is said when
 they can't be had. A region that does not know them says nothing of the others."""
 
+import asyncio
 import json
 from datetime import timedelta
 from pathlib import Path
@@ -56,11 +57,12 @@ async def test_for_a_key_of_its_own_the_process_asks_once_and_no_more(stage: Sta
 
 @pytest.mark.usefixtures("irsa")
 async def test_a_key_that_does_not_come_is_not_waited_for_for_ever(stage: Stage) -> None:
-    await stage.aws.trouble(Fault(what="slow", action=WEB_IDENTITY, seconds=2))
-    async with Sessions(within=timedelta(milliseconds=300)) as sessions:
+    await stage.aws.trouble(Fault(what="slow", action=WEB_IDENTITY, seconds=6))
+    async with Sessions(within=timedelta(seconds=2)) as sessions:
+        asking = asyncio.ensure_future(sessions.own(REGION))
+        await until("the stand-in has the question", stage.aws.delayed)
         with pytest.raises(NoAccess, match=r"IRSA .*NoAnswerInTime"):
-            await sessions.own(REGION)
-    assert await stage.aws.delayed()
+            await asking
 
     async def over() -> bool:
         return not await stage.aws.delayed()

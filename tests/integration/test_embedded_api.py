@@ -5,6 +5,7 @@ import asyncio
 import contextlib
 from collections.abc import Iterator
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from service.local.api import EmbeddedApi, Rule
 from tests.conformance.calling import Caller
 from tests.conformance.conftest import install, kind_of
 from tests.conformance.places import LEASES, MAPS, NAMESPACES, definition
+from tests.engine.waiting import until
 
 _SHORT = timedelta(seconds=10)
 
@@ -39,6 +41,10 @@ async def test_it_comes_back_on_its_port_with_its_data_in_the_middle_of_a_burst(
         await _interrupt_a_burst(own)
 
 
+async def _longer(made: list[str], than: int) -> bool:
+    return len(made) > than
+
+
 async def _interrupt_a_burst(own: EmbeddedApi) -> None:
     url = own.url
     async with _caller(own) as kube:
@@ -57,10 +63,10 @@ async def _interrupt_a_burst(own: EmbeddedApi) -> None:
 
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(burst())
-            for _ in range(3):
+            for number in range(3):
+                await until("some were made", partial(_longer, made, 10 * number))
                 await own.revive_apiserver()
             over = True
-        assert made
         assert own.url == url
         async with kube.watch(MAPS.path(), resourceVersion=start) as stream:
             seen = [(await stream.next(_SHORT))["object"]["metadata"]["name"] for _ in made]
