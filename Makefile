@@ -58,7 +58,7 @@ demo: venv ## Run the whole service on a local API server and show it
 
 .PHONY: test
 test: venv ## Run the tests in their short forms (ARGS="-k name" to choose)
-	@$(BIN)/python -m pytest -n 3 --dist worksteal -m "not long" $(ARGS)
+	@$(BIN)/python -m pytest -n 4 --dist worksteal -m "not long" $(ARGS)
 
 .PHONY: test-long
 test-long: venv ## Run the tests at full size, one after the other
