@@ -121,12 +121,13 @@ class BudgetDeeds:
     def hear_what_is_left(self, limit: Limit, left: int, age: int, answered: int) -> None:
         book, at = self.books[limit.name], self.clock.at - age
         self._timed([limit], self.budgets.correct(PLACE, [Said(limit, answered, remaining=left, age=age)]))
+        newest = at > self.told.get(limit.name, 0.0) + SLACK
+        self.told[limit.name] = max(at, self.told.get(limit.name, 0.0))
         if self.clock.at <= max(book.pauses, default=0.0) + SLACK:
             return  # nothing is to be had before the pause is over, whatever is left
         tokens = self._field(limit, "tokens", limit.capacity)
-        if at > self.told.get(limit.name, 0.0) + SLACK:
+        if newest:
             require(TOLD, tokens <= left, f"{limit.name}: {tokens} tokens, told were {left}")
-        self.told[limit.name] = max(at, self.told.get(limit.name, 0.0))
         book.corrected()
 
     @deed(by=st.sampled_from(JUMPS))

@@ -15,11 +15,19 @@ from service.stream.connection import Client
 # Remembered answers are left out: to remember one is all that a repeated call may do.
 _READ = """
 local stem, world = ARGV[1], {}
+-- The server may give the fields of a hash in another order from one moment to the next.
+local function in_order(flat)
+  local names, values, sorted = {}, {}, {}
+  for i = 1, #flat, 2 do names[#names + 1], values[flat[i]] = flat[i], flat[i + 1] end
+  table.sort(names)
+  for i, name in ipairs(names) do sorted[2 * i - 1], sorted[2 * i] = name, values[name] end
+  return sorted
+end
 for _, key in ipairs(redis.call('KEYS', stem .. '*')) do
   local name, kind = string.sub(key, #stem + 1), redis.call('TYPE', key)['ok']
   local value
   if not string.find(name, '^:?answer:') then
-    if kind == 'hash' then value = redis.call('HGETALL', key)
+    if kind == 'hash' then value = in_order(redis.call('HGETALL', key))
     elseif kind == 'zset' then value = redis.call('ZRANGE', key, 0, -1, 'WITHSCORES')
     elseif kind == 'stream' and name == 'events' then
       local entries, pending, groups = redis.call('XRANGE', key, '-', '+'), {}, redis.pcall('XINFO', 'GROUPS', key)
