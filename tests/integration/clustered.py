@@ -5,7 +5,7 @@ import asyncio
 import os
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -20,6 +20,7 @@ from service.contract.aws import AWS_CLUSTERS, AWS_FINALIZER, AWS_MANAGED_CONTRO
 from service.local.aws.behaviour import Behaviour
 from service.local.aws.networks import Vpc
 from service.local.aws.process import LocalAws
+from service.local.aws.tags import by_cloud_provider
 from service.local.aws.world import REGION
 from service.local.aws.world import World as AwsWorld
 from service.settings import FeedbackSettings, GuardSettings, Settings, SourceSettings
@@ -206,6 +207,19 @@ class Clustered(World):
         one = self.event(self.delete(found))
         await self.publish(one)
         return one
+
+    async def stopped(
+        self, stack: AsyncExitStack, vpc: Vpc, *, groups: Sequence[str] = ()
+    ) -> tuple[Mapping[str, Any], Event, str]:
+        """A cluster whose deletion stands still at a protected balancer: the object, its event, and the balancer."""
+        tags = by_cloud_provider("prod", "default/web")
+        balancer = await self.resources.balancer(vpc, tags, groups=groups)
+        await self.resources.protect(balancer)
+        made = self.capi.unmanaged("prod", region=REGION, vpc=vpc.id, **marked())
+        one = await self.going(made)
+        await self.work(stack)
+        await self.until_job(one, "aws.balancer", "protect")
+        return made, one, balancer
 
     async def work(self, stack: AsyncExitStack) -> Running:
         """A worker as `knell work` puts it together; it ends with the stack."""

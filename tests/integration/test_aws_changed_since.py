@@ -77,12 +77,7 @@ async def test_what_lost_its_tag_is_left_and_told_and_goes_when_it_is_the_cluste
     clustered: Clustered, stack: AsyncExitStack, vpc: Vpc
 ) -> None:
     group = await clustered.resources.group(vpc, OURS)
-    balancer = await clustered.resources.balancer(vpc, by_cloud_provider("prod", "default/web"), groups=[group])
-    await clustered.resources.protect(balancer)
-    made = clustered.capi.unmanaged("prod", region=REGION, vpc=vpc.id, **marked())
-    one = await clustered.going(made)
-    await clustered.work(stack)
-    await clustered.until_job(one, "aws.balancer", "protect")
+    made, one, balancer = await clustered.stopped(stack, vpc, groups=[group])
     await clustered.resources.ec2.delete_tags(Resources=[group], Tags=pairs(OURS))
     await clustered.resources.protect(balancer, protected=False)
     await clustered.until_job(one, "aws.security-group", f"{group} is not tagged", "`knell held drop`")

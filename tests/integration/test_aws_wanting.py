@@ -18,12 +18,7 @@ async def test_a_task_that_is_taken_away_in_the_middle_leaves_its_resources_and_
     clustered: Clustered, stack: AsyncExitStack, vpc: Vpc
 ) -> None:
     group = await clustered.resources.group(vpc, by_cloud_provider("prod"))
-    balancer = await clustered.resources.balancer(vpc, by_cloud_provider("prod", "default/web"), groups=[group])
-    await clustered.resources.protect(balancer)
-    made = clustered.capi.unmanaged("prod", region=REGION, vpc=vpc.id, **marked())
-    one = await clustered.going(made)
-    await clustered.work(stack)
-    await clustered.until_job(one, "aws.balancer", "protect")
+    made, one, balancer = await clustered.stopped(stack, vpc, groups=[group])
     clustered.capi.annotate(capi.AWS_CLUSTERS, "prod", **{EXTERNAL_RESOURCE_TASKS: "load-balancer"})
     await clustered.resources.protect(balancer, protected=False)
     await clustered.until_done(one)
@@ -38,12 +33,7 @@ async def test_a_task_that_is_taken_away_in_the_middle_leaves_its_resources_and_
 async def test_the_task_of_what_only_waits_can_be_taken_away_too(
     clustered: Clustered, stack: AsyncExitStack, vpc: Vpc
 ) -> None:
-    balancer = await clustered.resources.balancer(vpc, by_cloud_provider("prod", "default/web"))
-    await clustered.resources.protect(balancer)
-    made = clustered.capi.unmanaged("prod", region=REGION, vpc=vpc.id, **marked())
-    one = await clustered.going(made)
-    await clustered.work(stack)
-    await clustered.until_job(one, "aws.balancer", "protect")
+    made, one, balancer = await clustered.stopped(stack, vpc)
     clustered.capi.annotate(capi.AWS_CLUSTERS, "prod", **{EXTERNAL_RESOURCE_TASKS: "security-group"})
     await clustered.until_done(one)
     assert clustered.read(made) is None
@@ -53,13 +43,8 @@ async def test_the_task_of_what_only_waits_can_be_taken_away_too(
 async def test_a_task_that_is_added_in_the_middle_is_seen_to_by_the_last_look(
     clustered: Clustered, stack: AsyncExitStack, vpc: Vpc
 ) -> None:
-    balancer = await clustered.resources.balancer(vpc, by_cloud_provider("prod", "default/web"))
     volume = await clustered.resources.volume(by_cloud_provider("prod"))
-    await clustered.resources.protect(balancer)
-    made = clustered.capi.unmanaged("prod", region=REGION, vpc=vpc.id, **marked())
-    one = await clustered.going(made)
-    await clustered.work(stack)
-    await clustered.until_job(one, "aws.balancer", "protect")
+    _, one, balancer = await clustered.stopped(stack, vpc)
     clustered.capi.annotate(capi.AWS_CLUSTERS, "prod", **{EXTERNAL_RESOURCE_TASKS: "load-balancer,volume"})
     await clustered.resources.protect(balancer, protected=False)
     await clustered.until_done(one)
@@ -94,12 +79,7 @@ async def test_a_group_that_is_named_in_the_middle_is_left(
     clustered: Clustered, stack: AsyncExitStack, vpc: Vpc
 ) -> None:
     group = await clustered.resources.group(vpc, by_cloud_provider("prod"))
-    balancer = await clustered.resources.balancer(vpc, by_cloud_provider("prod", "default/web"), groups=[group])
-    await clustered.resources.protect(balancer)
-    made = clustered.capi.unmanaged("prod", region=REGION, vpc=vpc.id, **marked())
-    one = await clustered.going(made)
-    await clustered.work(stack)
-    await clustered.until_job(one, "aws.balancer", "protect")
+    _, one, balancer = await clustered.stopped(stack, vpc, groups=[group])
     clustered.capi.patch(capi.AWS_CLUSTERS, "prod", {"spec": {"network": {"securityGroupOverrides": {"lb": group}}}})
     await clustered.resources.protect(balancer, protected=False)
     await clustered.until_done(one)
@@ -110,12 +90,7 @@ async def test_an_object_that_means_another_vpc_by_now_is_held_until_it_is_set_b
     clustered: Clustered, stack: AsyncExitStack, vpc: Vpc
 ) -> None:
     other = await clustered.resources.vpc()
-    balancer = await clustered.resources.balancer(vpc, by_cloud_provider("prod", "default/web"))
-    await clustered.resources.protect(balancer)
-    made = clustered.capi.unmanaged("prod", region=REGION, vpc=vpc.id, **marked())
-    one = await clustered.going(made)
-    await clustered.work(stack)
-    await clustered.until_job(one, "aws.balancer", "protect")
+    _, one, balancer = await clustered.stopped(stack, vpc)
     clustered.capi.patch(capi.AWS_CLUSTERS, "prod", {"spec": {"network": {"vpc": {"id": other.id}}}})
     await clustered.resources.protect(balancer, protected=False)
     await clustered.until_job(one, "aws.balancer", other.id, vpc.id)
@@ -149,12 +124,7 @@ async def test_an_object_that_means_another_place_or_identity_by_now_is_held_and
 ) -> None:
     """Neither the old place nor the new one is touched, the last look included."""
     group = await clustered.resources.group(vpc, by_cloud_provider("prod"))
-    balancer = await clustered.resources.balancer(vpc, by_cloud_provider("prod", "default/web"), groups=[group])
-    await clustered.resources.protect(balancer)
-    made = clustered.capi.unmanaged("prod", region=REGION, vpc=vpc.id, **marked())
-    one = await clustered.going(made)
-    await clustered.work(stack)
-    await clustered.until_job(one, "aws.balancer", "protect")
+    _, one, balancer = await clustered.stopped(stack, vpc, groups=[group])
     name = f"role-{clustered.capi.namespace}"
     # It leads to the same account: only the words differ, and who may act by them.
     role: dict[str, object] = {"roleARN": f"arn:aws:iam::{clustered.account}:role/other", "allowedNamespaces": {}}
