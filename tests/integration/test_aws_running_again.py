@@ -3,10 +3,11 @@
 import asyncio
 from contextlib import AsyncExitStack
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
-from service.contract import Hold
+from service.contract import Event, Hold
 from service.contract.aws import EXTERNAL_RESOURCE_GC, EXTERNAL_RESOURCE_TASKS
 from service.local.aws.behaviour import Fault
 from service.local.aws.networks import Vpc
@@ -56,10 +57,8 @@ async def test_nothing_planned_is_deleted_while_something_of_that_name_runs_agai
     assert not {balancer, fresh} & await world.standing()
 
 
-async def test_the_last_look_removes_nothing_while_something_of_that_name_runs_again(
-    clustered: Clustered, stack: AsyncExitStack, vpc: Vpc
-) -> None:
-    world = clustered.resources
+async def _settling(clustered: Clustered, stack: AsyncExitStack, vpc: Vpc) -> tuple[Any, Event]:
+    """A cluster that had nothing, and whose last look is to come in ten minutes."""
     clustered.set(settle=timedelta(minutes=10))
     made = clustered.capi.unmanaged("prod", region=REGION, vpc=vpc.id, **marked())
     one = await clustered.going(made)
@@ -69,6 +68,14 @@ async def test_the_last_look_removes_nothing_while_something_of_that_name_runs_a
         return "plan" in await clustered.deletion(one)
 
     await clustered.until("it is planned", planned)
+    return made, one
+
+
+async def test_the_last_look_removes_nothing_while_something_of_that_name_runs_again(
+    clustered: Clustered, stack: AsyncExitStack, vpc: Vpc
+) -> None:
+    world = clustered.resources
+    made, one = await _settling(clustered, stack, vpc)
     clustered.age(DAYS)
     instance = await world.instance(vpc, tags=by_cloud_provider("prod"))
     fresh = await world.balancer(vpc, SERVED, of="net")
@@ -83,15 +90,7 @@ async def test_an_errand_of_the_last_look_is_stopped_by_what_runs_by_then(
 ) -> None:
     """Something was left over when it looked, and could not be removed for days."""
     world = clustered.resources
-    clustered.set(settle=timedelta(minutes=10))
-    made = clustered.capi.unmanaged("prod", region=REGION, vpc=vpc.id, **marked())
-    one = await clustered.going(made)
-    await clustered.work(stack)
-
-    async def planned() -> bool:
-        return "plan" in await clustered.deletion(one)
-
-    await clustered.until("it is planned", planned)
+    _, one = await _settling(clustered, stack, vpc)
     late = await world.balancer(vpc, SERVED, of="net")
     await world.protect(late)
     await clustered.jump(timedelta(minutes=10))
