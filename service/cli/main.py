@@ -24,6 +24,7 @@ _COMMANDS: Final[tuple[tuple[str, str, str, str], ...]] = (
     ("watch", "watch", "watch", "Watch the sources: mark objects, see them go, publish that."),
     ("run", "run", "run", "Run everything in one process."),
     ("demo", "demo", "demo", "Show it at work on a local API server."),
+    ("local", "local", "local", "Run one stand-in of the outside world alone: azure, aws, kubernetes."),
     ("plan", "plan", "plan", "What would be deleted with an object, in which stages, and why."),
     ("gc", "gc", "gc", "Collect what one object owns, whatever its age, or leave it alone."),
     ("sources", "sources", "sources", "What is watched and how it stands: list, relist, release, drop."),

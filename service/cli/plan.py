@@ -15,9 +15,10 @@ from service.cli import objects, output, plan_guard, session
 from service.cli.estimate import Need, Standing, needs
 from service.cli.objects import Chosen
 from service.cli.reaching import reached_clusters
-from service.cli.work import aws_of, simulate_option
+from service.cli.work import aws_of, azure_of, simulate_option
 from service.contract import FINALLY, Draw, Hold, Plan, Target, place_of
 from service.contract.aws import CAPA
+from service.contract.azure import KARPENTER_AZURE
 from service.contract.targets import order_of
 from service.contract.traits import traits_of
 from service.policy.decisions import Decision
@@ -88,6 +89,10 @@ async def _plan(
             side = await stack.enter_async_context(aws_of(settings, places, None))
             collectors.append(side.collector)
             handlers += side.handlers
+        if one.settings.collector == KARPENTER_AZURE:
+            azure = await stack.enter_async_context(azure_of(settings, places_in(settings, {}, installation), None))
+            collectors.append(azure.collector)
+            handlers += azure.handlers
         plan = await _collected(facts, collectors) if decision.kind in ("delete", "dry-run") else Plan([])
         found = [] if isinstance(plan, Hold) else sorted(plan.targets, key=order_of)
         estimate = await _estimate(installation, found, handlers, asks=guard is not None)

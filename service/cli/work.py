@@ -1,7 +1,7 @@
 """`knell work`: one worker process with its surface, from the first log line to an orderly end.
 The surface comes first: a worker whose server is away is seen to live, and says why it is not ready."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -15,6 +15,7 @@ from service.cli.serving import away, serve
 from service.cli.session import Trouble, config_option
 from service.cluster import Sightings
 from service.contract.aws import CAPA
+from service.contract.azure import KARPENTER_AZURE
 from service.settings import Settings
 from service.stream.guard import Guard
 from service.stream.installation import Installation
@@ -32,6 +33,10 @@ from workers.runtime.worker import Worker
 
 if TYPE_CHECKING:
     from workers.handlers.aws.wiring import AwsSide
+    from workers.handlers.azure.wiring import AzureSide
+
+
+Errand = Callable[[], Coroutine[Any, Any, None]]
 
 
 def simulate_option(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -79,12 +84,18 @@ async def handlers_of(
     """The handlers and planners of this process, and its way to the clusters of its sources. `sightings` are those of a
     watch side in the same process."""
     handlers, collectors, detached = list[Handler](), list[Collector](), dict[str, Planner]()
+    errands = list[Errand]()
     async with reached_clusters(settings) as clusters, AsyncExitStack() as stack:
         places = places_in(settings, clusters, installation)
         if collects_on_aws(settings):
             side = await stack.enter_async_context(aws_of(settings, places, installation))
             handlers += side.handlers
             collectors.append(side.collector)
+        if collects_on_azure(settings):
+            azure = await stack.enter_async_context(azure_of(settings, places, installation))
+            handlers += azure.handlers
+            collectors.append(azure.collector)
+            errands += _sweeps(settings, installation, places, azure)
         if simulate is not None:
             provider = await stack.enter_async_context(_simulated(settings, simulate))
             handlers.append(provider)
@@ -92,7 +103,7 @@ async def handlers_of(
             detached[SOURCE] = provider
         yield registry_for(
             settings, clusters, installation, handlers=handlers, collectors=collectors, detached=detached,
-            sightings=sightings, places=places,
+            sightings=sightings, places=places, errands=errands,
         )  # fmt: skip
 
 
@@ -115,6 +126,31 @@ async def aws_of(settings: Settings, places: Places, installation: Installation 
     patience = None if installation is not None else timedelta(hours=1)
     async with aws_side(settings, places, quota, guarded, patience=patience) as side:
         yield side
+
+
+def collects_on_azure(settings: Settings) -> bool:
+    return any(source.collector == KARPENTER_AZURE for source in settings.sources.values())
+
+
+@asynccontextmanager
+async def azure_of(settings: Settings, places: Places, installation: Installation | None) -> "AsyncIterator[AzureSide]":
+    """Without an installation nothing is drawn from budgets."""
+    # Only here, as for AWS.
+    from workers.handlers.azure.wiring import azure_side
+
+    share = settings.worker.background_share
+    quota = BudgetQuota(installation.budgets, share) if installation is not None else None
+    async with azure_side(settings, places, quota) as side:
+        yield side
+
+
+def _sweeps(settings: Settings, installation: Installation, places: Places, side: "AzureSide") -> list[Errand]:
+    """One for each source that is swept; of all processes one makes its passes."""
+    if not settings.azure.sweep.enabled:
+        return []
+    from workers.sweeps.wiring import sweeper_of
+
+    return [sweeper_of(settings, installation, places, side.lister, source).run for source in settings.azure.nodes]
 
 
 @asynccontextmanager

@@ -44,17 +44,20 @@ class Draw(msgspec.Struct, frozen=True):
 
 
 class Remaining(msgspec.Struct, frozen=True, tag="remaining"):
-    """A call came back; a response header told how much of its limit is left (None: it did not)."""
+    """A call came back; a response header told how much of its limit is left (None: it did not). `tokens` is what the
+    call drew, where a job makes several calls on the same limit; else it is all that the job draws."""
 
     limit: str
     left: float | None = None
+    tokens: float | None = None
 
 
 class Pause(msgspec.Struct, frozen=True, tag="pause"):
-    """The provider refused for want of quota; `wait` is what it named, if it named anything."""
+    """The provider refused for want of quota; `wait` is what it named, if it named anything. `tokens` as above."""
 
     limit: str
     wait: timedelta | None = None
+    tokens: float | None = None
 
 
 Feedback = Remaining | Pause

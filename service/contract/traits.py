@@ -17,6 +17,7 @@ from service.contract.aws import (
     EXTERNAL_RESOURCE_TASKS,
     FEATURE,
 )
+from service.contract.azure import KARPENTER_AZURE, NODECLAIMS
 from service.contract.names import FINALIZER
 
 
@@ -31,7 +32,8 @@ class Switch(msgspec.Struct, frozen=True):
 class Traits(msgspec.Struct, frozen=True, kw_only=True):
     """`feature` is the flag that has to be on, `resources` are those that it understands: none at all means any.
 
-    With `capi` its objects belong to Clusters of Cluster API, which may be paused, and may move elsewhere alive.
+    With `capi` its objects belong to Clusters of Cluster API, which may be paused, and may move elsewhere alive. One
+    that does not `hold` never keeps an object from going; with `swept` it also looks for what no event told.
     """
 
     finalizer: str = FINALIZER
@@ -39,6 +41,8 @@ class Traits(msgspec.Struct, frozen=True, kw_only=True):
     feature: str = ""
     resources: tuple[str, ...] = ()
     observes: bool = True
+    holds: bool = True
+    swept: bool = False
     capi: bool = False
 
 
@@ -52,9 +56,10 @@ TRAITS: Final[Mapping[str, Traits]] = {
         observes=False,
         capi=True,
     ),
+    KARPENTER_AZURE: Traits(resources=(NODECLAIMS,), holds=False, swept=True),
 }
 
-FINALIZERS: Final = (FINALIZER, *(traits.finalizer for traits in TRAITS.values()))
+FINALIZERS: Final = tuple(dict.fromkeys((FINALIZER, *(traits.finalizer for traits in TRAITS.values()))))
 """All that we ever put on an object."""
 
 FOREIGN_MARKS: Final = frozenset({EXTERNAL_RESOURCE_GC, EXTERNAL_RESOURCE_TASKS, CLUSTER_PAUSED, DELETE_FOR_MOVE})

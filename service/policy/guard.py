@@ -14,6 +14,19 @@ FLOOR: Final = 5
 PREFIX: Final = "guard: "
 """With which the reason begins wherever the guard holds something, so that a release finds it again."""
 
+_ORPHANS: Final = ".orphans"
+
+
+def orphans_of(source: str) -> str:
+    """Under which name is counted what a sweep of the source found: its own, so that a flood of orphans holds nothing
+    that somebody deleted. What a source owns says nothing about them, so that only the plain number bounds them."""
+    return source + _ORPHANS
+
+
+def parted(name: str) -> tuple[str, bool]:
+    """The source of a name that is counted under, and whether its orphans are meant."""
+    return (name.removesuffix(_ORPHANS), True) if name.endswith(_ORPHANS) else (name, False)
+
 
 class Peak(NamedTuple):
     """The most that a source owned since a moment in milliseconds, and in the window before that."""

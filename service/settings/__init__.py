@@ -2,6 +2,7 @@
 `load` is the only way in from outside; tests may build the structs directly."""
 
 from service.settings.aws import AwsSettings, FeatureSettings
+from service.settings.azure import AzureNodes, AzureSettings, SweepSettings
 from service.settings.loading import load
 from service.settings.problems import Problem, SettingsError
 from service.settings.redis import HostPort, RedisSettings, RedisUrl, Secret, TlsSettings
@@ -26,6 +27,8 @@ from service.settings.sources import (
 
 __all__ = [
     "AwsSettings",
+    "AzureNodes",
+    "AzureSettings",
     "ClusterSettings",
     "FeatureSettings",
     "FeedbackSettings",
@@ -44,6 +47,7 @@ __all__ = [
     "SettingsError",
     "SourceSettings",
     "SurfaceSettings",
+    "SweepSettings",
     "TestingSettings",
     "TlsSettings",
     "WatchSettings",

@@ -8,7 +8,7 @@ from typing import Any, TypeVar, get_args, get_origin
 import msgspec
 
 from service.settings.problems import Problem, nearest, shown
-from service.settings.values import WrongValueError, allowed, unwrap, value_of
+from service.settings.values import WrongValueError, allowed, is_struct, unwrap, value_of
 
 S = TypeVar("S", bound=msgspec.Struct)
 
@@ -54,10 +54,12 @@ class Decoding:
 
     def _field(self, kind: Any, given: object, path: str) -> object:
         bare, _, _ = unwrap(kind)
-        if isinstance(bare, type) and issubclass(bare, msgspec.Struct):
+        if is_struct(bare):
             return self.struct(bare, {} if given is None else given, path)
         if get_origin(bare) is dict:
             return self._named(get_args(bare)[1], {} if given is None else given, path)
+        if get_origin(bare) is tuple and is_struct(get_args(bare)[0]):
+            return self._listed(get_args(bare)[0], given, path)
         try:
             return value_of(kind, plain(given), text=isinstance(given, Given) and given.text)
         except WrongValueError as wrong:
@@ -75,6 +77,13 @@ class Decoding:
             else:
                 values[name] = self._field(kind, given, f"{path}.{name}")
         return values
+
+    def _listed(self, kind: Any, given: object, path: str) -> object:
+        raw = plain(given)
+        if not isinstance(raw, list):
+            self._wrong(path, tuple[kind, ...], given)
+            return None
+        return tuple(self.struct(kind, one, f"{path}[{number}]") for number, one in enumerate(raw))
 
     def _wrong(self, path: str, kind: Any, given: object, wrong: WrongValueError | None = None) -> None:
         if wrong is not None and wrong.hidden:

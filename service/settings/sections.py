@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from service.settings.aws import AwsSettings, FeatureSettings
+from service.settings.azure import AzureSettings
 from service.settings.durations import NotNegative, Positive, write
 from service.settings.redis import RedisSettings
 from service.settings.sources import (
@@ -123,11 +124,13 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     feedback: FeedbackSettings = FeedbackSettings()
     features: FeatureSettings = FeatureSettings()
     aws: AwsSettings = AwsSettings()
+    azure: AzureSettings = AzureSettings()
     testing: TestingSettings = TestingSettings()
 
     def contradictions(self) -> list[tuple[str, str]]:
         """What no single value shows: pairs of path and reason."""
         found = self.redis.contradictions() + faults(self.clusters, self.sources) + self.aws.contradictions()
+        found += self.azure.contradictions(self.sources)
         _ordered(found, "worker.attempt_timeout", self.worker.attempt_timeout, "worker.lease", self.worker.lease)
         _ordered(found, "redis.call_timeout", self.redis.call_timeout, "worker.lease", self.worker.lease)
         if self.retry.base > self.retry.cap:

@@ -167,6 +167,8 @@ def _collector_faults(source: SourceSettings) -> list[tuple[str, str]]:
         found.append((".resource", f"{source.resource!r} given; the collector {source.collector} is for {allowed}"))
     if source.mode == "observe" and not traits.observes:
         found.append((".mode", f"the collector {source.collector} needs the object as long as it collects: finalizer"))
+    if source.mode == "finalizer" and not traits.holds:
+        found.append((".mode", f"the collector {source.collector} never holds its objects back: observe"))
     return found
 
 

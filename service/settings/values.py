@@ -36,6 +36,10 @@ def unwrap(kind: Any) -> tuple[Any, tuple[Any, ...], bool]:
             return kind, notes, optional
 
 
+def is_struct(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, msgspec.Struct)
+
+
 def value_of(kind: Any, given: object, *, text: bool) -> object:
     """Raises WrongValueError."""
     bare, notes, optional = unwrap(kind)
@@ -123,6 +127,8 @@ def _allowed(bare: Any, notes: tuple[Any, ...]) -> str:
         return f"one of {', '.join(map(str, get_args(bare)))}"
     if get_origin(bare) is dict:
         return f"a mapping of names, each to {allowed(get_args(bare)[1])}"
+    if get_origin(bare) is tuple and is_struct(get_args(bare)[0]):
+        return f"a list, each {allowed(get_args(bare)[0])}"
     if get_origin(bare) is tuple:
         if words := _words(get_args(bare)[0]):
             return f"a list of some of {', '.join(words)}"
@@ -135,7 +141,7 @@ def _allowed(bare: Any, notes: tuple[Any, ...]) -> str:
         return "true or false"
     if bare in (int, float):
         return _number("a whole number" if bare is int else "a number", notes)
-    if isinstance(bare, type) and issubclass(bare, msgspec.Struct):
+    if is_struct(bare):
         return f"a mapping with the keys {', '.join(bare.__struct_encode_fields__)}"
     return "a path" if bare is Path else "a text"
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import msgspec
 import structlog
 
-from service.policy.guard import PREFIX, Peak, held_reason, limit_of, peak_of
+from service.policy.guard import PREFIX, Peak, held_reason, limit_of, parted, peak_of
 from service.settings import GuardSettings
 from service.stream.engine import Shard
 from service.stream.installation import Installation
@@ -146,12 +146,14 @@ class Guard:
     async def held(self, source: str) -> list[HeldDeletion]:
         """The deletions of a source that wait because its guard held them, in all shards."""
         found: list[HeldDeletion] = []
+        named, orphans = self._meant(source)
         for shard in self._installation.shards:
             async for page in names(shard, "deletion"):
                 ids = [member.name.partition(":")[2] for member in page]
-                reads = [("HMGET", f"{shard.stem}deletion:{one}", "source", "held") for one in ids]
-                for one, (of, why) in zip(ids, await batch(shard.caller, reads), strict=True):
-                    if text(of or b"") == source and text(why or b"").startswith(PREFIX):
+                reads = [("HMGET", f"{shard.stem}deletion:{one}", "source", "held", "reason") for one in ids]
+                for one, (of, why, reason) in zip(ids, await batch(shard.caller, reads), strict=True):
+                    told = text(of or b""), text(reason or b"") == "orphan"
+                    if told == (named, orphans) and text(why or b"").startswith(PREFIX):
                         found.append(HeldDeletion(shard, one))
         return found
 
@@ -189,7 +191,7 @@ class Guard:
         stem = self._shard.stem
         (raw,) = await batch(self._shard.caller, [("HGETALL", self._record(source))])
         record = texts(raw)
-        settings = self._installation.settings.sources.get(source)
+        settings = self._installation.settings.sources.get(self._meant(source)[0])
         guard = settings.guard if settings is not None and settings.guard.enabled else None
         since = number(record.get("guard_from"))
         window = ms((guard or GuardSettings()).window)
@@ -213,6 +215,10 @@ class Guard:
             released=moment(record.get("guard_released")),
             released_by=record.get("guard_released_by", ""),
         )
+
+    def _meant(self, name: str) -> tuple[str, bool]:
+        """Which source is counted under a name, and whether its orphans are."""
+        return (name, False) if name in self._installation.settings.sources else parted(name)
 
     def _record(self, source: str) -> str:
         return f"{self._shard.stem}source:{source}"

@@ -29,7 +29,7 @@ class Remembered(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One observed object. `seen` is the number of the list that saw it last, `scope` what was watched then.
 
     `gone` is when its absence was proven, 0 while it lives; `held` says why its absence is not believed yet; `fault`
-    says why nothing recognises its resources.
+    says why nothing recognises its resources. `kept` says why its resources are to stay: a sweep leaves them alone.
     `namespace_annotations` are the marks of its Namespace as they were read at `namespace_at`; None: never read.
     """
 
@@ -45,6 +45,7 @@ class Remembered(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     gone: int = 0
     held: str = ""
     fault: str = ""
+    kept: str = ""
     namespace_annotations: dict[str, str] | None = None
     namespace_at: int = 0
 

@@ -7,6 +7,7 @@ from typing import Final, Literal
 import msgspec
 
 from service.contract.aws import CAPA
+from service.contract.azure import KARPENTER_AZURE, claim_in
 from service.settings import Problem, SettingsError, SourceSettings
 
 Recognise = Callable[[bytes], str]
@@ -50,12 +51,20 @@ def _simulated(raw: bytes) -> str:
         raise Unrecognisable(f"the spec does not name its targets as the simulated provider wants: {error}") from None
 
 
+def _karpenter(raw: bytes) -> str:
+    try:
+        return msgspec.json.encode(claim_in(raw)).decode()
+    except msgspec.DecodeError as error:
+        raise Unrecognisable(f"it is no NodeClaim as Karpenter writes them: {error}") from None
+
+
 COLLECTORS: Final[Mapping[str, Recognise]] = {
     # Owns nothing outside: its objects are held back, judged, and released.
     "none": _nothing,
     "simulated": _simulated,
     # What a cluster has on AWS is recognised by the live object, which is held back until all of it is gone.
     CAPA: _nothing,
+    KARPENTER_AZURE: _karpenter,
 }
 
 

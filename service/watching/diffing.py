@@ -46,6 +46,9 @@ class Diff:
             for uid, record in part:
                 if record is None:
                     self._report.unreadable(f"the inventory's record of uid {uid} can't be read; it is kept as it is")
+                elif record.kept:
+                    # It was never to be collected; a sweep forgets it, when nothing of it is left.
+                    continue
                 elif record.seen < number and self._strand.includes(record.namespace):
                     absent.append(Absent(uid, record))
             await self._settle([one for one in absent if one.record.gone])

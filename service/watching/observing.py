@@ -62,7 +62,7 @@ class Observing:
         self._unmark(served, items)
         self.assignment.act()
         await self._keep(records)
-        await self._store.forget(doomed)
+        await self._leave(doomed)
         self.owned += len(records)
         await self._namespaces.note(record.namespace for record in records.values())
 
@@ -91,7 +91,7 @@ class Observing:
         if records or doomed:
             self.assignment.act()
             await self._keep(records)
-            await self._store.forget(doomed)
+            await self._leave(doomed)
             await self._namespaces.note(record.namespace for record in records.values())
         if gone:
             await self._deleted(served, gone)
@@ -102,7 +102,8 @@ class Observing:
         mourned = {uid for uid, record in known.items() if record.gone}
         rows = [seen for seen in gone if self._scope.is_collected(seen) and seen.uid not in mourned]
         # Its last state counts: one that was opted out right before it went is none of ours.
-        left = [seen.uid for seen in gone if not self._scope.is_collected(seen) and seen.uid not in mourned]
+        away = [seen for seen in gone if not self._scope.is_collected(seen) and seen.uid not in mourned]
+        left = list[str]()
         missing = [Missing(seen.uid, seen.namespace, seen.name) for seen in rows]
         proofs = await prove(self.assignment.cluster, served, missing, self._crd)
         deaths, held = list[Absent](), dict[str, Remembered]()
@@ -119,9 +120,11 @@ class Observing:
                 self._report.unreadable(proof.why)
         self.assignment.act()
         await self._store.forget(left)
+        await self._leave(away, gone=_now())
         await self._hold(held)
         await self.bury(deaths)
         self.owned = max(0, self.owned - len(deaths) - sum(uid in known for uid in left))
+        self.owned = max(0, self.owned - sum(seen.uid in known and not known[seen.uid].kept for seen in away))
         why = replaced(served.resource)
         if any(proof.why == why for proof in proofs.values()):
             # Until the next list everything would be held: what is under the new CRD is to be known as that.
@@ -173,15 +176,29 @@ class Observing:
 
     # ---- records
 
-    def _sorted(self, items: Iterable[Seen]) -> tuple[dict[str, Remembered], list[str]]:
+    def _sorted(self, items: Iterable[Seen]) -> tuple[dict[str, Remembered], list[Seen]]:
         records: dict[str, Remembered] = {}
-        doomed: list[str] = []
+        doomed: list[Seen] = []
         for seen in items:
             if self._scope.is_collected(seen):
                 records[seen.uid] = self._record(seen, None)
             else:
-                doomed.append(seen.uid)
+                doomed.append(seen)
         return records, doomed
+
+    async def _leave(self, away: Iterable[Seen], gone: int = 0) -> None:
+        """Those that are none of ours are forgotten. Only where a sweep would find what they leave behind, those are
+        remembered whose own marks say that it is to stay."""
+        swept = self.assignment.traits.swept
+        kept: dict[str, Remembered] = {}
+        doomed: list[str] = []
+        for seen in away:
+            if swept and (why := self._scope.spares(seen)):
+                kept[seen.uid] = msgspec.structs.replace(self._record(seen, None), kept=why, gone=gone)
+            else:
+                doomed.append(seen.uid)
+        await self._store.forget(doomed)
+        await self._store.remember(kept)
 
     async def _keep(self, records: dict[str, Remembered]) -> None:
         """What can't be recognised now keeps what recognised it before."""

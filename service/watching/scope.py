@@ -13,6 +13,8 @@ from service.policy.annotations import Said
 from service.policy.decisions import Decision
 from service.policy.scope import dry_run, outside, still, stopped, switched
 from service.policy.selectors import parse
+from service.policy.verdict import Facts as PolicyFacts
+from service.policy.verdict import verdict_of
 from service.settings import Settings, SourceSettings
 from service.watching.assignment import Assignment
 
@@ -61,6 +63,16 @@ class Scope:
     def is_collected(self, seen: Seen) -> bool:
         """Whether its deletion concerns us: in scope, and not older than the source unless that was asked for."""
         return self.includes(seen) and self._is_new(seen)
+
+    def spares(self, seen: Seen) -> str:
+        """Why what it owns is to stay, by its own marks; empty where they don't say so. It is for a source that is
+        swept: what is not collected is not forgotten for all that."""
+        known = PolicyFacts(
+            source=self._source, policy=self._policy, features=self._features, labels=seen.labels,
+            annotations=seen.annotations, namespace={},
+        )  # fmt: skip
+        found = verdict_of(known)
+        return f"{found.kind}: {found.reason}" if found.kind != "delete" and found.mark else ""
 
     def misses(self, seen: Seen) -> bool:
         """Whether it should have our finalizer. Not with a mark on it that nobody understands, nor while it moves."""

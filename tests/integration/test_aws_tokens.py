@@ -14,8 +14,9 @@ from tests.integration.aws_removing import REGION, Hand, Removing, removing
 from workers.handlers.aws.errors import NO_ROOM, AwsError
 from workers.handlers.aws.lanes import lane_draws
 from workers.handlers.aws.limits import limits_of, place_of_account
-from workers.handlers.aws.tokens import Counted, Tokens
+from workers.handlers.aws.tokens import Counted
 from workers.handlers.protocol import NotCleared
+from workers.handlers.tokens import Tokens
 from workers.runtime.quota import BudgetQuota
 
 __all__ = ["removing"]

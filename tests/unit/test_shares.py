@@ -35,7 +35,9 @@ def test_leases_and_lists_are_named_after_their_part() -> None:
 
 def test_all_unknown_collectors_are_named_at_once() -> None:
     wrong = {"one": source(), "two": SourceSettings(resource="x", collector="magic")}
-    with pytest.raises(SettingsError, match=r"sources\.two\.collector: 'magic' given; allowed: capa, none, simulated"):
+    with pytest.raises(
+        SettingsError, match=r"sources\.two\.collector: 'magic' given; allowed: capa, karpenter-azure, none, simulated"
+    ):
         check_collectors({**wrong, "three": SourceSettings(resource="x", collector="more")})
     check_collectors({"one": source()})
 

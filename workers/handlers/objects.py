@@ -16,7 +16,9 @@ BESIDE: Final = "; another object has its name by now"
 
 class About(msgspec.Struct, frozen=True, kw_only=True):
     """How a deletion's record names its object; a hint until the object has been read. `at` is when it began to go,
-    `beside` says that a namesake lived already when it was planned."""
+    `beside` says that a namesake lived already when it was planned. For an `orphan`, which a sweep found, there is no
+    object: the name is that of the one that should own it, and `data` is what the sweep saw. `kept` is why what it
+    owned stays, where that was decided."""
 
     deletion: str
     source: str
@@ -28,6 +30,9 @@ class About(msgspec.Struct, frozen=True, kw_only=True):
     at: int = 0
     withdrawn: str = ""
     beside: bool = False
+    orphan: bool = False
+    data: str = ""
+    kept: str = ""
 
     @property
     def object(self) -> str:
@@ -38,14 +43,15 @@ class About(msgspec.Struct, frozen=True, kw_only=True):
 def about_event(event: Event) -> About:
     return About(
         deletion=event.deletion, source=event.source, cluster=event.cluster, resource=event.resource, uid=event.uid,
-        name=event.name, namespace=event.namespace, at=event.at,
+        name=event.name, namespace=event.namespace, at=event.at, orphan=event.reason == "orphan", data=event.data,
     )  # fmt: skip
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
     """An object that is going, or an observed one that is gone, as it was read just now.
 
-    `live` is the object itself, None for one that is gone; `recognises` is what the inventory kept of that one. With
+    `live` is the object itself, None for one that is gone; `recognises` is what the inventory kept of that one, or what
+    a sweep saw of an orphan, which has neither labels nor annotations. With
     `namesake` an object of the same name and another uid lives: what is recognised by name alone is not ours.
     """
 

@@ -8,7 +8,7 @@ from datetime import timedelta
 from functools import partial
 from typing import Any, Generic, TypeVar
 
-from service.cluster import Cluster, CrdState, Live, NotServed, Served
+from service.cluster import Cluster, CrdState, Live, NotServed, Served, Unreadable
 from service.settings import Settings
 
 K = TypeVar("K", bound=Hashable)
@@ -103,6 +103,14 @@ class Place:
             return f"cluster {self.name} has uid {found}, and this is about cluster {uid}"
         self._proven = found, time.monotonic() + TRUSTED.total_seconds()
         return None
+
+    async def identity(self) -> str:
+        """Its uid, read now. Raises where it is not the one that it has to be."""
+        found, _ = await asyncio.shield(self._identities.ask(None))
+        fault = await self.fault(found)
+        if fault is not None:
+            raise Unreadable(fault)
+        return found
 
     async def _identify(self, _key: None) -> tuple[str, str | None]:
         return await self.cluster.identity(), await self._remembered()

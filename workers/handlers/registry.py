@@ -3,7 +3,8 @@
 What nobody claims is not guessed at: it is retried and shown as held, until a process comes that knows it.
 """
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from typing import Any
 
 from service.contract import Draw, Event, Hold, Plan
 from workers.handlers.protocol import Consent, Handler, Listener, Planner
@@ -15,7 +16,8 @@ class UnknownKind(Exception):
 
 class Registry:
     """Without `consent` no call is checked against a live object: there is none where events come without a cluster.
-    `listener` hears what keeps jobs waiting; `closing` is what is to be done when no more is asked."""
+    `listener` hears what keeps jobs waiting; `closing` is what is to be done when no more is asked;
+    `errands` go on beside the work for as long as the worker does."""
 
     def __init__(
         self,
@@ -25,9 +27,10 @@ class Registry:
         consent: Consent | None = None,
         listener: Listener | None = None,
         closing: Iterable[Callable[[], Awaitable[None]]] = (),
+        errands: Iterable[Callable[[], Coroutine[Any, Any, None]]] = (),
     ) -> None:
         self.consent, self.listener = consent, listener
-        self._closing = list(closing)
+        self._closing, self.errands = list(closing), tuple(errands)
         self._handlers = {handler.kind: handler for handler in handlers}
         self._planners = dict(planners)
         self._draws: dict[str, tuple[Draw, ...]] = {}

@@ -35,7 +35,7 @@ CONFLICT: Final = timedelta(milliseconds=500)
 """How often an object that others write is tried at once, and when it is tried again after that."""
 
 Known = Callable[[Collection[str]], Awaitable[Mapping[str, About]]]
-Forget = Callable[[str, str], Awaitable[None]]
+Forget = Callable[[About], Awaitable[None]]
 
 
 class Release:
@@ -54,7 +54,7 @@ class Release:
 
 
 class LiveRelease:
-    """`known` tells which objects deletions are about, `forget` drops an observed one (source, uid) from the inventory;
+    """`known` tells which objects deletions are about, `forget` drops an observed one from the inventory;
     `detached` are sources without a cluster, whose release is only recorded."""
 
     kind = RELEASE
@@ -117,8 +117,9 @@ class LiveRelease:
                 f"{about.object} is held back by our finalizer, but source {about.source} only observes; set its mode "
                 f"to finalizer until it is released",
             )
-        await self._forget(about.source, about.uid)
-        return self._done(about, None, "released: the inventory has forgotten it")
+        await self._forget(about)
+        kept = "; what it owned stays, and the inventory remembers that" if about.kept else ""
+        return self._done(about, None, f"released: the inventory has forgotten it{kept}")
 
     async def _is_held_back(self, about: About, source: SourceSettings, place: Place) -> bool:
         try:

@@ -56,6 +56,8 @@ class Inspector:
         if place is None:
             return Objection(f"this process has no way to the cluster of source {about.source}", again=True)
         try:
+            if about.orphan:
+                return await self._orphaned(about, source, place)
             if source.mode == "finalizer":
                 sighted = None if destroys or not metadata_only else self._sighted(about, source)
                 return await self._marked(about, source, place, sighted, metadata_only=metadata_only)
@@ -98,6 +100,27 @@ class Inspector:
             about=about, settings=source, labels=live.labels, annotations=live.annotations,
             namespace_annotations=await asyncio.shield(marks) if marks is not None else {},
             features=self._settings.features, live=live,
+        )  # fmt: skip
+
+    # ---- found by a sweep
+
+    async def _orphaned(self, about: About, source: SourceSettings, place: Place) -> Facts | Objection:
+        """There is no object, and none may come to life: while one has that name, nothing is orphaned."""
+        if not traits_of(source.collector).swept:
+            return Objection(f"source {about.source} has collector {source.collector}, which has no sweep")
+        live = await place.get(about.resource, about.namespace, about.name, metadata_only=True)
+        fault = await place.fault(about.cluster)
+        if fault is not None:
+            return Objection(fault, again=True)
+        if live is not None:
+            return Objection(f"{about.object} lives, so that what has its name is no orphan", withdrawn=True)
+        if fault := await _undefined(about, place):
+            return Objection(fault, again=True)
+        if selective := chooses(source):
+            return Objection(f"source {about.source} chooses by {selective}, which an orphan has not", again=True)
+        return Facts(
+            about=about, settings=source, labels={}, annotations={}, namespace_annotations={},
+            features=self._settings.features, recognises=about.data,
         )  # fmt: skip
 
     # ---- observed
@@ -147,6 +170,13 @@ class Inspector:
         return Objection(f"its Namespace {about.namespace} is gone, and no record says how it was marked", again=True)
 
 
+def chooses(source: SourceSettings) -> str:
+    """By what of their objects a source chooses; empty where it takes all. Nothing tells whether it would have taken
+    the one that an orphan belonged to."""
+    keys = ("selector", "opt_in", "opt_out")
+    return " and ".join(key for key in keys if getattr(source, key).strip())
+
+
 def not_marked(about: About, live: Live | None, finalizer: str) -> Objection | None:
     """Why a live object is not the one that goes with its source's finalizer, or None."""
     if live is None:
@@ -165,7 +195,11 @@ async def _not_absent(about: About, place: Place, live: Live | None) -> str | No
     """Why an observed object can't be taken for gone, or None."""
     if live is not None and live.uid == about.uid:
         return f"{about.object} is still there" + (", on its way out" if live.going else "")
-    # Asked after the object: one that its CRD took with it was missing only when that was going already.
+    return await _undefined(about, place)
+
+
+async def _undefined(about: About, place: Place) -> str | None:
+    """Asked after the object: one that its CRD took with it was missing only when that was going already."""
     state = await place.crd_state(about.resource)
     if state not in ("built-in", "established"):
         return f"the CRD of {about.resource} is {state}, so the absence of {about.object} proves nothing"

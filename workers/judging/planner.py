@@ -8,6 +8,7 @@ from service.cluster import ClusterError
 from service.contract import FINALLY, Event, Hold, Plan, Target
 from service.contract.targets import order_of
 from service.policy.decisions import Decision
+from service.policy.guard import orphans_of
 from service.settings import PolicySettings
 from service.stream.guard import Going, Guard
 from workers.handlers.notes import Note, Reason, Tell, silent
@@ -40,6 +41,9 @@ class LivePlanner:
         except ClusterError as error:
             return Hold(f"its cluster can't be asked: {type(error).__name__}: {error}", again=True)
         if isinstance(facts, Objection):
+            if facts.withdrawn and event.reason == "orphan":
+                # What the sweep saw is not so, or not any more: nobody need look at it.
+                return Plan([], facts.reason)
             # The event is not believed: nobody is told of it but who looks at what is held.
             return Hold(facts.reason, again=facts.again)
         decision = weigh(facts, self._policy)
@@ -63,9 +67,8 @@ class LivePlanner:
 
     async def _delete(self, facts: Facts, decision: Decision) -> Plan | Hold:
         about = facts.about
-        (admission,) = await self._guard.admit(
-            about.source, [Going(about.uid, facts.going_since)], facts.settings.guard
-        )
+        guarded = orphans_of(about.source) if about.orphan else about.source
+        (admission,) = await self._guard.admit(guarded, [Going(about.uid, facts.going_since)], facts.settings.guard)
         if not admission.admitted:
             return Hold(admission.reason, again=True)
         plan = await self._collect(facts)

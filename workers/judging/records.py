@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from service.stream.installation import Installation
 from workers.handlers.objects import BESIDE, About
 
-FIELDS = ("source", "cluster", "resource", "uid", "namespace", "name", "at", "withdrawn", "policy")
+FIELDS = ("source", "cluster", "resource", "uid", "namespace", "name", "at", "withdrawn", "policy", "reason", "data")
 
 
 class Records:
@@ -28,11 +28,17 @@ class Records:
 
 
 def _about(deletion: str, row: list[str]) -> About | None:
-    source, cluster, resource, uid, namespace, name, at, withdrawn, policy = row
+    source, cluster, resource, uid, namespace, name, at, withdrawn, policy, reason, data = row
     # The id names the object too: a record that says otherwise was not written by us.
     if not source or not deletion.startswith(f"{cluster}/{resource}/{uid}/"):
         return None
     return About(
         deletion=deletion, source=source, cluster=cluster, resource=resource, uid=uid, namespace=namespace,
         name=name, at=int(at) if at.isdecimal() else 0, withdrawn=withdrawn, beside=policy.endswith(BESIDE),
+        orphan=reason == "orphan", data=data, kept=_kept(policy, withdrawn),
     )  # fmt: skip
+
+
+def _kept(policy: str, withdrawn: str) -> str:
+    """By the word of a person on the object, when it was planned or since."""
+    return next((words for words in (withdrawn, policy) if words.startswith("retain: ")), "")

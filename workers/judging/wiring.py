@@ -1,10 +1,14 @@
 """Puts the worker's side of the clusters together from settings: planners, gate, release, and what is told back.
 Whoever starts a worker brings the clusters that it has reached, and handlers and planners of its own."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from functools import partial
+from typing import Any
+
+from msgspec.structs import replace
 
 from service.cluster import Cluster, Sightings
+from service.contract.traits import traits_of
 from service.settings import Settings
 from service.stream.guard import Guard
 from service.stream.installation import Installation
@@ -13,7 +17,7 @@ from service.stream.views.reading import text
 from service.stream.withdrawal import withdraw
 from workers.handlers.notes import silent
 from workers.handlers.nothing import Nothing
-from workers.handlers.objects import Collector
+from workers.handlers.objects import About, Collector
 from workers.handlers.places import Places
 from workers.handlers.protocol import Handler, Planner
 from workers.handlers.registry import Registry
@@ -38,12 +42,14 @@ def registry_for(
     detached: Mapping[str, Planner] | None = None,
     sightings: Sightings | None = None,
     places: Places | None = None,
+    errands: Iterable[Callable[[], Coroutine[Any, Any, None]]] = (),
 ) -> Registry:
     """`clusters` are those of the settings that are reached, by name; it may be filled later, and until then the
     sources of the missing ones hold.
 
     `detached` are planners of events that come without a cluster: only for them nothing live is looked at.
     `sightings` are those of a watch side in the same process; `places` those that handlers and collectors know, too.
+    `errands` go on beside the work.
     """
     apart = {name: planner for name, planner in (detached or {}).items() if name not in settings.sources}
     places = places or places_in(settings, clusters, installation)
@@ -59,8 +65,15 @@ def registry_for(
         tell=tell,
     )  # fmt: skip
 
-    async def forget(source: str, uid: str) -> None:
-        await Inventory(installation, source).forget([uid])
+    async def forget(about: About) -> None:
+        memory = Inventory(installation, about.source)
+        swept = traits_of(settings.sources[about.source].collector).swept
+        known = await memory.recall_one(about.uid) if swept and about.kept else None
+        if known is not None:
+            # Else a sweep would find what stays for want of an owner, and remove it.
+            await memory.remember({about.uid: replace(known, kept=about.kept)})
+        else:
+            await memory.forget([about.uid])
 
     release = LiveRelease(
         settings.sources, settings.policy, places, records.about, forget, features=settings.features, detached=apart,
@@ -72,6 +85,7 @@ def registry_for(
         consent=consent,
         listener=teller if listens else None,
         closing=[consent.aclose, places.aclose],
+        errands=errands,
     )
 
 

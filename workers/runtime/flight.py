@@ -57,7 +57,8 @@ class Flight:
                     wait = feedback.wait.total_seconds() if feedback.wait is not None else UNNAMED_PAUSE
                     self._gate.paused_here(self.lane, feedback.limit, time.monotonic() + wait)
                     self.told_pause = True
-                self._reports.hear(place_of(self.lane), draw.limit, feedback, draw.cost)
+                cost = draw.cost if feedback.tokens is None else feedback.tokens
+                self._reports.hear(place_of(self.lane), draw.limit, feedback, cost)
                 return
         raise ValueError(f"lane {self.lane} does not draw on a limit named {feedback.limit!r}")
 

@@ -1,5 +1,5 @@
-"""The shared budgets for calls that are made outside of any lane: lists for plans and for checks.
-Each call draws for itself, as urgent work would, so that lists and removals together stay within the limits."""
+"""The shared budgets for calls that are made outside of any lane: lists for plans, for checks and for sweeps.
+Each call draws for itself, so that lists and removals together stay within the limits."""
 
 import time
 from collections.abc import Sequence
@@ -26,9 +26,10 @@ class BudgetQuota:
     def __init__(self, budgets: Budgets, share: float) -> None:
         self._budgets, self._share = budgets, share
 
-    async def draw(self, place: str, draws: Sequence[Draw]) -> timedelta:
-        """Zero: the tokens are ours. Else nothing was taken, and this is when to come again."""
-        ask = Ask(f"{place}/list", 1, 1, 0, tuple(draws))
+    async def draw(self, place: str, draws: Sequence[Draw], *, urgent: bool = True) -> timedelta:
+        """Zero: the tokens are ours. Else nothing was taken, and this is when to come again. Without `urgent` it is
+        drawn as background work, which is what a sweep is."""
+        ask = Ask(f"{place}/list", 1, int(urgent), int(not urgent), tuple(draws))
         try:
             reserved = await self._budgets.reserve(place_of(place), self._share, [ask], PATIENCE)
         except ServerAway as error:
@@ -36,7 +37,7 @@ class BudgetQuota:
             log.warning("no word on a quota, coming again", place=place, reason=str(error))
             return AWAY
         (grant,) = reserved.grants
-        return timedelta(0) if grant.urgent else timedelta(milliseconds=max(1, grant.again))
+        return timedelta(0) if grant.urgent or grant.background else timedelta(milliseconds=max(1, grant.again))
 
     async def refused(self, place: str, limit: Limit, wait: timedelta | None) -> None:
         """The provider refused a call for want of this; everybody stays away from it for what it named, or a moment."""
@@ -46,3 +47,8 @@ class BudgetQuota:
             return [Said(limit, 1, pause=int(max(0.0, until - time.monotonic()) * 1000))]
 
         await self._budgets.correct(place_of(place), said, PATIENCE)
+
+    async def answered(self, place: str, limit: Limit, left: float | None) -> None:
+        """A call came back, and perhaps told how much of its limit is left."""
+        said = Said(limit, 1, -1 if left is None else left)
+        await self._budgets.correct(place_of(place), [said], PATIENCE)

@@ -98,6 +98,8 @@ class Worker:
                         await self._begin(root, shard)
                     if self.registry.listener is not None:
                         root.create_task(self.registry.listener.run())
+                    for errand in self.registry.errands:
+                        root.create_task(errand())
                     root.create_task(self._watch_server())
                     root.create_task(self._end(root))
                     self.ready = True

@@ -63,7 +63,10 @@ class Teller:
     # ---- hearing
 
     def tell(self, note: Note) -> None:
-        """Only a note that is short enough to wait: the whole object is not kept for it."""
+        """Only a note that is short enough to wait: the whole object is not kept for it. An orphan has no object beside
+        which it could be told."""
+        if note.about.orphan:
+            return
         live = note.live.without_raw() if note.live is not None else None
         try:
             self._notes.put_nowait(replace(note, live=live))

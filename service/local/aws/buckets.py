@@ -1,10 +1,10 @@
 """AWS's token buckets per account and region, as they are documented and measured, kept by the stand-in's clock.
 They are written independently of the limits that Knell keeps, which they are there to test."""
 
-from dataclasses import dataclass
 from typing import Final
 
 from service.local.aws.calls import Call
+from service.local.bucket import Bucket
 
 _READING: Final = ("Describe", "Get", "List")
 # Capacity and refill per second.
@@ -18,18 +18,6 @@ _EC2: Final = {
 }
 _ELB_CHANGE, _ELB_READ, _ELB_ALL = (20.0, 3.0), (40.0, 10.0), (40.0, 10.0)
 _TAGGING: Final = (15.0, 15.0)
-
-
-@dataclass(slots=True)
-class Bucket:
-    capacity: float
-    rate: float
-    left: float
-    since: float
-
-    def refill(self, now: float) -> None:
-        self.left = min(self.capacity, self.left + max(0.0, now - self.since) * self.rate)
-        self.since = now
 
 
 class Buckets:

@@ -8,8 +8,8 @@ from typing import Any
 from service.local.aws.answers import Answer, failed, succeeded
 from service.local.aws.behaviour import Behaviour
 from service.local.aws.calls import Call
-from service.local.aws.clock import Clock
 from service.local.aws.moto_side import ec2_of, eks_of
+from service.local.clock import Clock
 
 _SNAPSHOT = re.compile(rb"<snapshotId>(snap-[0-9a-f]+)</snapshotId>")
 

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from service.local.aws.calls import Call
-from service.local.aws.clock import Clock
 from service.local.aws.moto_side import ec2_of, elb_of, elbv2_of
+from service.local.clock import Clock
 
 # Of each deletion: the parameter that names what goes, and its place in an ARN.
 _EC2: Final = {

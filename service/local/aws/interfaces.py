@@ -8,9 +8,9 @@ from typing import Any
 from moto.ec2.models.elastic_network_interfaces import NetworkInterface
 
 from service.local.aws.calls import Call
-from service.local.aws.clock import Clock
 from service.local.aws.journal import Journal
 from service.local.aws.moto_side import ec2_of
+from service.local.clock import Clock
 
 _TYPES = {"network": "network_load_balancer", "gateway": "gateway_load_balancer"}
 

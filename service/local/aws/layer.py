@@ -10,7 +10,6 @@ from service.local.aws.answers import Answer, denied, failed, page_of_a_proxy, s
 from service.local.aws.behaviour import Behaviour, Fault
 from service.local.aws.buckets import Buckets
 from service.local.aws.calls import WEB_IDENTITY, Call, read
-from service.local.aws.clock import Clock
 from service.local.aws.dependencies import CHECKS
 from service.local.aws.faults import Faults
 from service.local.aws.ghosts import Ghosts, about_to_go
@@ -21,6 +20,7 @@ from service.local.aws.moto_side import Moto, ec2_of
 from service.local.aws.paging import Paging, too_much
 from service.local.aws.roles import Roles
 from service.local.aws.tagging import Tagging
+from service.local.clock import Clock
 
 _MAKING = ("Create", "Run", "Allocate", "Add")
 

@@ -6,8 +6,8 @@ import re
 from service.local.aws.answers import Answer, failed
 from service.local.aws.behaviour import Behaviour
 from service.local.aws.calls import WEB_IDENTITY, Call
-from service.local.aws.clock import Clock
 from service.local.aws.moto_side import role_of_key
+from service.local.clock import Clock
 
 _KEY = re.compile(rb"<AccessKeyId>([^<]+)</AccessKeyId>")
 _ASSUMING = ("AssumeRole", WEB_IDENTITY)

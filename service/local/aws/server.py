@@ -8,8 +8,8 @@ import msgspec
 from aiohttp import web
 
 from service.local.aws.behaviour import Behaviour, Fault
-from service.local.aws.clock import Setting
 from service.local.aws.layer import Layer, Request
+from service.local.clock import Setting
 
 CONTROL = "/_knell/"
 

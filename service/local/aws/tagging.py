@@ -9,9 +9,9 @@ from typing import Any, Final
 from service.local.aws.answers import Answer, failed, succeeded_in_json
 from service.local.aws.behaviour import Behaviour
 from service.local.aws.calls import Call
-from service.local.aws.clock import Clock
 from service.local.aws.ghosts import Ghosts, Tagged, arn_of
 from service.local.aws.moto_side import ec2_of, elb_of, elbv2_of
+from service.local.clock import Clock
 
 _TOKEN_LIVES: Final = 900.0
 _LARGEST_PAGE: Final = 100

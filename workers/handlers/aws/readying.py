@@ -16,9 +16,10 @@ from workers.handlers.aws.errors import NO_ROOM, AwsError, NoAccess
 from workers.handlers.aws.model import Calls, Found, Kind, Look, Owner, Reach, Turn, Whose
 from workers.handlers.aws.ownership import owned
 from workers.handlers.aws.rounds import until_round
-from workers.handlers.aws.tokens import Counted, Tokens
+from workers.handlers.aws.tokens import Counted
 from workers.handlers.aws.wanting import Wanting
 from workers.handlers.protocol import Batch
+from workers.handlers.tokens import Tokens
 
 POLICY: Final = "deploy/aws/iam-policy.json"
 LET_BE: Final = "it goes once it is the cluster's again; `knell held drop` lets the object go without it"

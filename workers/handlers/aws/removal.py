@@ -11,10 +11,10 @@ from workers.handlers.aws.errors import AwsError, NoAccess
 from workers.handlers.aws.lanes import lane_draws
 from workers.handlers.aws.model import Kind, Reach, Turn
 from workers.handlers.aws.readying import Ready, Readying, later, meaning
-from workers.handlers.aws.tokens import Cleared, Tokens
 from workers.handlers.aws.wanting import Unwanted, Wanting
 from workers.handlers.protocol import Batch, NotCleared
 from workers.handlers.single import Single
+from workers.handlers.tokens import Cleared, Tokens
 
 
 class Removal:

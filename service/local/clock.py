@@ -1,4 +1,4 @@
-"""The time of the stand-in, which tests can stop, move and speed up, and what is to happen at a time of it.
+"""The time of a stand-in, which tests can stop, move and speed up, and what is to happen at a time of it.
 Nothing happens by itself: what is due is done before the next request is looked at."""
 
 import heapq
@@ -42,6 +42,10 @@ class Clock:
     def real(self, at: float) -> float:
         """The wall clock's time at a time of this one, as long as the rate was what it is now."""
         return time.time() + (at - self.now()) / self._rate if self._rate else time.time()
+
+    def ours(self, seconds: float) -> float:
+        """How long that many of its seconds last for who waits for them; a clock that stands says them as they are."""
+        return seconds / self._rate if self._rate else seconds
 
     def after(self, seconds: float, deed: Callable[[float], None]) -> None:
         """Done at once when there is nothing to wait for; the deed is told the time at which it was due."""

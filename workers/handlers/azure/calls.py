@@ -1,0 +1,115 @@
+"""Calls to Azure: one request each, without retries or waiting, translated errors, and quotas counted and corrected.
+What an answer's headers say of a quota is told here, for every answer, also for a refusal."""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
+from datetime import timedelta
+from typing import Any, Final
+
+from service.contract import Draw
+from workers.handlers.azure.clients import Clients
+from workers.handlers.azure.errors import AzureError, retry_after, translated
+from workers.handlers.azure.kinds import Kind
+from workers.handlers.azure.limits import Call, call_draws, remaining
+from workers.handlers.azure.model import Accepted, Found, Meter, Where
+
+WITHIN: Final = timedelta(seconds=25)
+"""How long one call may take, a new token included."""
+
+
+class _Headers:
+    """Of the answer to one call, whatever became of it."""
+
+    def __init__(self) -> None:
+        self.seen: Mapping[str, str] | None = None
+
+    def __call__(self, response: Any) -> None:
+        self.seen = response.http_response.headers
+
+
+class AzureCalls:
+    """As one identity in one resource group. `meter` is what the calls are counted by."""
+
+    def __init__(self, clients: Clients, where: Where, meter: Meter, reserve: float) -> None:
+        self.where = where
+        self._clients, self._meter, self._reserve = clients, meter, reserve
+
+    async def read(self, kind: Kind, name: str) -> Found | None:
+        """None only where Azure says that there is no such resource, in this very group."""
+        try:
+            found = await self._call(
+                kind.reading, f"GET {kind.type}/{name}",
+                lambda hook: self._operations(kind).get(self.where.group, name, raw_response_hook=hook),
+            )  # fmt: skip
+        except AzureError as error:
+            if error.what == "gone":
+                return None
+            raise
+        return kind.shown(found)
+
+    async def delete(self, kind: Kind, name: str) -> Accepted:
+        """An accepted delete is no proof of anything; the address at which it could be followed is not kept."""
+        seen = _Headers()
+        await self._call(
+            kind.removing, f"DELETE {kind.type}/{name}",
+            lambda hook: self._operations(kind).begin_delete(
+                self.where.group, name, polling=False, raw_response_hook=hook
+            ), seen,
+        )  # fmt: skip
+        headers = {key.lower(): value for key, value in (seen.seen or {}).items()}
+        followed = "location" in headers or "azure-asyncoperation" in headers
+        return Accepted(gone=not followed, after=retry_after(headers))
+
+    async def query(self, request: Any) -> Any:
+        """One page of Resource Graph."""
+        graph = self._clients.graph(self.where)
+        return await self._call(
+            "graph", "Resource Graph", lambda hook: graph.resources(request, raw_response_hook=hook)
+        )
+
+    async def pages(self, kind: Kind) -> AsyncIterator[list[Any]]:
+        """The provider's own list of the group, page by page. One that ends without an error is complete."""
+        operations, heard = self._operations(kind), _Headers()
+        listed = getattr(operations, "list_by_resource_group", None) or operations.list
+        pages = listed(self.where.group, raw_response_hook=heard).by_page()
+        first = True
+        while first or pages.continuation_token:
+            first = False
+            yield await self._call(kind.reading, f"list {kind.type}", lambda _: _next(pages), heard)
+
+    def _operations(self, kind: Kind) -> Any:
+        client = self._clients.network(self.where) if kind.client == "network" else self._clients.compute(self.where)
+        return getattr(client, kind.collection)
+
+    async def _call(self, call: Call, words: str, make: Any, seen: _Headers | None = None) -> Any:
+        draws, heard = call_draws(self.where, call, self._reserve), seen or _Headers()
+        await self._meter.draw(draws)
+        try:
+            async with asyncio.timeout(WITHIN.total_seconds()):
+                answer = await make(heard)
+        except Exception as error:
+            found = translated(error, words)
+            if found is None:
+                raise
+            response = getattr(error, "response", None)
+            await self._told(draws, response.headers if response is not None else {}, found)
+            raise found from None
+        await self._told(draws, heard.seen or {}, None)
+        return answer
+
+    async def _told(self, draws: Sequence[Draw], headers: Mapping[str, str], error: AzureError | None) -> None:
+        """Every call is told of once for each limit that it drew on."""
+        throttled = error is not None and error.what == "throttled"
+        # Resource Manager's comes first; a provider that has no quota of its own leaves it at that.
+        which = draws[0] if throttled and error is not None and error.layer == "arm" else draws[-1]
+        for draw in draws:
+            if throttled and error is not None and draw is which:
+                await self._meter.refused(draw, error.after)
+            else:
+                await self._meter.answered(draw, remaining(draw, headers))
+
+
+async def _next(pages: Any) -> Any:
+    """A page as a list: the SDK's iterator of it makes no more calls."""
+    page = await pages.__anext__()
+    return [one async for one in page]

@@ -1,0 +1,144 @@
+"""The kinds of resources that a node on Azure has, declared: how each is read and removed, and what that draws on.
+What the SDK answers is turned into values here, once."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+from workers.handlers.azure.limits import Call
+from workers.handlers.azure.model import Found
+from workers.handlers.azure.ownership import of_csi
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """`type` is Azure's own name; `client` and `collection` say where the SDK has it. `reading` and `removing` are the
+    last parts of its lanes, and the calls that are made there. Kinds of a later stage wait for the earlier ones."""
+
+    name: str
+    type: str
+    client: Literal["network", "compute"]
+    collection: str
+    reading: Call
+    removing: Call
+    stage: int
+    shown: Callable[[Any], Found]
+    permissions: tuple[str, ...]
+    # Why one must not be removed although it is ours, from what was read of it; empty where nothing is.
+    spared: Callable[[Found], str] = lambda _: ""
+
+
+def lower_id(value: Any) -> str:
+    """An id as it is compared: Azure does not keep to one casing."""
+    return str(value or "").lower()
+
+
+def _tags(one: Any) -> Mapping[str, str]:
+    return dict(one.tags or {})
+
+
+def _id_of(part: Any) -> str:
+    return lower_id(part.id) if part is not None else ""
+
+
+def _nic(one: Any) -> Found:
+    return Found(
+        kind=NIC.name, name=one.name, guid=one.resource_guid or "", tags=_tags(one),
+        state=str(one.provisioning_state or ""), used_by=_id_of(one.virtual_machine) or _id_of(one.private_endpoint),
+    )  # fmt: skip
+
+
+def _vm(one: Any) -> Found:
+    """`facts` are the data disks that it says go with it."""
+    storage = one.storage_profile
+    taken = [
+        disk.name or _id_of(disk.managed_disk)
+        for disk in (storage.data_disks if storage is not None else None) or ()
+        if str(disk.delete_option or "").lower().endswith("delete")
+    ]
+    return Found(
+        kind=VM.name, name=one.name, guid=one.vm_id or "", tags=_tags(one), state=str(one.provisioning_state or ""),
+        facts=tuple(taken),
+    )  # fmt: skip
+
+
+def _vm_spared(found: Found) -> str:
+    if not found.facts:
+        return ""
+    return (
+        f"its data disk {', '.join(found.facts)} would be deleted with it (deleteOption Delete), and may be a user's "
+        f"volume; detach it, or set its deleteOption to Detach"
+    )
+
+
+def _disk(one: Any) -> Found:
+    return Found(
+        kind=DISK.name, name=one.name, guid=one.unique_id or "", tags=_tags(one),
+        state=str(one.provisioning_state or ""), used_by=lower_id(one.managed_by),
+    )  # fmt: skip
+
+
+def _disk_spared(found: Found) -> str:
+    return "it is a volume of a CSI driver" if of_csi(found.name, found.tags) else ""
+
+
+def _address(one: Any) -> Found:
+    return Found(
+        kind=ADDRESS.name, name=one.name, guid=one.resource_guid or "", tags=_tags(one),
+        state=str(one.provisioning_state or ""), used_by=_id_of(one.ip_configuration),
+    )  # fmt: skip
+
+
+VM: Final = Kind(
+    name="azure-virtual-machine",
+    type="Microsoft.Compute/virtualMachines",
+    client="compute",
+    collection="virtual_machines",
+    reading="compute.read",
+    removing="compute.delete",
+    stage=0,
+    shown=_vm,
+    spared=_vm_spared,
+    permissions=("Microsoft.Compute/virtualMachines/read", "Microsoft.Compute/virtualMachines/delete"),
+)
+NIC: Final = Kind(
+    name="azure-network-interface",
+    type="Microsoft.Network/networkInterfaces",
+    client="network",
+    collection="network_interfaces",
+    reading="network.read",
+    removing="network.delete",
+    stage=1,
+    shown=_nic,
+    permissions=(
+        "Microsoft.Network/networkInterfaces/read",
+        "Microsoft.Network/networkInterfaces/delete",
+        # Without these Azure refuses to take an interface out of what it is part of.
+        "Microsoft.Network/networkSecurityGroups/join/action",
+        "Microsoft.Network/virtualNetworks/subnets/join/action",
+    ),
+)
+DISK: Final = Kind(
+    name="azure-disk",
+    type="Microsoft.Compute/disks",
+    client="compute",
+    collection="disks",
+    reading="compute.read",
+    removing="disk.delete",
+    stage=2,
+    shown=_disk,
+    spared=_disk_spared,
+    permissions=("Microsoft.Compute/disks/read", "Microsoft.Compute/disks/delete"),
+)
+ADDRESS: Final = Kind(
+    name="azure-public-ip",
+    type="Microsoft.Network/publicIPAddresses",
+    client="network",
+    collection="public_ip_addresses",
+    reading="network.read",
+    removing="network.delete",
+    stage=2,
+    shown=_address,
+    permissions=("Microsoft.Network/publicIPAddresses/read", "Microsoft.Network/publicIPAddresses/delete"),
+)
+KINDS: Final = (VM, NIC, DISK, ADDRESS)

@@ -1,0 +1,105 @@
+"""How often Azure lets itself be asked: Resource Manager's buckets per identity, the providers' own per region.
+Names begin with the region, because the budget's place is the subscription; settings change them by name (limits)."""
+
+import re
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Final, Literal
+
+from service.contract import Draw, Limit
+from workers.handlers.azure.model import PROVIDER, Where
+
+Call = Literal["network.read", "network.delete", "compute.read", "compute.delete", "disk.delete", "graph"]
+
+# Capacity and refill per second.
+_ARM: Final = {"reads": (250.0, 25.0), "deletes": (200.0, 10.0)}
+_NETWORK: Final = {"reads": (10_000.0, 10_000 / 300), "writes": (1000.0, 1000 / 300)}
+_VM_DELETES: Final = (1500.0, 500 / 60)
+# A window of five seconds at the provider. A bucket in front of it never has more than 15 in any five seconds.
+_GRAPH: Final = (5.0, 2.0)
+
+LATE: Final = 0.75
+"""Seconds from when a lane draws to when its call arrives, the reads before it included. A bucket of Azure's that was
+full gains nothing meanwhile, while ours does: what flows into it in that time must be left."""
+
+_SUBSCRIPTION: Final = re.compile(r"x-ms-ratelimit-remaining-subscription-(reads|deletes)", re.IGNORECASE)
+_RESOURCE: Final = "x-ms-ratelimit-remaining-resource"
+_DELETE_VM: Final = re.compile(r"DeleteVM(?:Subscription)?Maximum;(\d+)", re.IGNORECASE)
+_USER_QUOTA: Final = "x-ms-user-quota-remaining"
+
+
+@lru_cache(maxsize=1024)
+def call_draws(where: Where, call: Call, reserve: float) -> tuple[Draw, ...]:
+    """What one call draws on; the first of them is Resource Manager's."""
+    who, region = f"{where.region}/{where.principal}", where.region
+    match call:
+        case "network.read":
+            return _arm(who, "reads", reserve), _unseen(f"{region}/network.reads", _NETWORK["reads"], reserve)
+        case "network.delete":
+            return _arm(who, "deletes", reserve), _unseen(f"{region}/network.writes", _NETWORK["writes"], reserve)
+        case "compute.read":
+            return (_arm(who, "reads", reserve),)
+        case "compute.delete":
+            return _arm(who, "deletes", reserve), _told(f"{region}/compute.vm-deletes", _VM_DELETES, reserve)
+        case "disk.delete":
+            return (_arm(who, "deletes", reserve),)
+        case "graph":
+            # It counts users and knows no region; each subscription's budget has its part of it.
+            return (_unseen(f"{where.principal}/graph.queries", _GRAPH, 0.0),)
+
+
+@lru_cache(maxsize=4096)
+def lane_draws(lane: str, reserve: float) -> tuple[Draw, ...] | None:
+    """What one job of a lane draws on: the call that it is named for, and the fresh reads that come right before it.
+    None: no lane of Azure."""
+    parts = lane.split("/")
+    if parts[0] != PROVIDER or len(parts) not in (4, 5):
+        return None
+    where = Where(subscription=parts[1], group="", region=parts[2], client_id=parts[3] if len(parts) == 5 else "")
+    calls: Mapping[str, Sequence[Call]] = {
+        "network.read": ("network.read",),
+        "compute.read": ("compute.read",),
+        # An interface and the machine that may have it.
+        "network.delete": ("network.delete", "network.read", "compute.read"),
+        "compute.delete": ("compute.delete", "compute.read"),
+        "disk.delete": ("disk.delete", "compute.read"),
+    }
+    drawn: dict[str, Draw] = {}
+    for call in calls.get(parts[-1], ()):
+        for draw in call_draws(where, call, reserve):
+            before = drawn.get(draw.limit.name)
+            drawn[draw.limit.name] = Draw(draw.limit, draw.cost + (before.cost if before else 0.0))
+    return tuple(drawn.values())
+
+
+def remaining(draw: Draw, headers: Mapping[str, str]) -> float | None:
+    """What an answer says is left of a limit, by the header that is about it; None where none is."""
+    name = draw.limit.name.rpartition("/")[2]
+    for header, value in headers.items():
+        found = _SUBSCRIPTION.fullmatch(header)
+        if found is not None and name == f"arm.{found[1].lower()}":
+            return _number(value)
+        if name == "compute.vm-deletes" and header.lower() == _RESOURCE:
+            deletes = _DELETE_VM.search(value)
+            return float(deletes[1]) if deletes is not None else None
+    return None
+
+
+def _number(text: str) -> float | None:
+    return float(text) if text.strip().isdigit() else None
+
+
+def _arm(who: str, name: str, reserve: float) -> Draw:
+    return _told(f"{who}/arm.{name}", _ARM[name], reserve)
+
+
+def _told(name: str, size: tuple[float, float], reserve: float) -> Draw:
+    """A bucket of which every answer tells what is left: the reserve is kept in it, whoever draws."""
+    capacity, rate = size
+    return Draw(Limit.bucket(name, capacity, rate, spare=max(capacity * reserve, rate * LATE)))
+
+
+def _unseen(name: str, size: tuple[float, float], reserve: float) -> Draw:
+    """A bucket of which nobody tells what is left: others find their part of it only where we take less of the flow."""
+    capacity, rate = size[0] * (1 - reserve), size[1] * (1 - reserve)
+    return Draw(Limit.bucket(name, capacity, rate, spare=min(capacity / 4, rate * LATE)))

@@ -1,0 +1,56 @@
+"""Who counts calls: a batch that reserved for them beforehand, or the shared budgets where nobody did.
+The second kind waits for room a little while; a list of many pages would else begin anew for one of them."""
+
+import asyncio
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Final
+
+from service.contract import Draw
+from workers.handlers.azure.errors import NO_ROOM, AzureError
+from workers.handlers.azure.model import Quota, Where
+from workers.handlers.tokens import Tokens
+
+PATIENCE: Final = timedelta(minutes=2)
+"""How long a call outside of lanes waits for room in all."""
+
+
+class BatchMeter:
+    """What was reserved for a batch is enough for the calls that its jobs make."""
+
+    def __init__(self, tokens: Tokens) -> None:
+        self._tokens = tokens
+
+    async def draw(self, draws: Sequence[Draw]) -> None:
+        if not self._tokens.spend(draws):
+            raise AzureError("throttled", "budget", NO_ROOM, "more calls than were reserved for", after=timedelta(0))
+
+    async def answered(self, draw: Draw, left: float | None) -> None:
+        self._tokens.answered(draw.limit.name, left, draw.cost)
+
+    async def refused(self, draw: Draw, wait: timedelta | None) -> None:
+        self._tokens.refused(draw.limit.name, wait, draw.cost)
+
+
+class QuotaMeter:
+    """Draws for each call by itself, as background work. Without a quota nothing is counted: for a person who asks."""
+
+    def __init__(self, where: Where, quota: Quota | None, patience: timedelta = PATIENCE) -> None:
+        self._where, self._quota, self._patience = where, quota, patience
+
+    async def draw(self, draws: Sequence[Draw]) -> None:
+        left = self._patience
+        while self._quota is not None and (wait := await self._quota.draw(self._where.budget, draws, urgent=False)):
+            if wait > left:
+                said = f"the shared budget of subscription {self._where.subscription} has no room for it yet"
+                raise AzureError("throttled", "budget", NO_ROOM, said, after=wait)
+            left -= wait
+            await asyncio.sleep(wait.total_seconds())
+
+    async def answered(self, draw: Draw, left: float | None) -> None:
+        if self._quota is not None:
+            await self._quota.answered(self._where.budget, draw.limit, left)
+
+    async def refused(self, draw: Draw, wait: timedelta | None) -> None:
+        if self._quota is not None:
+            await self._quota.refused(self._where.budget, draw.limit, wait)

@@ -1,0 +1,40 @@
+"""Whose a resource is, by its name and tags as they were read just now: ours, somebody else's, or nobody can tell.
+Pure. What is somebody else's is left for good; what nobody can tell is shown to a person."""
+
+from collections.abc import Mapping
+from typing import Literal, NamedTuple
+
+from service.contract.azure import AKS_MACHINE_TAG, CLUSTER_TAG, KEEP_TAG, NODEPOOL_TAG
+
+_CSI = ("kubernetes.io-created-for-pvc-name", "kubernetes.io-created-for-pv-name", "k8s-azure-created-by")
+
+
+class Judgement(NamedTuple):
+    """`left` is nothing of ours, `kept` is protected, `untagged` may be ours or not."""
+
+    kind: Literal["ours", "left", "kept", "untagged"]
+    reason: str = ""
+
+
+def judged(tags: Mapping[str, str], cluster: str, wanted: Mapping[str, str]) -> Judgement:
+    """Tags' names have no casing of their own; the cluster's name is compared as Karpenter wrote it."""
+    known = {name.lower(): value for name, value in tags.items()}
+    if AKS_MACHINE_TAG in known:
+        return Judgement("left", "it belongs to a machine of AKS, which AKS removes")
+    if known.get(KEEP_TAG, "").lower() not in ("", "false"):
+        return Judgement("kept", f"its tag {KEEP_TAG} is {known[KEEP_TAG]!r}: it stays until that is taken off")
+    found = known.get(CLUSTER_TAG, "")
+    if found and found != cluster:
+        return Judgement("left", f"its tag {CLUSTER_TAG} names cluster {found!r}, not {cluster!r}")
+    missing = [name for name in (CLUSTER_TAG, NODEPOOL_TAG) if not known.get(name)]
+    if missing:
+        return Judgement("untagged", f"it has no tag {' and no tag '.join(missing)}")
+    for name, value in wanted.items():
+        if known.get(name.lower()) != value:
+            return Judgement("untagged", f"its tag {name} is {known.get(name.lower())!r}, not {value!r}")
+    return Judgement("ours")
+
+
+def of_csi(name: str, tags: Mapping[str, str]) -> bool:
+    """Whether a disk is a volume of a user: those are never ours, whatever else they carry."""
+    return name.lower().startswith("pvc-") or any(tag.lower() in _CSI for tag in tags)

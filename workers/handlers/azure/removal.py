@@ -1,0 +1,269 @@
+"""Removes resources of one kind: reads, judges whose it is and whether it lives, deletes, and proves absence later.
+Every turn begins with a read, so that a crash between a call and its record repeats what does no harm."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from datetime import timedelta
+from typing import Final, NamedTuple, Protocol
+
+import msgspec
+
+from service.contract import Blocked, Draw, Gone, Job, Left, Pending, Refused, Throttled, Verdict
+from workers.handlers.azure.calls import AzureCalls
+from workers.handlers.azure.errors import NO_ROOM, AzureError
+from workers.handlers.azure.kinds import NIC, VM, Kind
+from workers.handlers.azure.limits import lane_draws
+from workers.handlers.azure.meters import BatchMeter
+from workers.handlers.azure.model import Accepted, Found, Meter, Owner, Where
+from workers.handlers.azure.ownership import judged
+from workers.handlers.protocol import Batch, NotCleared
+from workers.handlers.single import Single
+from workers.handlers.tokens import Cleared, Tokens
+
+ROLE: Final = "deploy/azure/role-definition.json"
+CHECK: Final = timedelta(seconds=4)
+"""When an accepted delete is looked after, where Azure does not say; then later and later, while it takes its time."""
+
+LONGEST_CHECK: Final = timedelta(minutes=1)
+BUSY: Final = timedelta(seconds=10)
+LIVES: Final = 60_000
+"""Milliseconds after which a machine that a Node protects is asked about again."""
+
+VAIN: Final = timedelta(seconds=15)
+LONGEST_VAIN: Final = timedelta(minutes=30)
+"""How long a delete waits that was accepted before and had no effect: twice as long each time."""
+
+_owner: Final = msgspec.json.Decoder(Owner)
+
+
+class Trail(NamedTuple):
+    """What one turn leaves for the next, as text: which very resource was judged, and how often a delete of it was
+    accepted; `looks` counts those after the last one."""
+
+    guid: str
+    deletes: int = 0
+    looks: int = 0
+
+    @classmethod
+    def read(cls, text: str, judged: str) -> "Trail":
+        words = text.split(" ")
+        if len(words) == 3 and words[1].isdecimal() and words[2].isdecimal():
+            return cls(words[0], int(words[1]), int(words[2]))
+        return cls(judged)
+
+    def __str__(self) -> str:
+        return f"{self.guid} {self.deletes} {self.looks}"
+
+
+class Protecting(Protocol):
+    async def protects(self, source: str, machine: str, node: str) -> str:
+        """Why a machine must stay; empty where nothing speaks for it."""
+
+
+class Turn(NamedTuple):
+    """One job's turn, in one of the two lanes of its kind."""
+
+    job: Job
+    owner: Owner
+    calls: AzureCalls
+    batch: Cleared
+    trail: Trail
+
+    @property
+    def where(self) -> Where:
+        return self.owner.where
+
+
+Calling = Callable[[Where, Meter], AzureCalls]
+
+
+class Removal:
+    """The handler of one kind. `calling` gives calls that a meter counts; `reserve` is what is left of quotas."""
+
+    def __init__(self, kind: Kind, calling: Calling, nodes: Protecting, reserve: float) -> None:
+        self.kind, self._reserve = kind.name, reserve
+        self._kind, self._calling, self._nodes = kind, calling, nodes
+
+    def draws(self, lane: str) -> Sequence[Draw] | None:
+        return lane_draws(lane, self._reserve)
+
+    async def attempt(self, batch: Batch) -> AsyncIterator[tuple[Job, Verdict | Exception]]:
+        jobs = len(batch.jobs)
+        tokens = Tokens(batch, self.draws(batch.lane) or (), jobs)
+        try:
+            async for job, verdict in Single(_Turns(self, tokens)).attempt(batch):
+                jobs -= 1
+                yield job, verdict
+        except asyncio.CancelledError:
+            # Those without a verdict are handed back by the runtime, and what was reserved for them, too.
+            for _ in range(jobs):
+                tokens.handed_back()
+            raise
+        finally:
+            tokens.give_back()
+
+    async def turn(self, job: Job, batch: Cleared, tokens: Tokens) -> Verdict:
+        owner = _owner.decode(job.data)
+        operation = batch.lane.rpartition("/")[2]
+        if owner.where.lane(operation) != batch.lane:
+            raise ValueError(f"it is in {owner.where.lane(operation)}, and stands in lane {batch.lane}")
+        turn = Turn(
+            job, owner, self._calling(owner.where, BatchMeter(tokens)), batch, Trail.read(job.resume, owner.judged)
+        )
+        try:
+            if operation == self._kind.removing:
+                return await self._remove(turn)
+            return await self._look(turn)
+        except AzureError as error:
+            return meaning(error, turn)
+
+    # ---- looking
+
+    async def _look(self, turn: Turn) -> Verdict:
+        """Nothing is destroyed here. Most of what is asked for is gone, for others have removed it."""
+        found = await turn.calls.read(self._kind, turn.job.target)
+        against = self._judge(turn, found)
+        if against is not None or found is None:
+            return against or Gone()
+        trail = turn.trail
+        if found.going:
+            return self._later(turn, trail._replace(guid=found.guid, looks=trail.looks + 1), "it is being deleted")
+        wait = timedelta(0)
+        if trail.deletes > 1:
+            wait = min(LONGEST_VAIN, VAIN * 2 ** (trail.deletes - 2))
+        words = f"it is there ({found.state})"
+        if trail.deletes:
+            words += f", although its deletion was accepted {trail.deletes} times"
+        after = str(trail._replace(guid=found.guid, looks=0))
+        return Pending(wait, words, lane=turn.where.lane(self._kind.removing), resume=after)
+
+    def _judge(self, turn: Turn, found: Found | None) -> Verdict | None:
+        """What the resource itself says; None for one that is ours, and the one that was judged before."""
+        if found is None:
+            return Gone()
+        if not found.guid:
+            raise ValueError(f"Azure does not say which {self._kind.type} this is")
+        if turn.trail.guid and found.guid != turn.trail.guid:
+            return Gone(f"it is gone, and another one has its name by now ({found.guid})")
+        owner = turn.owner
+        whose = judged(found.tags, owner.cluster, owner.tags)
+        match whose.kind:
+            case "left":
+                return Left(f"{found.name} is left alone: {whose.reason}")
+            case "kept" | "untagged":
+                return Refused(f"{found.name}: {whose.reason}")
+            case "ours" if spared := self._kind.spared(found):
+                return Refused(f"{found.name}: {spared}")
+        return None
+
+    def _later(self, turn: Turn, trail: Trail, words: str, after: timedelta | None = None) -> Pending:
+        """Its absence is looked for."""
+        wait = after if after is not None else min(LONGEST_CHECK, CHECK * 1.5 ** max(0, trail.looks - 1))
+        return Pending(wait, words, lane=turn.where.lane(self._kind.reading), resume=str(trail))
+
+    # ---- removing
+
+    async def _remove(self, turn: Turn) -> Verdict:
+        """Signs of life first, then the resource itself and consent, both as close to the call as can be."""
+        against = await self._alive(turn)
+        if against is not None:
+            return against
+        clearing = asyncio.ensure_future(turn.batch.clear(turn.job))
+        try:
+            found = await turn.calls.read(self._kind, turn.job.target)
+            against = self._judge(turn, found)
+            if against is None and found is not None:
+                against = self._unfit(turn, found)
+            if against is not None or found is None:
+                return against or Gone()
+            await clearing
+        finally:
+            await _over(clearing)
+        trail = turn.trail._replace(guid=found.guid)
+        accepted = await turn.calls.delete(self._kind, turn.job.target)
+        return self._accepted(turn, accepted, trail)
+
+    def _accepted(self, turn: Turn, accepted: Accepted, trail: Trail) -> Verdict:
+        if accepted.gone:
+            # What a read has not said is not proven.
+            return self._later(turn, trail._replace(looks=0), "said to be gone", timedelta(0))
+        trail = trail._replace(deletes=trail.deletes + 1, looks=0)
+        return self._later(turn, trail, "deletion accepted", accepted.after)
+
+    async def _alive(self, turn: Turn) -> Verdict | None:
+        """What else has to be read before: the Node of a machine, and the machine of an interface, by GET."""
+        name = turn.job.target
+        if self._kind is VM and (
+            # A Node of Karpenter's has its machine's name, but for the casing.
+            why := await self._nodes.protects(turn.owner.source, turn.where.id(VM.type, name), name.lower())
+        ):
+            raise NotCleared(f"{name} stays: {why}", LIVES, refused=True, deletion=turn.job.deletion)
+        if self._kind is not NIC:
+            return None
+        machine = await turn.calls.read(VM, turn.job.target)
+        if machine is None:
+            return None
+        # Its removal takes the interface along; should it live, so does the interface.
+        return Blocked(f"virtual machine {machine.name} ({machine.state}), which it belongs to")
+
+    def _unfit(self, turn: Turn, found: Found) -> Verdict | None:
+        if found.going:
+            trail = turn.trail._replace(guid=found.guid, looks=turn.trail.looks + 1)
+            return self._later(turn, trail, "it is being deleted")
+        return Blocked(found.used_by) if found.used_by else None
+
+
+async def _over(clearing: "asyncio.Future[None]") -> None:
+    """Nobody may leave while it is still being asked."""
+    if not clearing.done():
+        clearing.cancel()
+        await asyncio.wait([clearing])
+    if not clearing.cancelled():
+        clearing.exception()
+
+
+def meaning(error: AzureError, turn: Turn | None = None) -> Verdict:
+    """What an error is for the job that it stopped; what has no meaning of its own is a failed attempt."""
+    match error.what:
+        case "throttled":
+            return Throttled(error.after, str(error), unasked=error.code == NO_ROOM)
+        case "reserved":
+            return Blocked(str(error), until=error.after)
+        case "busy":
+            return Blocked(str(error), until=error.after or BUSY)
+        case "used":
+            return Blocked(str(error))
+        case "locked":
+            return Refused(f"it is locked, and goes once the lock is lifted: {error}")
+        case "denied":
+            return Refused(f"{error}; allow it, as {ROLE} does")
+        case "nowhere":
+            where = f" ({turn.where.subscription}, {turn.where.group})" if turn is not None else ""
+            return Refused(
+                f"{error}; that says nothing about the resource: see whether azure.nodes names the right subscription "
+                f"and group{where}, or let go by `knell held drop`"
+            )
+        case "credentials":
+            return Refused(f"{error}; give the process an identity that may act there")
+        case _:
+            raise error.with_traceback(None)
+
+
+class _Turns:
+    """The jobs of one batch, side by side."""
+
+    def __init__(self, removal: Removal, tokens: Tokens) -> None:
+        self.kind = removal.kind
+        self._removal, self._tokens = removal, tokens
+
+    def draws(self, lane: str) -> Sequence[Draw] | None:
+        return self._removal.draws(lane)
+
+    async def attempt_one(self, job: Job, batch: Batch) -> Verdict:
+        cleared = Cleared(batch)
+        try:
+            return await self._removal.turn(job, cleared, self._tokens)
+        except NotCleared:
+            if not cleared.once:
+                self._tokens.handed_back()
+            raise

@@ -1,0 +1,43 @@
+"""Puts the Azure side of a worker together: clients, the collector, a handler for every kind, and the lister of sweeps.
+It is imported only by a process that has such sources, because the SDK behind it is large."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import NamedTuple
+
+from service.settings import Settings
+from workers.handlers.azure.calls import AzureCalls
+from workers.handlers.azure.clients import Clients
+from workers.handlers.azure.collector import KarpenterCollector
+from workers.handlers.azure.kinds import KINDS
+from workers.handlers.azure.listing import Lister
+from workers.handlers.azure.meters import QuotaMeter
+from workers.handlers.azure.model import Meter, Quota, Where
+from workers.handlers.azure.nodes import Nodes
+from workers.handlers.azure.removal import Removal
+from workers.handlers.places import Places
+from workers.handlers.protocol import Handler
+
+
+class AzureSide(NamedTuple):
+    collector: KarpenterCollector
+    handlers: tuple[Handler, ...]
+    lister: Lister
+
+
+@asynccontextmanager
+async def azure_side(settings: Settings, places: Places, quota: Quota | None) -> AsyncIterator[AzureSide]:
+    """`quota` is for calls that no lane has drawn for; without one they are made as they come."""
+    azure = settings.azure
+    async with Clients(azure.endpoint) as clients:
+        nodes = Nodes(places, azure.not_ready)
+
+        def calling(where: Where, meter: Meter) -> AzureCalls:
+            return AzureCalls(clients, where, meter, azure.reserve)
+
+        handlers = tuple(Removal(kind, calling, nodes, azure.reserve) for kind in KINDS)
+        lister = Lister(lambda where: calling(where, QuotaMeter(where, quota)))
+        try:
+            yield AzureSide(KarpenterCollector(azure), handlers, lister)
+        finally:
+            await nodes.aclose()

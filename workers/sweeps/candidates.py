@@ -1,0 +1,77 @@
+"""What one group on Azure has without a sign of life of its own: machines, and interfaces without one.
+Kept in few bytes each, for there may be very many; whether they have an owner is asked afterwards."""
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from service.contract.azure import claim_of
+from service.settings import AzureNodes
+from workers.handlers.azure.errors import AzureError
+from workers.handlers.azure.kinds import NIC, VM
+from workers.handlers.azure.listing import Lister, Way
+from workers.handlers.azure.model import Found, Where
+
+Seen = Callable[[int], None]
+
+
+class Candidate(NamedTuple):
+    """`vm` and `nic` are the provider's own ids; empty where there is none, or one that is somebody's."""
+
+    vm: str
+    nic: str
+    place: int
+
+    @property
+    def uid(self) -> str:
+        """Of the very resource, whatever comes to have its name later."""
+        return f"vm-{self.vm}" if self.vm else f"nic-{self.nic}"
+
+
+class Candidates:
+    """By NodeClaim's name. `listed` counts what was looked at, `named` are the names of all of it that has one."""
+
+    def __init__(self) -> None:
+        self._found: dict[str, list[Candidate]] = {}
+        self.listed = 0
+
+    def __len__(self) -> int:
+        return sum(map(len, self._found.values()))
+
+    def __contains__(self, claim: str) -> bool:
+        return claim in self._found
+
+    def __iter__(self) -> Iterator[tuple[str, Candidate]]:
+        return ((claim, one) for claim, some in self._found.items() for one in some)
+
+    def lives(self, claim: str) -> None:
+        self._found.pop(claim, None)
+
+    async def gather(self, lister: Lister, nodes: AzureNodes, place: int, way: Way, seen: Seen) -> None:
+        """Raises AzureError, and then nothing is known of anything."""
+        where = Where.of(nodes)
+        for kind in (VM, NIC):
+            async for page in lister.pages(kind, where, nodes.cluster, way):
+                for found in page:
+                    self._add(found, place)
+                self.listed += len(page)
+                seen(self.listed)
+                # Otherwise it would live on while the next one is fetched.
+                del page
+
+    def _add(self, found: Found, place: int) -> None:
+        claim = claim_of(found.name.lower())
+        # What is on its way needs nobody; an interface that has a machine goes with that.
+        if not claim or not found.guid or found.going or (found.kind == NIC.name and found.used_by):
+            return
+        some = self._found.setdefault(claim, [])
+        mine = next((number for number, one in enumerate(some) if one.place == place), None)
+        one = some[mine] if mine is not None else Candidate("", "", place)
+        one = one._replace(vm=found.guid) if found.kind == VM.name else one._replace(nic=found.guid)
+        if mine is None:
+            some.append(one)
+        else:
+            some[mine] = one
+
+
+def denied(error: AzureError) -> bool:
+    return error.what == "denied"

@@ -1,0 +1,100 @@
+"""Sweeps one source again and again, in one process of all: a Lease says which, and Redis when the next pass is due.
+A pass that could not be made is made later; whoever takes over goes on from the last one that was."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from typing import Final
+
+import structlog
+
+from service.cluster import Cluster, ClusterError, Lease
+from service.settings import Settings
+from service.stream.orphans import Orphans
+from workers.handlers.azure.errors import AzureError
+from workers.handlers.places import Places
+from workers.sweeps.passing import NoPass, Swept
+
+log = structlog.get_logger(__name__)
+SOONER: Final = 0.2
+"""After a pass that failed the next one comes after this part of the usual time."""
+
+LOOK: Final = timedelta(seconds=5)
+"""How soon a process looks again for a cluster that it could not reach."""
+
+
+class Sweeper:
+    """`one_pass` makes a pass of the source."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        places: Places,
+        orphans: Orphans,
+        source: str,
+        holder: str,
+        one_pass: Callable[[], Awaitable[Swept]],
+    ) -> None:
+        self._settings, self._places, self._orphans, self._pass = settings, places, orphans, one_pass
+        self._source, self._holder = source, holder
+        self._log = log.bind(source=source)
+
+    async def run(self) -> None:
+        """Goes on for ever."""
+        while True:
+            try:
+                cluster = await self._cluster()
+                watch = self._settings.watch
+                lease = Lease(cluster, watch.namespace, lease_name(self._source), self._holder, watch.lease)
+                async with lease:
+                    await self._while_held(lease)
+            except ClusterError as error:
+                self._log.warning("no sweep, for its Lease can't be had", reason=str(error))
+                await asyncio.sleep(self._settings.watch.retry.total_seconds())
+
+    async def _cluster(self) -> Cluster:
+        while (place := self._places.of(self._source)) is None:  # noqa: ASYNC110 - clusters come in without a bell
+            await asyncio.sleep(LOOK.total_seconds())
+        return place.cluster
+
+    async def _while_held(self, lease: Lease) -> None:
+        """Until it is lost: then a pass that is under way is given up, for another may have begun one."""
+        sweeping = asyncio.ensure_future(self._sweep())
+        losing = asyncio.ensure_future(lease.lost.wait())
+        try:
+            await asyncio.wait([sweeping, losing], return_when=asyncio.FIRST_COMPLETED)
+            if sweeping.done():
+                sweeping.result()
+        finally:
+            for task in (sweeping, losing):
+                task.cancel()
+            await asyncio.wait([sweeping, losing])
+
+    async def _sweep(self) -> None:
+        every = self._settings.azure.sweep.every / timedelta(milliseconds=1)
+        while True:
+            wait = await self._orphans.last() + every - await self._orphans.now()
+            if wait > 0:
+                await asyncio.sleep(wait / 1000)
+                continue
+            if not await self._one():
+                await asyncio.sleep(every * SOONER / 1000)
+
+    async def _one(self) -> bool:
+        try:
+            swept = await self._pass()
+        except (NoPass, AzureError, ClusterError, TimeoutError) as error:
+            why = f"{type(error).__name__}: {error}"
+            self._log.warning("sweep made no pass, nothing is known of anything", reason=why)
+            await self._orphans.note({"sweep_problem": why})
+            return False
+        await self._orphans.note({"sweep_problem": ""})
+        self._log.info(
+            "swept", by=swept.way, listed=swept.listed, claims=swept.claims, orphans=swept.found, told=swept.told,
+            policy=swept.decision.kind,
+        )  # fmt: skip
+        return True
+
+
+def lease_name(source: str) -> str:
+    return f"knell-{source}-sweep"
