@@ -83,8 +83,9 @@ format: venv ## Put imports and layout in order
 	$(BIN)/ruff format .
 
 .PHONY: policy
-policy: venv ## Write the IAM policy in deploy/aws anew, from what the kinds of resources declare
+policy: venv ## Write the IAM policy and the Azure role in deploy/ anew, from what the kinds of resources declare
 	@$(BIN)/python -m workers.handlers.aws.permissions deploy/aws/iam-policy.json
+	@$(BIN)/python -m workers.handlers.azure.permissions deploy/azure/role-definition.json
 
 # The peers disagree with us and with each other on redis-py (arq: below 6, taskiq-redis: 8), so they live apart.
 .PHONY: bench-venvs

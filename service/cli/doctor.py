@@ -42,7 +42,7 @@ _WORDS: Final = {"unknown": "can't tell"}
 @session.output_option
 @session.config_option
 def doctor(form: str, config: Path | None) -> None:
-    """Check the server and the clusters, and say what is missing and how to mend it.
+    """Check the server, the clusters and the groups on Azure, and say what is missing and how to mend it.
 
     The exit code is 1 if anything is wrong; warnings and what can't be told leave it at 0.
     """
@@ -74,6 +74,8 @@ async def _gather(settings: Settings) -> list[Finding]:
         findings = [finding async for finding in examine(installation)]
         if settings.clusters:
             findings += [finding async for finding in _clusters(installation)]
+        if settings.azure.nodes:
+            findings += [finding async for finding in _azure(installation)]
         return findings
     finally:
         await installation.aclose()
@@ -91,6 +93,14 @@ async def _clusters(installation: Installation) -> AsyncIterator[Finding]:
         await installation.connections.client.execute_command("PING")
         known = await identities.remembered()
     async for finding in examine_clusters(installation.settings, identities, known):
+        yield finding
+
+
+async def _azure(installation: Installation) -> AsyncIterator[Finding]:
+    # Only here, as above.
+    from service.cli.azure_checks import examine_azure
+
+    async for finding in examine_azure(installation):
         yield finding
 
 

@@ -26,6 +26,7 @@ _COMMANDS: Final[tuple[tuple[str, str, str, str], ...]] = (
     ("demo", "demo", "demo", "Show it at work on a local API server."),
     ("local", "local", "local", "Run one stand-in of the outside world alone: azure, aws, kubernetes."),
     ("plan", "plan", "plan", "What would be deleted with an object, in which stages, and why."),
+    ("sweep", "sweep", "sweep", "Look for what no event told: a pass of a sweep now, or only what it would do."),
     ("gc", "gc", "gc", "Collect what one object owns, whatever its age, or leave it alone."),
     ("sources", "sources", "sources", "What is watched and how it stands: list, relist, release, drop."),
     ("clusters", "clusters", "clusters", "Which cluster each name stands for: list, forget."),

@@ -21,3 +21,8 @@ STATUS: Final = f"{PREFIX}/status"
 
 CONDITION: Final = "ExternalResourcesRemoved"
 CONTROLLER: Final = "knell"
+
+
+def sweep_lease(source: str) -> str:
+    """The Lease of the one process that sweeps a source."""
+    return f"knell-{source}-sweep"

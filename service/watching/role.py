@@ -5,6 +5,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
+from service.contract.azure import KARPENTER_AZURE, NODES
+from service.contract.names import sweep_lease
+from service.contract.traits import traits_of
 from service.settings import Settings, SourceSettings
 from service.watching import capi_role
 from service.watching.clusters import cluster_of
@@ -64,6 +67,9 @@ def _everywhere(settings: Settings, sources: Iterable[SourceSettings]) -> list[R
         rules.append(_rule("events.k8s.io", ["events"], ["create"]))
     if capi_role.capi_sources(known):
         rules += capi_role.everywhere()
+    if any(one.collector == KARPENTER_AZURE for one in known):
+        # A Node that is Ready protects its machine.
+        rules.append(_rule("", [NODES], ["get", "list"]))
     return rules + _objects(settings, [one for one in known if not one.namespaces])
 
 
@@ -87,6 +93,7 @@ def _objects(settings: Settings, sources: Iterable[SourceSettings]) -> list[Rule
 def _at_home(sources: dict[str, SourceSettings]) -> list[Rule]:
     """Where Leases and the moments of first enabling are. A create can't be bound to a name."""
     leases = [share.lease for name, source in sources.items() for share in shares_of(name, source)]
+    leases += [sweep_lease(name) for name, source in sources.items() if traits_of(source.collector).swept]
     rules = [_rule("", ["configmaps"], ["create"]), _rule("", ["configmaps"], ["get", "patch"], [NAME])]
     if leases:
         rules.append(_rule("coordination.k8s.io", ["leases"], ["create"]))

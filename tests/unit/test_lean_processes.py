@@ -6,8 +6,18 @@ import sys
 import pytest
 
 # 10 MiB of HTTP for the simulated provider and for proxies, 7 MiB of tables and coloured tracebacks, 40 MiB of models,
-# and what only those who have resources at AWS need.
-UNUSED = ("aiobotocore", "aiohttp", "botocore", "kubernetes_asyncio", "moto", "pygments", "rich", "service.local")
+# and what only those who have resources at AWS or Azure need.
+UNUSED = (
+    "aiobotocore",
+    "aiohttp",
+    "azure",
+    "botocore",
+    "kubernetes_asyncio",
+    "moto",
+    "pygments",
+    "rich",
+    "service.local",
+)
 
 _COMMAND = """
 import click

@@ -9,6 +9,7 @@ from typing import Final
 import structlog
 
 from service.cluster import Cluster, ClusterError, Lease
+from service.contract.names import sweep_lease
 from service.settings import Settings
 from service.stream.orphans import Orphans
 from workers.handlers.azure.errors import AzureError
@@ -45,7 +46,7 @@ class Sweeper:
             try:
                 cluster = await self._cluster()
                 watch = self._settings.watch
-                lease = Lease(cluster, watch.namespace, lease_name(self._source), self._holder, watch.lease)
+                lease = Lease(cluster, watch.namespace, sweep_lease(self._source), self._holder, watch.lease)
                 async with lease:
                     await self._while_held(lease)
             except ClusterError as error:
@@ -94,7 +95,3 @@ class Sweeper:
             policy=swept.decision.kind,
         )  # fmt: skip
         return True
-
-
-def lease_name(source: str) -> str:
-    return f"knell-{source}-sweep"

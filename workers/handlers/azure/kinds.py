@@ -110,13 +110,7 @@ NIC: Final = Kind(
     removing="network.delete",
     stage=1,
     shown=_nic,
-    permissions=(
-        "Microsoft.Network/networkInterfaces/read",
-        "Microsoft.Network/networkInterfaces/delete",
-        # Without these Azure refuses to take an interface out of what it is part of.
-        "Microsoft.Network/networkSecurityGroups/join/action",
-        "Microsoft.Network/virtualNetworks/subnets/join/action",
-    ),
+    permissions=("Microsoft.Network/networkInterfaces/read", "Microsoft.Network/networkInterfaces/delete"),
 )
 DISK: Final = Kind(
     name="azure-disk",

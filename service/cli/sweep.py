@@ -1,0 +1,140 @@
+"""`knell sweep`: one pass of a sweep at once, in the foreground, or with --dry-run only what it would do.
+It needs no Lease: a pass that two make at once remembers and tells the same, and nothing twice."""
+
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from service.cli import output, session
+from service.cli.reaching import reached_clusters
+from service.cli.work import azure_of
+from service.cluster import ClusterError
+from service.settings import Settings
+from service.stream.installation import Installation
+from workers.handlers.azure.errors import AzureError
+from workers.judging.wiring import places_in
+from workers.sweeps.passing import NoPass, Orphan, Pass, Swept
+
+SHOWN: Final = 50
+"""Orphans that a table has; the rest is counted. JSON has all."""
+
+_BECOMES: Final = {
+    "waits": "waits: not yet orphaned for long enough",
+    "told": "removed from now on",
+    "known": "being removed already",
+    "would be told": "would be removed",
+}
+
+
+@click.command()
+@click.argument("source", required=False)
+@click.option("--dry-run", is_flag=True, help="Write nothing and tell nobody: only show what a pass would do.")
+@session.output_option
+@session.config_option
+def sweep(source: str | None, dry_run: bool, form: str, config: Path | None) -> None:
+    """Look now for what no event told: machines and interfaces on Azure whose NodeClaim is not there.
+
+    What is orphaned for the first time is only remembered. It goes once it was orphaned in two passes and for as long
+    as azure.sweep.age says, behind everything that somebody waits for. Without SOURCE all swept sources are.
+    """
+    settings = session.prepared(config)
+    names = _chosen(settings, source)
+    found = session.call(lambda opened: _sweep(settings, opened, names, dry_run=dry_run), config)
+    if form == "json":
+        output.show_json({"dry_run": dry_run, "sweeps": [_picture(swept) for swept in found]})
+        return
+    for swept in found:
+        _show(swept, dry_run=dry_run)
+
+
+def _chosen(settings: Settings, source: str | None) -> list[str]:
+    swept = list(settings.azure.nodes)
+    if source is None and not swept:
+        raise session.Misuse("no source is swept: azure.nodes names none")
+    if source is not None and source not in swept:
+        known = ", ".join(swept) or "none"
+        raise session.Misuse(f"source {output.clean(source)} is not swept; those that are: {known}")
+    return swept if source is None else [source]
+
+
+async def _sweep(settings: Settings, installation: Installation, names: list[str], *, dry_run: bool) -> list[Swept]:
+    screen = output.status_line()
+    async with AsyncExitStack() as stack:
+        clusters = await stack.enter_async_context(reached_clusters(settings))
+        places = places_in(settings, clusters, installation)
+        stack.push_async_callback(places.aclose)
+        side = await stack.enter_async_context(azure_of(settings, places, installation))
+        # Only a person at a terminal watches progress.
+        shown: Any = stack.enter_context(screen.status("looking")) if screen.is_terminal else None
+        found: list[Swept] = []
+        for name in names:
+            one = Pass(
+                settings, installation, places, side.lister, name, rehearse=dry_run, shown=True,
+                progress=_progress(shown, name),
+            )  # fmt: skip
+            try:
+                found.append(await one.run())
+            except (NoPass, AzureError, ClusterError, TimeoutError) as error:
+                raise session.Trouble(
+                    f"no pass of {name} was made, and nothing is known of anything: {error}"
+                ) from None
+        return found
+
+
+def _progress(shown: Any, source: str) -> Callable[[str, int], None]:
+    def tell(words: str, count: int) -> None:
+        if shown is not None:
+            shown.update(f"{source}: {count} of {words}")
+
+    return tell
+
+
+def _show(swept: Swept, *, dry_run: bool) -> None:
+    by = "Resource Graph" if swept.way == "graph" else "the providers' lists"
+    title = f"{swept.source}: {swept.listed} resources by {by}, {swept.claims} NodeClaims, {swept.found} orphans"
+    columns = ("NodeClaim", "what", "group", "orphaned since", "passes", "what becomes of it")
+    first = sorted(swept.orphans, key=lambda one: (one.becomes == "waits", one.first, one.claim))[:SHOWN]
+    rows = [
+        (one.claim, _what(one), one.group, output.moment(_at(one)), one.passes, _BECOMES[one.becomes]) for one in first
+    ]
+    if rows:
+        output.show([output.table(title, columns, rows, numbers=("passes",))])
+    else:
+        output.show([output.note(title, "bold")])
+    if len(swept.orphans) > SHOWN:
+        output.show([output.note(f"... and {len(swept.orphans) - SHOWN} more; --output json has all.")])
+    if swept.decision.kind != "delete":
+        output.show([output.note(f"Nothing of it is removed: {swept.decision.kind}: {swept.decision.reason}")])
+    elif dry_run:
+        output.show([output.note("Nothing was written, and nobody was told.")])
+
+
+def _what(one: Orphan) -> str:
+    return "virtual machine" if one.machine else "network interface"
+
+
+def _at(one: Orphan) -> datetime:
+    return datetime.fromtimestamp(one.first / 1000, UTC)
+
+
+def _picture(swept: Swept) -> dict[str, Any]:
+    return {
+        "source": swept.source,
+        "by": swept.way,
+        "policy": swept.decision.kind,
+        "listed": swept.listed,
+        "claims": swept.claims,
+        "told": swept.told,
+        "known": swept.known,
+        "orphans": [
+            {
+                "claim": one.claim, "uid": one.uid, "what": _what(one), "subscription": one.subscription,
+                "group": one.group, "since": _at(one), "passes": one.passes, "becomes": one.becomes,
+            }
+            for one in swept.orphans
+        ],
+    }  # fmt: skip

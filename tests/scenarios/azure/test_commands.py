@@ -1,0 +1,115 @@
+"""What an operator asks and is told about nodes on Azure: sweep, plan, doctor, role."""
+
+import asyncio
+from typing import Any
+
+import msgspec
+
+from service.contract.azure import resource_name
+from service.local.azure import Fault
+from tests.integration.operating import Answer
+from tests.scenarios.azure.stage import SOURCE, Stage
+
+
+async def knell(stage: Stage, *words: str) -> Answer:
+    return await asyncio.to_thread(stage.knell, *words)
+
+
+async def swept(stage: Stage, *words: str) -> Any:
+    answer = await knell(stage, "sweep", SOURCE, "--output", "json", *words)
+    assert answer.code == 0, answer.err
+    (found,) = answer.json["sweeps"]
+    return found
+
+
+async def remembered(stage: Stage) -> int:
+    return int(await stage.installation.caller.command("HLEN", stage.installation.keys.of(0, f"orphans:{SOURCE}")))
+
+
+async def test_a_rehearsed_sweep_shows_what_it_would_do_and_writes_nothing(stage: Stage) -> None:
+    orphan, living = stage.name("orphan"), stage.name("living")
+    await stage.nic(orphan)
+    await stage.nic(living)
+    await asyncio.to_thread(stage.claim, living)
+    found = await swept(stage, "--dry-run")
+    assert [(one["claim"], one["what"], one["becomes"]) for one in found["orphans"]] == [
+        (orphan, "network interface", "waits")
+    ]
+    assert await remembered(stage) == 0
+    table = await knell(stage, "sweep", "--dry-run")
+    assert orphan in table.out
+    assert living not in table.out
+    assert "Nothing was written" in table.out
+    assert await stage.deletes() == []
+
+
+async def test_a_sweep_by_hand_tells_what_was_orphaned_twice_and_long_enough(stage: Stage) -> None:
+    stage.document["azure"]["sweep"]["age"] = "0s"
+    await stage.vm(stage.name("a"))
+    first = await swept(stage)
+    assert [one["becomes"] for one in first["orphans"]] == ["waits"]
+    assert await remembered(stage) == 1
+    would = await swept(stage, "--dry-run")
+    assert [one["becomes"] for one in would["orphans"]] == ["would be told"]
+    second = await swept(stage)
+    assert [(one["what"], one["becomes"]) for one in second["orphans"]] == [("virtual machine", "told")]
+    third = await swept(stage)
+    assert [one["becomes"] for one in third["orphans"]] == ["known"]
+    await stage.start()
+    await stage.until_gone(stage.name("a"))
+
+
+async def test_a_sweep_that_could_not_list_everything_says_so_and_knows_nothing(stage: Stage) -> None:
+    await stage.nic(stage.name("a"))
+    await stage.azure.trouble(Fault(what="error", operation="*", code="InternalServerError", status=500))
+    answer = await knell(stage, "sweep")
+    assert answer.code == 1
+    assert "nothing is known of anything" in answer.err
+    assert await remembered(stage) == 0
+
+
+async def test_a_source_that_is_not_swept_is_named_as_such(stage: Stage) -> None:
+    answer = await knell(stage, "sweep", "widgets")
+    assert answer.code == 2
+    assert f"those that are: {SOURCE}" in answer.err
+
+
+async def test_a_plan_names_what_would_be_looked_for_in_its_stages(stage: Stage) -> None:
+    claim = stage.name("a")
+    await asyncio.to_thread(stage.claim, claim)
+    answer = await knell(stage, "plan", f"nodeclaims.karpenter.sh/{claim}", "--output", "json")
+    assert answer.code == 0, answer.err
+    text = msgspec.json.encode(answer.json).decode()
+    assert text.count(resource_name(claim)) >= 4
+    order = [text.index(kind) for kind in ("azure-virtual-machine", "azure-network-interface", "azure-disk")]
+    assert order == sorted(order)
+    assert await stage.asked() == []
+
+
+async def test_the_doctor_finds_groups_that_answer_and_those_that_do_not(stage: Stage) -> None:
+    await stage.nic(stage.name("a"))
+    stage.document["azure"]["nodes"][SOURCE].append(stage.nodes(resource_group="nobody"))
+    answer = await knell(stage, "doctor", "--output", "json")
+    found = {(one["check"], one["node"].partition(" ")[0], one["state"]) for one in answer.json["findings"]}
+    assert ("Azure", "mc_pool", "fine") in found
+    assert ("Resource Graph", "mc_pool", "fine") in found
+    assert ("Azure", "nobody", "wrong") in found
+    assert answer.code == 1
+
+
+async def test_the_doctor_says_which_permission_is_missing(stage: Stage) -> None:
+    await stage.azure.trouble(Fault(what="deny", operation="nic.list", subscription=stage.subscription))
+    answer = await knell(stage, "doctor", "--output", "json")
+    (denied,) = [one for one in answer.json["findings"] if one["check"] == "Azure" and one["state"] == "wrong"]
+    assert "AuthorizationFailed" in denied["what"]
+    assert "role-definition.json" in denied["mend"]
+
+
+async def test_the_role_lets_nodes_be_read_and_one_process_sweep(stage: Stage) -> None:
+    answer = await knell(stage, "role", "--output", "json")
+    assert answer.code == 0, answer.err
+    rules = [rule for one in answer.json["items"] for rule in one.get("rules", ())]
+    assert {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "list"]} in rules
+    leases = [rule["resourceNames"] for rule in rules if "leases" in rule["resources"] and "resourceNames" in rule]
+    assert leases == [[f"knell-{SOURCE}-0", f"knell-{SOURCE}-sweep"]]
+    assert not any("patch" in rule["verbs"] and "nodeclaims" in rule["resources"] for rule in rules)

@@ -1,0 +1,36 @@
+"""The role definition that the Azure side needs, made from what the kinds declare and from what sweeps ask.
+`python -m workers.handlers.azure.permissions FILE` writes it; it names no subscription, so it fits all."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any, Final
+
+from workers.handlers.azure.kinds import KINDS
+
+NAME: Final = "Knell node cleanup"
+SCOPE: Final = "/subscriptions/SUBSCRIPTION/resourceGroups/NODE_RESOURCE_GROUP"
+"""To be filled in: the node resource group is all that it needs."""
+
+
+def role_definition() -> dict[str, Any]:
+    """As `az role definition create --role-definition FILE` takes it. Resource Graph asks for no permission of its own:
+    it shows what the others let one read."""
+    return {
+        "Name": NAME,
+        "IsCustom": True,
+        "Description": "Removes virtual machines, network interfaces, disks and public addresses of dead nodes.",
+        "Actions": sorted({action for kind in KINDS for action in kind.permissions}),
+        "NotActions": [],
+        "DataActions": [],
+        "NotDataActions": [],
+        "AssignableScopes": [SCOPE],
+    }
+
+
+def as_text() -> str:
+    return json.dumps(role_definition(), indent=2) + "\n"
+
+
+if __name__ == "__main__":
+    Path(sys.argv[1]).write_text(as_text())
