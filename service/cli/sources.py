@@ -54,6 +54,11 @@ def listing(form: str, config: Path | None) -> None:
         for one in found
     ]  # fmt: skip
     output.show([output.table("sources", columns, rows, numbers=_NUMBERS)])
+    output.show(
+        output.note(f"{one.name} was swept {output.relative(one.swept, now)}: {one.orphans} orphans")
+        for one in found
+        if one.swept is not None
+    )
     output.show(output.note(line, "yellow") for one in found for line in told(one, settings))
     unknown = dict.fromkeys(one.unknown for one in holding.values() if one.unknown)
     output.show(output.note(f"Who holds Leases is not known: {why}") for why in unknown)

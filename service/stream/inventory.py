@@ -129,6 +129,7 @@ class Inventory:
         self.records_key = installation.keys.of(0, f"inventory:{source}")
         self.rounds_key = installation.keys.of(0, f"rounds:{source}")
         self.marks_key = installation.keys.of(0, f"namespaces:{source}")
+        self._orphans_key = installation.keys.of(0, f"orphans:{source}")
 
     # ---- where the watch stands
 
@@ -280,7 +281,7 @@ class Inventory:
 
     async def drop(self) -> None:
         """Remove everything of a source that is no longer declared. Its open deletions lose what they recognise."""
-        for key in (self.state_key, self.records_key, self.rounds_key, self.marks_key):
+        for key in (self.state_key, self.records_key, self.rounds_key, self.marks_key, self._orphans_key):
             await self._caller.command("UNLINK", key)
 
     async def _held(self, *, drop: bool) -> int:

@@ -30,6 +30,8 @@ class Begun(NamedTuple):
     now: int
 
 
+_PROBLEM: Final = "problem@sweep"
+_SINCE: Final = "problem_since@sweep"
 _decode: Final = msgspec.json.Decoder(Sighting).decode
 _encode: Final = msgspec.json.Encoder().encode
 
@@ -63,6 +65,14 @@ class Orphans:
 
     async def note(self, fields: Mapping[str, str | int]) -> None:
         await self._caller.command("HSET", self._state, *(word for pair in fields.items() for word in pair))
+
+    async def trouble(self, why: str) -> None:
+        """Why the last pass came to nothing, shown beside what else is wrong with the source; empty where it did not."""
+        if not why:
+            await self._caller.command("HDEL", self._state, _PROBLEM, _SINCE)
+            return
+        await self._caller.command("HSETNX", self._state, _SINCE, await self.now())
+        await self.note({_PROBLEM: why})
 
     # ---- sightings
 

@@ -87,9 +87,9 @@ class Sweeper:
         except (NoPass, AzureError, ClusterError, TimeoutError) as error:
             why = f"{type(error).__name__}: {error}"
             self._log.warning("sweep made no pass, nothing is known of anything", reason=why)
-            await self._orphans.note({"sweep_problem": why})
+            await self._orphans.trouble(f"sweep: {why}")
             return False
-        await self._orphans.note({"sweep_problem": ""})
+        await self._orphans.trouble("")
         self._log.info(
             "swept", by=swept.way, listed=swept.listed, claims=swept.claims, orphans=swept.found, told=swept.told,
             policy=swept.decision.kind,

@@ -8,6 +8,7 @@ from typing import Final
 
 import msgspec
 
+from service.policy.guard import parted
 from service.stream.installation import Installation
 from service.stream.inventory import Inventory
 from service.stream.views.reading import batch, moment, node_options, number, text, texts
@@ -32,6 +33,8 @@ class StrandView(msgspec.Struct, frozen=True, kw_only=True):
 class SourceView(msgspec.Struct, frozen=True, kw_only=True):
     """One source. `listed` is the time of its oldest latest list, `resource_version` the newest that was seen.
 
+    `swept` is when the last whole pass of its sweep began, and `orphans` how many that found; None for one without.
+
     `resource` and `mode` are those of the settings; of a source that these do not declare, what was last watched.
     """
 
@@ -50,6 +53,8 @@ class SourceView(msgspec.Struct, frozen=True, kw_only=True):
     held_why: str
     guard_tripped: datetime | None
     guard_why: str
+    swept: datetime | None
+    orphans: int | None
     strands: list[StrandView]
 
     @property
@@ -168,6 +173,8 @@ def _view(installation: Installation, name: str, facts: Mapping[str, str]) -> So
         held_why=next((strand.held_why for strand in strands if strand.held), ""),
         guard_tripped=moment(facts.get("guard_tripped")),
         guard_why=facts.get("guard_why", ""),
+        swept=moment(facts.get("sweep_at")),
+        orphans=int(number(facts["sweep_found"])) if "sweep_found" in facts else None,
         strands=strands,
     )
 
@@ -209,4 +216,5 @@ async def _remembered(installation: Installation) -> set[str]:
             name = text(key).removeprefix(shard.stem)
             found |= {name.removeprefix(kind) for kind in _KINDS if name.startswith(kind)}
         if not cursor:
-            return found
+            # The guard counts orphans under a name beside their source's, which is no source.
+            return {name for name in found if not (parted(name)[1] and parted(name)[0] in found)}
