@@ -26,6 +26,7 @@ _BECOMES: Final = {
     "waits": "waits: not yet orphaned for long enough",
     "told": "removed from now on",
     "known": "being removed already",
+    "left": "left: that was decided when it was to be removed",
     "would be told": "would be removed",
 }
 

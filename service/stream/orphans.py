@@ -15,12 +15,13 @@ STEP: Final = 500
 
 class Sighting(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """`first` is when it was first seen orphaned, by the server's clock; `passes` counts, and `last` is the number of
-    the one that saw it last. `round` is that of its deletion."""
+    the one that saw it last. `round` is that of its deletion; `left` says that it was decided to leave it there."""
 
     first: int
     last: int
     passes: int = 1
     round: int = 1
+    left: bool = False
 
 
 class Begun(NamedTuple):
@@ -67,7 +68,7 @@ class Orphans:
         await self._caller.command("HSET", self._state, *(word for pair in fields.items() for word in pair))
 
     async def trouble(self, why: str) -> None:
-        """Why the last pass came to nothing, shown beside what else is wrong with the source; empty where it did not."""
+        """Why the last pass came to nothing, shown with what else is wrong with the source; empty where it did not."""
         if not why:
             await self._caller.command("HDEL", self._state, _PROBLEM, _SINCE)
             return

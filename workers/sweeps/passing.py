@@ -5,13 +5,12 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
-from typing import Final, Literal
+from typing import Literal
 
 import msgspec
 import structlog
 
 from service.cluster import Unreadable
-from service.contract import Event
 from service.policy.decisions import Decision
 from service.policy.verdict import Facts as PolicyFacts
 from service.policy.verdict import verdict_of
@@ -19,17 +18,16 @@ from service.settings import Settings
 from service.stream.installation import Installation
 from service.stream.inventory import Inventory
 from service.stream.orphans import STEP, Begun, Orphans, Sighting
-from workers.handlers.azure.collector import Sighted
 from workers.handlers.azure.errors import AzureError
 from workers.handlers.azure.listing import Lister, Way
 from workers.handlers.places import Place, Places
 from workers.judging.inspection import chooses
 from workers.sweeps.candidates import Candidate, Candidates, denied
+from workers.sweeps.telling import Ripe, Telling, Told
 
 log = structlog.get_logger(__name__)
-FINAL: Final = frozenset({"done", "dropped"})
 Progress = Callable[[str, int], None]
-Becomes = Literal["waits", "told", "known", "would be told"]
+Becomes = Literal["waits", "told", "known", "left", "would be told"]
 
 
 class NoPass(Exception):
@@ -89,6 +87,7 @@ class Pass:
         self._declared = settings.sources[source]
         self._nodes = settings.azure.nodes.get(source, ())
         self._orphans, self._inventory = Orphans(installation, source), Inventory(installation, source)
+        self._telling = Telling(installation, self._orphans, source, self._declared.resource, self._nodes)
 
     async def run(self) -> Swept:
         """Raises NoPass, AzureError or ClusterError."""
@@ -199,72 +198,38 @@ class Pass:
     ) -> None:
         known = await self._orphans.recall(one.uid for _, one in part)
         sightings: dict[str, Sighting] = {}
-        ripe: list[tuple[str, Candidate]] = []
+        ripe: list[Ripe] = []
         for claim, one in part:
             before = known.get(one.uid)
             seen = Sighting(first=now, last=number)
             if before is not None:
                 # A pass that was made anew for another list is the same pass.
                 passes = before.passes + (before.last != number)
-                seen = Sighting(first=before.first, last=number, passes=passes, round=before.round)
+                seen = msgspec.structs.replace(before, last=number, passes=passes)
             sightings[one.uid] = seen
             if self._is_ripe(seen, now):
-                ripe.append((claim, one))
-        states = await self._tell(ripe, sightings, cluster, now, swept) if acts else {}
+                ripe.append(Ripe(claim, one))
+        told = await self._telling.tell(ripe, sightings, cluster, now, swept.way) if acts else Told({}, 0)
+        swept.stale += told.stale
+        swept.told += (new := sum(state == "added" for state in told.states.values()))
+        swept.known += len(told.states) - new
         if not self._rehearse:
             await self._orphans.keep(sightings)
         if self._shown:
             due = {one.uid for _, one in ripe}
-            swept.orphans += [self._shape(claim, one, sightings[one.uid], states, due) for claim, one in part]
+            swept.orphans += [self._shape(claim, one, sightings[one.uid], told.states, due) for claim, one in part]
 
     def _is_ripe(self, seen: Sighting, now: int) -> bool:
         age = self._settings.azure.sweep.age / timedelta(milliseconds=1)
         # A rehearsal is a pass, too, that only is not written down.
         return seen.passes >= 2 and now - seen.first >= age
 
-    async def _tell(
-        self,
-        ripe: Sequence[tuple[str, Candidate]],
-        sightings: dict[str, Sighting],
-        cluster: str,
-        now: int,
-        swept: Swept,
-    ) -> dict[str, str]:
-        events = [self._event(claim, one, sightings[one.uid], cluster, now) for claim, one in ripe]
-        if not events:
-            return {}
-        answers = await self._installation.publish(events)
-        states = {event.uid: answer.state for event, answer in zip(events, answers, strict=True)}
-        over = [event for event in events if states[event.uid] in FINAL]
-        swept.stale += len(over)
-        if over and swept.way == "provider":
-            # It is there by a fresh list, although its deletion is over: a new reason to act.
-            nexts = [msgspec.structs.replace(event, round=event.round + 1) for event in over]
-            for event in nexts:
-                sightings[event.uid] = msgspec.structs.replace(sightings[event.uid], round=event.round)
-            # Before it is published: a round that nobody knows would be published a second time.
-            await self._orphans.keep({event.uid: sightings[event.uid] for event in nexts})
-            again = await self._installation.publish(nexts)
-            states |= {event.uid: answer.state for event, answer in zip(nexts, again, strict=True)}
-        told = sum(state == "added" for state in states.values())
-        swept.told += told
-        swept.known += len(states) - told
-        return states
-
-    def _event(self, claim: str, one: Candidate, seen: Sighting, cluster: str, now: int) -> Event:
-        nodes = self._nodes[one.place]
-        data = Sighted(
-            subscription=nodes.subscription.lower(), group=nodes.resource_group.lower(), vm=one.vm, nic=one.nic
-        )
-        return Event(
-            cluster=cluster, resource=self._declared.resource, uid=one.uid, name=claim, source=self._source,
-            reason="orphan", round=seen.round, urgent=0, at=now, data=msgspec.json.encode(data).decode(),
-        )  # fmt: skip
-
     def _shape(self, claim: str, one: Candidate, seen: Sighting, states: dict[str, str], due: set[str]) -> Orphan:
         nodes = self._nodes[one.place]
         becomes: Becomes = "waits"
-        if one.uid in states:
+        if seen.left:
+            becomes = "left"
+        elif one.uid in states:
             becomes = "told" if states[one.uid] == "added" else "known"
         elif one.uid in due:
             becomes = "would be told"

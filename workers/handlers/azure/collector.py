@@ -64,8 +64,10 @@ class KarpenterCollector:
         if place is None:
             raise _Elsewhere(f"azure.nodes names no group {seen.group} in subscription {seen.subscription}")
         judged = {VM.name: seen.vm, NIC.name: seen.nic}
-        # The grace is over: it was orphaned for longer than that when it was found.
-        return Plan([self._target(facts, place, kind, "main", judged.get(kind.name, "")) for kind in KINDS])
+        # An interface alone: that it has no machine is read before it goes, and more of it was not seen. The grace is
+        # over, for it was orphaned for longer than that when it was found.
+        kinds = KINDS if seen.vm else (NIC,)
+        return Plan([self._target(facts, place, kind, "main", judged.get(kind.name, "")) for kind in kinds])
 
     def _targets(self, facts: Facts, place: AzureNodes, number: int) -> list[Target]:
         chain = "main" if not number else f"main-{number + 1}"

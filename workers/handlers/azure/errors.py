@@ -22,6 +22,7 @@ RESERVED: Final = timedelta(seconds=180)
 
 _LONGEST: Final = 400
 _RESERVED: Final = re.compile(r"(?:retry after|for) ([0-9]+(?:\.[0-9]+)?) seconds", re.IGNORECASE)
+_CLOCK: Final = re.compile(r"(\d+):(\d+):(\d+(?:\.\d+)?)")
 _ADDRESS: Final = re.compile(r"https?://\S+")
 _BLOB: Final = re.compile(r"[A-Za-z0-9+/=_%.-]{160,}")
 
@@ -158,7 +159,8 @@ def retry_after(headers: Mapping[str, str]) -> timedelta | None:
             return timedelta(seconds=max(0.0, float(told[name]) / unit))
         except (KeyError, ValueError):
             continue
-    return None
+    resets = _CLOCK.fullmatch(told.get("x-ms-user-quota-resets-after", ""))
+    return timedelta(hours=int(resets[1]), minutes=int(resets[2]), seconds=float(resets[3])) if resets else None
 
 
 def fit(text: str) -> str:

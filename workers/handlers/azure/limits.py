@@ -82,6 +82,9 @@ def remaining(draw: Draw, headers: Mapping[str, str]) -> float | None:
         if name == "compute.vm-deletes" and header.lower() == _RESOURCE:
             deletes = _DELETE_VM.search(value)
             return float(deletes[1]) if deletes is not None else None
+        if name == "graph.queries" and header.lower() == _USER_QUOTA:
+            # Of a window that we know nothing else of: more than nothing is no news.
+            return 0.0 if _number(value) == 0 else None
     return None
 
 
