@@ -12,17 +12,19 @@ from service import logs
 from service.cli import output
 from service.cli.session import Trouble, output_option
 from service.cluster import ClusterError
-from service.local.aws import LocalAwsFailed
 from service.local.controlplane import NoControlPlane
 from service.local.demo import DemoFailed, Invented, Picture, Summary, Troupe, choose, invent, play
 from service.local.demo.apis import Choice
+from service.local.demo.clouds import CloudSummary
 from service.local.demo.possessions import ACCOUNTS, RESERVED
 from service.local.demo.reckoning import AwsSummary
+from service.local.demo.reservation import SPAN, AzureSummary
 from service.local.provider.process import ProviderFailed
 from service.local.servers import NoServerError
+from service.local.stand_in import StandInFailed
 from service.settings import LogSettings
 
-_OTHERS = "Valkey, a simulated provider, a stand-in for AWS"
+_OTHERS = "Valkey, a simulated provider, stand-ins for AWS and Azure"
 
 
 @click.command()
@@ -45,9 +47,10 @@ _OTHERS = "Valkey, a simulated provider, a stand-in for AWS"
 def demo(objects: int, seconds: int, api: Choice, form: str) -> None:
     """Show it at work on a local API server.
 
-    Starts Valkey, an API server, a simulated provider, a stand-in for AWS and two replicas of Knell; makes objects, one
-    of them a Cluster API cluster on AWS, deletes them with the ordinary API, kills a replica in the middle, and judges
-    the end by the API server, the provider's own log and what AWS itself lists.
+    Starts Valkey, an API server, a simulated provider, stand-ins for AWS and Azure and two replicas of Knell; makes
+    objects, among them a Cluster API cluster on AWS and a NodeClaim on Azure, deletes them with the ordinary API, kills
+    a replica in the middle, and judges the end by the API server, the provider's own log, what AWS itself lists and
+    Azure's own journal.
     """
     logs.configure(LogSettings(level="error"))
     length = timedelta(seconds=seconds)
@@ -60,7 +63,7 @@ def demo(objects: int, seconds: int, api: Choice, form: str) -> None:
                 troupe.start()
             picture.say(f"started {_OTHERS}, and {troupe.api.words}")
             summary, problems = asyncio.run(play(troupe, picture, length))
-    except (NoServerError, NoControlPlane, ProviderFailed, LocalAwsFailed, DemoFailed, ClusterError) as error:
+    except (NoServerError, NoControlPlane, ProviderFailed, StandInFailed, DemoFailed, ClusterError) as error:
         raise Trouble(str(error)) from None
     except KeyboardInterrupt:
         raise Trouble("interrupted; everything that was started has been stopped") from None
@@ -79,14 +82,16 @@ def _opening(invented: Invented) -> str:
         f"{len(invented.of_fate('goes'))} objects are to go; they own {len(invented.ours)} resources in "
         f"{len(ACCOUNTS)} accounts. {staying} others are retained, protected, opted out, or left alone.\n"
         "A Cluster API cluster on AWS goes as well, with its balancers, target groups and security groups.\n"
+        "So does a NodeClaim on Azure, whose network interface is reserved for another VM at first.\n"
         f"A reservation of {RESERVED.total_seconds():.0f} s is shown as "
-        f"{RESERVED.total_seconds() / scale:.1f} s, and the provider's other times are shortened alike."
+        f"{RESERVED.total_seconds() / scale:.1f} s, on Azure as {SPAN.total_seconds():.0f} s, and the other times are "
+        "shortened alike."
     )
 
 
 def _show_summary(console: Console, summary: Summary) -> None:
     table = Table(
-        title="What the API server, the provider's own log and AWS's own lists show",
+        title="What the API server, the provider's log, AWS's lists and Azure's journal show",
         title_justify="left",
         show_header=False,
     )
@@ -121,6 +126,7 @@ def _rows(summary: Summary) -> list[tuple[str, str]]:
         ("watching again after the kill", output.span(summary.taken_over)),
         ("longest wait for a resource", output.span(summary.longest_wait)),
         *_aws_rows(summary.aws),
+        *_azure_rows(summary.azure),
         ("time", output.span(summary.took)),
     ]
 
@@ -135,6 +141,25 @@ def _aws_rows(summary: AwsSummary) -> list[tuple[str, str]]:
             "what it had on AWS",
             f"removed {summary.removed} of {summary.resources}, interfaces drained {summary.drained}",
         ),
-        ("what looks like it on AWS", f"{summary.kept} of {summary.to_keep} are there, touched {len(summary.touched)}"),
+        ("what looks like it on AWS", _others(summary)),
         ("calls to AWS", f"{summary.calls}; refused: {refused or 'none'}"),
     ]
+
+
+def _azure_rows(summary: AzureSummary) -> list[tuple[str, str]]:
+    after = f"gone after {output.span(summary.took)}" if summary.gone else "still there"
+    waited = "no delete met it"
+    if summary.refused:
+        across = ", across the kill" if summary.across_kill else ""
+        late = "" if summary.late is None else f"; the next came {summary.late.total_seconds():.2f} s after its end"
+        waited = f"{output.span(summary.reserved)}{across}; deletes that came early: {summary.early}{late}"
+    return [
+        (summary.claim, f"its interface {summary.interface} is {after}"),
+        ("its reservation on Azure", waited),
+        ("what looks like it on Azure", _others(summary)),
+        ("calls to Azure", str(summary.calls)),
+    ]
+
+
+def _others(summary: CloudSummary) -> str:
+    return f"{summary.kept} of {summary.to_keep} are there, touched {len(summary.touched)}"

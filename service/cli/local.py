@@ -93,7 +93,8 @@ def aws(port: int, rate: float) -> None:
     help="Where to write it; otherwise a temporary file. It is removed at the end.",
 )
 @click.option("--real", is_flag=True, help="The real control plane, where `make controlplane` has built it.")
-def kubernetes(kubeconfig: Path | None, real: bool) -> None:
+@_port
+def kubernetes(kubeconfig: Path | None, real: bool, port: int) -> None:
     """A Kubernetes API server: the embedded one, or the real control plane."""
     if kubeconfig is not None and kubeconfig.exists():
         # It may be somebody's way to a real cluster.
@@ -102,16 +103,17 @@ def kubernetes(kubeconfig: Path | None, real: bool) -> None:
     with tempfile.TemporaryDirectory(prefix="knell-kubernetes-") as directory:
         path = (kubeconfig or Path(directory) / "kubeconfig").absolute()
         try:
-            chosen = choose("real" if real else "embedded")
+            chosen = choose("real" if real else "embedded", port)
         except NoControlPlane as error:
             raise Trouble(f"{error}; `make controlplane` builds it") from None
         try:
-            chosen.server.start()
+            try:
+                chosen.server.start()
+            except (NoControlPlane, OSError) as error:
+                raise Trouble(f"{chosen.words} did not start: {error}") from None
             chosen.server.kubeconfig(path)
             click.echo(_KUBERNETES.format(words=chosen.words, ends=_ENDS, kubeconfig=path))
             told.wait()
-        except NoControlPlane as error:
-            raise Trouble(str(error)) from None
         finally:
             chosen.server.stop()
             path.unlink(missing_ok=True)

@@ -22,7 +22,7 @@ _STEP: Final = 0.02
 
 
 class StandInFailed(Exception):
-    """The process ended, did not say its address in time, or refused what its control address was asked for."""
+    """The process ended, did not say its address in time, does not answer, or refused what it was asked for."""
 
 
 class StandIn:
@@ -38,7 +38,8 @@ class StandIn:
         self._rate, self._port = rate, port
         self._directory = tempfile.TemporaryDirectory(prefix=f"knell-{self.MODULE.rpartition('.')[2]}-")
         self._output = Path(self._directory.name) / "out"
-        self.address = ""
+        # A given port is known before it is there.
+        self.address = f"http://127.0.0.1:{port}" if port else ""
 
     @property
     def pid(self) -> int:
@@ -130,11 +131,14 @@ class StandIn:
 
     async def _ask(self, method: str, path: str, document: Any = None) -> bytes:
         body = msgspec.json.encode(document) if document is not None else None
-        async with (
-            aiohttp.ClientSession() as session,
-            session.request(method, f"{self.address}/_knell/{path}", data=body) as response,
-        ):
-            text = await response.read()
-            if response.status != 200:
-                raise self.FAILED(f"{response.status}: {text.decode(errors='replace')}")
-            return text
+        try:
+            async with (
+                aiohttp.ClientSession() as session,
+                session.request(method, f"{self.address}/_knell/{path}", data=body) as response,
+            ):
+                text = await response.read()
+        except aiohttp.ClientError as error:
+            raise self.FAILED(f"{self.NAME} does not answer: {error}") from None
+        if response.status != 200:
+            raise self.FAILED(f"{response.status}: {text.decode(errors='replace')}")
+        return text

@@ -11,11 +11,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import aiohttp
+import msgspec
 import pytest
 
 from service.cluster import connect
 from service.local.aws.world import session
 from service.local.controlplane import available
+from service.local.ports import free_ports
 from service.settings.sources import ClusterSettings
 from tests.clusters import need_real
 
@@ -64,6 +66,11 @@ def variables(said: str) -> dict[str, str]:
     return dict(word.split("=", 1) for line in lines for word in line.split())
 
 
+def server_in(kubeconfig: Path) -> str:
+    (cluster,) = msgspec.yaml.decode(kubeconfig.read_bytes())["clusters"]
+    return str(cluster["cluster"]["server"])
+
+
 async def fetched(address: str, **headers: str) -> int:
     async with aiohttp.ClientSession(headers=headers) as client, client.get(address) as response:
         return response.status
@@ -110,18 +117,17 @@ async def test_aws_alone_is_where_it_says_and_ends_when_terminated(environment: 
 
 
 @pytest.mark.parametrize("real", [False, pytest.param(True, marks=pytest.mark.long)])
-async def test_kubernetes_alone_writes_a_kubeconfig_that_leads_to_it(
+async def test_kubernetes_alone_is_where_it_was_told_to_be_and_writes_a_kubeconfig_that_leads_to_it(
     environment: dict[str, str], tmp_path: Path, real: bool
 ) -> None:
     if real:
         need_real()
-    path = tmp_path / "kubeconfig"
-    with running(environment, "kubernetes", "--kubeconfig", str(path), *(["--real"] if real else [])) as (
-        process,
-        said,
-    ):
+    path, (port,) = tmp_path / "kubeconfig", free_ports(1)
+    words = ["--kubeconfig", str(path), "--port", str(port), *(["--real"] if real else [])]
+    with running(environment, "kubernetes", *words) as (process, said):
         assert variables(said) == {"KUBECONFIG": str(path)}
         assert ("a real control plane" if real else "an embedded API server") in said
+        assert server_in(path).endswith(f"://127.0.0.1:{port}")
         async with await connect("local", ClusterSettings(kubeconfig=path)) as cluster:
             assert await cluster.identity()
         ends(process, signal.SIGTERM, environment["TMPDIR"])
@@ -149,12 +155,16 @@ def test_a_kubeconfig_that_is_there_is_not_overwritten(environment: dict[str, st
     assert "is there already and is not overwritten" in done.stderr
 
 
-@pytest.mark.parametrize("cloud", ["azure", "aws"])
-def test_a_port_that_is_taken_is_said_in_one_line(environment: dict[str, str], cloud: str) -> None:
+@pytest.mark.parametrize(
+    "words", [("azure",), ("aws",), ("kubernetes",), pytest.param(("kubernetes", "--real"), marks=pytest.mark.long)]
+)
+def test_a_port_that_is_taken_is_said_in_one_line(environment: dict[str, str], words: tuple[str, ...]) -> None:
+    if "--real" in words:
+        need_real()
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
-        done = run(environment, cloud, "--port", str(taken.getsockname()[1]))
+        done = run(environment, *words, "--port", str(taken.getsockname()[1]))
     assert done.returncode == 1
     assert "address already in use" in done.stderr
     assert len(done.stderr.splitlines()) == 1

@@ -18,7 +18,7 @@ import pytest
 from service.local.aws import LocalAws, LocalAwsFailed
 from service.local.aws.world import credentials, session
 from service.local.controlplane import NoControlPlane
-from service.local.demo import AwsSummary, Held, Ledger, Summary, choose, invent, judge
+from service.local.demo import AwsSummary, AzureSummary, Held, Ledger, Summary, choose, invent, judge
 from service.local.demo.amazon import ACCOUNT, REGION, Account
 from service.local.demo.reckoning import reckon
 from service.local.provider import Line
@@ -29,17 +29,24 @@ SMALL = ["--objects", "8", "--seconds", "10"]
 INVENTED = invent(8, timedelta(seconds=10))
 VAULT = "clusters.demo.knell.dev shop/cluster-vault"
 CHECKOUT = "AWSCluster shop/checkout"
+NODE = "NodeClaim web-k4x9t"
+INTERFACE = "aks-web-k4x9t"
 
 
 @pytest.fixture
 def environment(tmp_path: Path) -> dict[str, str]:
-    # A server and an account that must never be asked, and a place where leftovers would be seen.
+    # A server, an account and identities that must never be asked, and a place where leftovers would be seen.
     return {
         **os.environ,
         "KNELL_REDIS_URL": "redis://127.0.0.1:1/0",
         "AWS_ACCESS_KEY_ID": "AKIA999988887777",
         "AWS_PROFILE": "nobody-has-it",
         "AWS_CONFIG_FILE": str(tmp_path / "aws-config"),
+        "AZURE_CLIENT_ID": "00000000-0000-4000-8000-0000000000bb",
+        "AZURE_CLIENT_SECRET": "somebody-s",
+        "AZURE_TENANT_ID": "00000000-0000-4000-8000-0000000000cc",
+        "IDENTITY_ENDPOINT": "http://127.0.0.1:1/msi/token",
+        "MSI_SECRET": "somebody-s",
         "TMPDIR": str(tmp_path),
     }
 
@@ -108,6 +115,17 @@ def test_the_demo_ends_well_by_the_api_server_and_the_provider_s_own_log(
     assert aws["left"] == aws["touched"] == []
     assert aws["calls"] >= aws["resources"]
     assert f"{CHECKOUT} is gone" in done.stderr
+    azure = summary["azure"]
+    assert (azure["claim"], azure["interface"], azure["gone"]) == (NODE, INTERFACE, True)
+    # It was met once, and what was said then was waited for by others than who heard it.
+    assert (azure["reserved"], azure["refused"], azure["early"], azure["across_kill"]) == (12, 1, 0, True)
+    assert 0 <= azure["late"] < 5
+    assert azure["took"] > azure["reserved"]
+    assert (azure["kept"], azure["to_keep"], azure["touched"]) == (4, 4, [])
+    scenes = ("is reserved for another VM", "kill -9 of", f"{INTERFACE}, reserved, goes in", f"{INTERFACE} is gone")
+    places = [done.stderr.rfind(words) for words in scenes]
+    assert -1 not in places
+    assert places == sorted(places)
     assert not left_behind(tmp_path)
 
 
@@ -152,9 +170,10 @@ def test_without_a_terminal_plain_lines_come_at_once_and_an_interrupt_cleans_up(
         else:
             pytest.fail("no progress was shown")
         assert "\x1b[" not in first + line
-        # The demo itself, Valkey, the provider, the stand-in for AWS and two replicas.
-        assert len(processes_in(tmp_path)) >= 6
-        assert any("service.local.aws" in line for line in processes_in(tmp_path))
+        # The demo itself, Valkey, the provider, the stand-ins for AWS and Azure and two replicas.
+        assert len(processes_in(tmp_path)) >= 7
+        for cloud in ("aws", "azure"):
+            assert any(f"service.local.{cloud}" in line for line in processes_in(tmp_path))
         interrupted(process)
         assert not left_behind(tmp_path)
 
@@ -205,12 +224,17 @@ GOOD_AWS = AwsSummary(
     cluster=CHECKOUT, held=True, gone=True, resources=10, removed=10, left=[], kept=7, to_keep=7, touched=[], drained=6,
     calls=40, refused={}, took=timedelta(seconds=9),
 )  # fmt: skip
+GOOD_AZURE = AzureSummary(
+    claim=NODE, interface=INTERFACE, reserved=timedelta(seconds=12), refused=1, early=0, late=timedelta(seconds=0.1),
+    across_kill=True, gone=True, kept=4, to_keep=4, touched=[], calls=11, took=timedelta(seconds=14),
+)  # fmt: skip
 GOOD = Summary(
     api="embedded", objects=15, deleted=13, released=11, retained=3, held=[Held(VAULT, "protected", "")], opted_out=1,
     living=2, resources=len(INVENTED.ours), removed=len(INVENTED.ours), kept=len(INVENTED.kept),
     to_keep=len(INVENTED.kept), calls=100, throttled=0, repeated=0, blocked=0, failed=0, reservations=0, early=0,
     late_median=None, late_most=None, longest_wait=None, refused_foreign=0, touched=[], left=[], objects_left=[],
     objects_missing=[], events={}, given_back=0, taken_over=None, took=timedelta(seconds=1), aws=GOOD_AWS,
+    azure=GOOD_AZURE,
 )  # fmt: skip
 
 
@@ -250,6 +274,24 @@ def test_whatever_is_wrong_in_the_end_is_named(harm: dict[str, Any], words: str)
 def test_whatever_is_wrong_on_aws_in_the_end_is_named(harm: dict[str, Any], words: str) -> None:
     aws = msgspec.structs.replace(GOOD_AWS, **harm)
     (problem,) = judge(INVENTED, msgspec.structs.replace(GOOD, aws=aws))
+    assert words in problem
+
+
+@pytest.mark.parametrize(
+    ("harm", "words"),
+    [
+        ({"refused": 0, "late": None}, f"interface {INTERFACE} was reserved, and no delete was refused for that"),
+        ({"refused": 3, "early": 2}, f"2 deletes of interface {INTERFACE} came before its reservation was over"),
+        ({"late": None}, f"nobody came again for interface {INTERFACE} after its reservation"),
+        ({"late": timedelta(seconds=300)}, "was deleted 300.0 s after its reservation, not at the first moment"),
+        ({"gone": False}, f"not gone at Azure: {INTERFACE}"),
+        ({"touched": ["aks-web-p8d2s"]}, "touched at Azure, and not to be: aks-web-p8d2s"),
+        ({"kept": 3}, "3 resources of others are at Azure, where 4"),
+    ],
+)
+def test_whatever_is_wrong_on_azure_in_the_end_is_named(harm: dict[str, Any], words: str) -> None:
+    azure = msgspec.structs.replace(GOOD_AZURE, **harm)
+    (problem,) = judge(INVENTED, msgspec.structs.replace(GOOD, azure=azure))
     assert words in problem
 
 

@@ -42,16 +42,18 @@ class EmbeddedApi:
         history: int = 50_000,
         bookmark_every: timedelta = timedelta(minutes=1),
         refuse_old_watches: bool = False,
+        port: int = 0,
     ) -> None:
         """`history` is how many changes of each resource a watch can go back. A watch that would begin before that is
-        told so by an ERROR event in the stream, or refused with HTTP 410: servers without a watch cache did that."""
+        told so by an ERROR event in the stream, or refused with HTTP 410: servers without a watch cache did that.
+        `port` 0 is any free one."""
         self.token = secrets.token_hex(16)
         self.ca: Path | None = None
         self._world = World(history)
         self._controllers = Controllers(self._world)
         verbs = Verbs(self._world, self._controllers, bookmark_every, refuse_old_watches=refuse_old_watches)
         self._server = ApiServer(self._world, self._controllers, verbs)
-        self._port = 0
+        self._port = port
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stop: asyncio.Event | None = None
@@ -64,7 +66,8 @@ class EmbeddedApi:
         return f"http://127.0.0.1:{self._port}"
 
     def start(self) -> Self:
-        """On a free port the first time, on the same one afterwards."""
+        """On a free port the first time, unless one was given; on the same one afterwards. Raises OSError where that
+        is taken."""
         if self._thread is not None:
             return self
         first = not self._port

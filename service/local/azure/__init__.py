@@ -32,7 +32,7 @@ Where its clock is faster than ours, spans in headers and messages are told in o
 
 from service.local.azure.behaviour import Behaviour, Fault, Size
 from service.local.azure.journal import Entry
-from service.local.azure.process import LocalAzure, LocalAzureFailed
+from service.local.azure.process import LocalAzure, LocalAzureFailed, detached
 from service.local.azure.resources import Disk, Group, Nic, PublicIp, There, Vm, id_of
 from service.local.azure.world import GROUP, REGION, SUBSCRIPTION
 
@@ -52,5 +52,6 @@ __all__ = [
     "Size",
     "There",
     "Vm",
+    "detached",
     "id_of",
 ]

@@ -24,6 +24,12 @@ class LocalAzureFailed(StandInFailed):
     """The process ended, did not say its address in time, or has not what it was asked for."""
 
 
+def detached(environment: Mapping[str, str]) -> dict[str, str]:
+    """Without what somebody has set up for the real Azure: a process that has this finds no identity there."""
+    ours = ("AZURE_", "IDENTITY_", "MSI_")
+    return {name: value for name, value in environment.items() if not name.startswith(ours)}
+
+
 class LocalAzure(StandIn):
     """`async with LocalAzure() as azure:`; then clients go to `azure.address` over plain HTTP, with any bearer token:
     its text is the principal. With `identity()` in its environment, a program gets one as on App Service."""

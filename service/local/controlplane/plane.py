@@ -40,15 +40,17 @@ class ControlPlane:
         controllers: bool = True,
         options: Mapping[str, str] | None = None,
         ready_within: timedelta = timedelta(seconds=60),
+        port: int = 0,
     ) -> None:
-        """`options` are further flags of kube-apiserver, without their dashes."""
+        """`options` are further flags of kube-apiserver, without their dashes; `port` is its own, 0 any free one."""
         self.programs = programs or find_programs()
         self.has_controllers = controllers and self.programs.controllers is not None
         self._temporary = tempfile.TemporaryDirectory(prefix="knell-") if folder is None else None
         self.folder = Path(self._temporary.name if self._temporary else folder or ".").resolve()
         self._options = dict(options or {})
         self._ready_within = ready_within
-        self._etcd_port = self._port = 0
+        self._etcd_port, self._port = 0, port
+        self._given_port = port
         self.token = ""
         self.etcd = Program("etcd", self.folder)
         self.apiserver = Program("apiserver", self.folder)
@@ -166,12 +168,17 @@ class ControlPlane:
 
     def _start_apiserver(self) -> None:
         for attempt in range(_START_ATTEMPTS):
-            (self._port,) = free_ports(1)
+            if not self._given_port:
+                (self._port,) = free_ports(1)
             try:
                 self.start_apiserver()
             except NoControlPlane:
                 self.apiserver.end()
-                if attempt == _START_ATTEMPTS - 1 or not self.apiserver.port_was_taken():
+                if not self.apiserver.port_was_taken():
+                    raise
+                if self._given_port:
+                    raise NoControlPlane(f"port {self._port}: address already in use") from None
+                if attempt == _START_ATTEMPTS - 1:
                     raise
             else:
                 return

@@ -1,7 +1,7 @@
 """The parts of `knell demo`: a made-up world, the processes that act in it, and the judgement at the end.
 
-What is shown is not told by Knell: it is read from the API server, from the log of the provider, and from the stand-in
-for AWS.
+What is shown is not told by Knell: it is read from the API server, from the log of the provider, and from the
+stand-ins for AWS and Azure.
 """
 
 from service.local.demo.apis import Chosen, choose
@@ -11,11 +11,13 @@ from service.local.demo.ledger import Ledger
 from service.local.demo.picture import Picture
 from service.local.demo.play import play
 from service.local.demo.reckoning import AwsSummary
+from service.local.demo.reservation import AzureSummary
 from service.local.demo.summary import Evidence, Held, Summary, judge, sum_up
 from service.local.demo.troupe import State, Troupe
 
 __all__ = [
     "AwsSummary",
+    "AzureSummary",
     "Chosen",
     "DemoFailed",
     "Evidence",

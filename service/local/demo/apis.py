@@ -30,30 +30,30 @@ class Chosen:
     words: str
 
 
-def choose(which: Choice) -> Chosen:
-    """Raises NoControlPlane where the real one is demanded and is not there."""
+def choose(which: Choice, port: int = 0) -> Chosen:
+    """On that port, 0: on any free one. Raises NoControlPlane where the real one is demanded and is not there."""
     if which == "embedded":
-        return Chosen("embedded", EmbeddedApi(), "an embedded API server")
+        return Chosen("embedded", EmbeddedApi(port=port), "an embedded API server")
     if which == "real":
         programs = find_programs()
         if not _whole(programs):
             raise NoControlPlane(
                 f"there is no kube-controller-manager ({programs.origin}), without which no Namespace ever goes"
             )
-        return _real(programs)
+        return _real(programs, port)
     try:
         programs = find_programs()
     except NoControlPlane as error:
         why = str(error) if os.environ.get(ASSETS) else "`make controlplane` builds the real one, once"
     else:
         if _whole(programs):
-            return _real(programs)
+            return _real(programs, port)
         why = f"the real one lacks kube-controller-manager, {programs.origin}"
-    return Chosen("embedded", EmbeddedApi(), f"an embedded API server ({why})")
+    return Chosen("embedded", EmbeddedApi(port=port), f"an embedded API server ({why})")
 
 
-def _real(programs: Programs) -> Chosen:
-    return Chosen("real", ControlPlane(programs=programs), f"a real control plane ({programs.origin})")
+def _real(programs: Programs, port: int) -> Chosen:
+    return Chosen("real", ControlPlane(programs=programs, port=port), f"a real control plane ({programs.origin})")
 
 
 def _whole(programs: Programs) -> bool:

@@ -14,12 +14,13 @@ from service.local.demo.capi import AWS_CLUSTERS
 from service.local.demo.defining import define
 from service.local.demo.invention import NAMESPACES as PLACES
 from service.local.demo.invention import Invented, Thing
+from service.local.demo.karpenter import NODECLAIMS
 from service.local.demo.kinds import KINDS, Kind
 from service.watching.shares import Share
 
 HOME: Final = "knell"
 """The Namespace in which Knell keeps its Leases."""
-SOURCES: Final = (*KINDS, AWS_CLUSTERS)
+SOURCES: Final = (*KINDS, AWS_CLUSTERS, NODECLAIMS)
 _AT_ONCE: Final = 8
 
 

@@ -18,6 +18,7 @@ class Kind:
     group: str = GROUP
     version: str = VERSION
     collector: str = "simulated"
+    scope: Literal["Namespaced", "Cluster"] = "Namespaced"
 
     @property
     def resource(self) -> str:
@@ -40,7 +41,7 @@ class Kind:
             "metadata": {"name": self.resource},
             "spec": {
                 "group": self.group,
-                "scope": "Namespaced",
+                "scope": self.scope,
                 "names": {"plural": self.plural, "singular": self.singular, "kind": self.name},
                 "versions": [version],
             },

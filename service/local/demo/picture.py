@@ -18,7 +18,10 @@ from rich.text import Text
 from service.cluster import Seen
 from service.local.demo.capi import CALLED
 from service.local.demo.invention import NAMESPACES, Invented
+from service.local.demo.karpenter import CALLED as CLAIM
+from service.local.demo.karpenter import INTERFACE
 from service.local.demo.ledger import Ledger
+from service.local.demo.reservation import Reservation
 from service.surface.numbers import ShardNumbers
 
 _LINE_EVERY: Final = 2.0
@@ -39,6 +42,8 @@ class Picture:
     ledger: Ledger | None = None
     aws: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     """How many of each kind are left of the cluster on AWS, and of how many; nothing when the cluster is gone."""
+    azure: Reservation | None = None
+    """Of the interface of a NodeClaim that was deleted; None before that, and when the interface is gone."""
     console: Console = field(init=False)
     _spoken: float = 0.0
 
@@ -48,6 +53,10 @@ class Picture:
     @property
     def moving(self) -> bool:
         return self.console.is_terminal and not self.quiet
+
+    def stamp(self, at: float) -> str:
+        """When that is by the times of these lines, from the wall clock."""
+        return f"{time.monotonic() - self.started + at - time.time():.1f} s"
 
     def say(self, words: str) -> None:
         """Something happened that the picture does not show by itself."""
@@ -93,6 +102,8 @@ class Picture:
         if self.aws:
             left = ", ".join(f"{kind} {left}/{of}" for kind, (left, of) in self.aws.items())
             self.say(f"left of {CALLED}: {left}")
+        if self.azure is not None:
+            self.say(self._interface(self.azure))
 
     def _picture(self) -> RenderableType:
         parts: list[RenderableType] = [Text("\n".join(self.said[-_SHOWN:]), style="dim")]
@@ -100,7 +111,10 @@ class Picture:
             # Beside each other, so that all of it fits on a small terminal.
             both = Table.grid(padding=(0, 3))
             both.add_row(self._objects(), self._amazon())
-            parts += [self._bars(self.ledger), both, self._lanes()]
+            parts += [self._bars(self.ledger), both]
+            if self.azure is not None:
+                parts.append(Text(self._interface(self.azure)))
+            parts.append(self._lanes())
         return Group(*parts)
 
     def _bars(self, book: Ledger) -> Group:
@@ -135,6 +149,16 @@ class Picture:
         for kind, (left, of) in self.aws.items():
             table.add_row(kind, str(left), str(of - left))
         return table
+
+    def _interface(self, told: Reservation) -> str:
+        """As the stand-in's journal has it."""
+        front = f"left of {CLAIM}: interface {INTERFACE}"
+        if told.until is None:
+            return front
+        if told.called is not None:
+            return f"{front}, being deleted"
+        rest = told.until - time.time()
+        return f"{front}, reserved, goes in {rest:.0f} s" if rest > 0 else f"{front}, may go now"
 
     def _lanes(self) -> Table:
         """Those in which something is: the cluster on AWS alone has one for each kind of call."""

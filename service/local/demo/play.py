@@ -3,19 +3,23 @@ In the middle the replica that watches is killed, and a Namespace is deleted bef
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Coroutine, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from datetime import timedelta
 from typing import Any, Final, TypeVar
 
 from service.cluster import connect
 from service.contract.names import FINALIZER
+from service.local.demo.cluster_on_aws import ClusterOnAws
 from service.local.demo.failing import DemoFailed
-from service.local.demo.hand import Hand
+from service.local.demo.hand import SOURCES, Hand
 from service.local.demo.invention import PREVIEW
 from service.local.demo.kinds import CLUSTERS, MACHINES
 from service.local.demo.ledger import Ledger
+from service.local.demo.node_on_azure import NodeOnAzure
 from service.local.demo.picture import Picture
+from service.local.demo.reckoning import AwsSummary
+from service.local.demo.reservation import AzureSummary
 from service.local.demo.subplot import Subplot
 from service.local.demo.summary import Evidence, Summary, judge, sum_up
 from service.local.demo.troupe import CLUSTER, Troupe
@@ -44,16 +48,19 @@ async def play(troupe: Troupe, picture: Picture, length: timedelta) -> tuple[Sum
         installation = Installation(settings, name="knell-demo")
         stack.push_async_callback(installation.aclose)
         cluster = await stack.enter_async_context(await connect(CLUSTER, settings.clusters[CLUSTER]))
-        hand, subplot = Hand(cluster, picture.invented), Subplot(troupe.aws, cluster, picture)
-        stack.push_async_callback(subplot.aclose)
-        course = _Course(troupe, picture, hand, subplot, installation)
+        hand, tenant = Hand(cluster, picture.invented), ClusterOnAws(troupe.aws, cluster, picture)
+        stack.push_async_callback(tenant.aclose)
+        aws = Subplot(tenant, picture)
+        azure = Subplot(NodeOnAzure(troupe.azure, cluster, installation, picture), picture, after=aws.underway)
+        course = _Course(troupe, picture, hand, installation, (aws, azure))
         picture.ledger = Ledger(troupe.provider.log, picture.invented.ours)
         with picture.live():
             await hand.prepare()
-            await subplot.prepare()
-            async with _beside(subplot.run()) as aside:
+            await aws.prepare()
+            await azure.prepare()
+            async with _beside(aws.run()) as first, _beside(azure.run()) as second:
                 await course.prepare(replicas)
-                done = await course.run(time.monotonic() + 3 * length.total_seconds() + 30, aside)
+                done = await course.run(time.monotonic() + 3 * length.total_seconds() + 30, (first, second))
         evidence = await course.evidence()
     summary = sum_up(picture.invented, evidence)
     problems = [f"{name} ended by itself: {troupe.last_words(name)}" for name in troupe.fallen()]
@@ -73,12 +80,23 @@ async def _beside(work: Coroutine[Any, Any, T]) -> AsyncIterator[asyncio.Task[T]
             await task
 
 
+def _watched_by(replica: str, holders: Mapping[str, str]) -> str:
+    watched = [source for source, name in holders.items() if name == replica]
+    return f"all {len(SOURCES)} sources" if len(watched) == len(SOURCES) else ", ".join(watched) or "nothing"
+
+
 class _Course:
     def __init__(
-        self, troupe: Troupe, picture: Picture, hand: Hand, subplot: Subplot, installation: Installation
+        self,
+        troupe: Troupe,
+        picture: Picture,
+        hand: Hand,
+        installation: Installation,
+        subplots: tuple[Subplot[AwsSummary], Subplot[AzureSummary]],
     ) -> None:
         self._troupe, self._picture, self._installation = troupe, picture, installation
-        self._hand, self._subplot, self._invented = hand, subplot, picture.invented
+        self._hand, self._invented = hand, picture.invented
+        self._aws, self._azure = subplots
         self._looked = 0.0
         self._killed = ""
         self._killed_at = 0.0
@@ -110,7 +128,7 @@ class _Course:
 
     # ---- while it goes on
 
-    async def run(self, deadline: float, aside: "asyncio.Task[None]") -> bool:
+    async def run(self, deadline: float, asides: "tuple[asyncio.Task[None], ...]") -> bool:
         """Until all is done, also what goes on aside, or far too much time has passed."""
         first = [thing for thing in self._invented.things if thing.fate != "lives" and thing.namespace != PREVIEW]
         await self._hand.delete(first)
@@ -122,10 +140,11 @@ class _Course:
                 self._picture.progress()
                 await self._strike()
                 await self._follow()
-                if aside.done():
-                    aside.result()
-                    if await self._finished():
-                        return True
+                for aside in asides:
+                    if aside.done():
+                        aside.result()
+                if all(aside.done() for aside in asides) and await self._finished():
+                    return True
         return False
 
     async def _look(self) -> None:
@@ -139,21 +158,20 @@ class _Course:
             self._looked = time.monotonic()
 
     async def _strike(self) -> None:
-        """Who watches is killed, while interfaces drain on AWS, and what is deleted then is seen by nobody: it has to
-        be found."""
+        """Who watches is killed, while interfaces drain on AWS and one is reserved on Azure; what is deleted then is
+        seen by nobody: it has to be found."""
         book = self._picture.ledger
         if self._killed or book is None or book.removed < _KILL_AT * len(self._invented.ours):
             return
-        if not self._subplot.underway:
+        if not (self._aws.underway.is_set() and self._azure.underway.is_set()):
             return
         holders = await self._hand.holders()
         self._killed = self._troupe.kill_replica(holders.get(CLUSTERS.plural, ""))
         self._killed_at = time.monotonic()
         book.killed[self._killed] = time.time()
         await self._hand.delete_namespace(PREVIEW)
-        watched = " and ".join(source for source, name in holders.items() if name == self._killed) or "nothing"
-        self._picture.say(f"kill -9 of {self._killed}, which watched {watched}; Namespace {PREVIEW} deleted meanwhile")
-        self._picture.say(f"{self._troupe.add_replica()} started in its place")
+        self._picture.say(f"kill -9 of {self._killed}, which watched {_watched_by(self._killed, holders)}")
+        self._picture.say(f"Namespace {PREVIEW} deleted meanwhile, and {self._troupe.add_replica()} started")
 
     async def _follow(self) -> None:
         """Who watches what the killed one watched?"""
@@ -162,7 +180,8 @@ class _Course:
         holders = await self._hand.holders()
         if holders and self._killed not in holders.values():
             self._taken_over = timedelta(seconds=round(time.monotonic() - self._killed_at, 1))
-            told = ", ".join(f"{name} watches {source}" for source, name in holders.items())
+            names = sorted(set(holders.values()))
+            told = "; ".join(f"{name} watches {_watched_by(name, holders)}" for name in names)
             self._picture.say(f"{told}: {self._taken_over.total_seconds():.1f} s after the kill")
 
     async def _finished(self) -> bool:
@@ -196,7 +215,8 @@ class _Course:
             numbers=await read_numbers(self._installation.connections.client, self._installation.keys),
             taken_over=self._taken_over,
             took=took,
-            aws=await self._subplot.summary(),
+            aws=await self._aws.summary(),
+            azure=await self._azure.summary(),
         )
 
     async def _deletions(self, state: str) -> list[DeletionView]:

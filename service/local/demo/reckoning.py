@@ -1,19 +1,15 @@
 """What came of the cluster on AWS, by the stand-in's own lists and journal and by the API server.
 The judgement names everything that is left and should be gone, and everything that was not to be touched."""
 
-from collections.abc import Collection
 from datetime import timedelta
 
-import msgspec
-
 from service.local.demo.amazon import Account
+from service.local.demo.clouds import CloudSummary, some
 
 
-class AwsSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """`held`: after its deletion the finalizer was on the object; `gone`: it is not there any more. `kept` are
-    resources that look like the cluster's, are not, and are there, of `to_keep`; `touched` are those that a call was
-    about that changes something. `drained` are network interfaces that went after their balancers. `refused` are calls
-    by the code of the answer; `took` is how long after its deletion the object was gone."""
+class AwsSummary(CloudSummary, frozen=True, kw_only=True):
+    """`held`: after its deletion the finalizer was on the object; `gone`: it is not there any more. `drained` are
+    network interfaces that went after their balancers. `refused` are calls by the code of the answer."""
 
     cluster: str
     held: bool
@@ -21,13 +17,8 @@ class AwsSummary(msgspec.Struct, frozen=True, kw_only=True):
     resources: int
     removed: int
     left: list[str]
-    kept: int
-    to_keep: int
-    touched: list[str]
     drained: int
-    calls: int
     refused: dict[str, int]
-    took: timedelta | None
 
 
 def reckon(account: Account, cluster: str, *, held: bool, gone: bool, took: timedelta | None) -> AwsSummary:
@@ -61,14 +52,4 @@ def judge_aws(summary: AwsSummary) -> list[str]:
         problems.append(f"{summary.cluster} should be gone from the API server")
     if summary.left:
         problems.append(f"not gone at AWS: {some(summary.left)}")
-    if summary.touched:
-        problems.append(f"touched at AWS, and not to be: {some(summary.touched)}")
-    if summary.kept != summary.to_keep:
-        problems.append(f"{summary.kept} resources of others are at AWS, where {summary.to_keep} should have stayed")
-    return problems
-
-
-def some(names: Collection[str]) -> str:
-    shown = sorted(names)
-    more = f" and {len(shown) - 5} more" if len(shown) > 5 else ""
-    return (", ".join(shown[:5]) or "none") + more
+    return problems + summary.harm("AWS")

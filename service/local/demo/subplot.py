@@ -1,70 +1,84 @@
-"""The cluster on AWS in the course of the demo: made as soon as AWS is there, deleted once it is marked, and followed.
-It goes on beside the rest, which does not wait for the stand-in to start."""
+"""One object with possessions in a cloud, in the course of the demo: made when the cloud is there, deleted when it is
+watched, and followed to its end. It goes on beside the rest, which does not wait for the stand-in to start."""
 
 import asyncio
 import time
 from datetime import timedelta
-from typing import Final
+from typing import Final, Generic, Protocol, TypeVar
 
-from service.cluster import Cluster
-from service.local.aws import LocalAws
-from service.local.demo.amazon import REGION, Account
-from service.local.demo.capi import CALLED, NAME, Capi
 from service.local.demo.failing import DemoFailed
 from service.local.demo.picture import Picture
-from service.local.demo.reckoning import AwsSummary, reckon
 
 _STEP: Final = 0.2
-_LOOK_EVERY: Final = 0.7
-_MARKED_WITHIN: Final = 30.0
+_LOOK_EVERY: Final = 0.5
+_WATCHED_WITHIN: Final = 30.0
+
+S = TypeVar("S")
+Told = TypeVar("Told", covariant=True)
 
 
-class Subplot:
-    """`deleted`: the DELETE call was made. `underway`: the first of what the cluster had is gone."""
+class Story(Protocol[Told]):
+    """What differs from cloud to cloud. `underway`: what the kill of a replica is to meet has begun."""
 
-    def __init__(self, aws: LocalAws, cluster: Cluster, picture: Picture) -> None:
-        self._picture = picture
-        self._capi, self._account = Capi(cluster), Account(aws, NAME)
-        self._held = False
+    called: str
+    underway: bool
+
+    async def prepare(self) -> None: ...
+
+    async def make(self) -> None: ...
+
+    async def watched(self) -> bool: ...
+
+    async def delete(self) -> str:
+        """In what words it is told."""
+
+    async def follow(self) -> bool:
+        """Looks, and shows it; whether all is over."""
+
+    def ending(self, took: timedelta) -> str:
+        """In what words that is told."""
+
+    async def summary(self, took: timedelta | None) -> Told:
+        """As the API server and the cloud show it now."""
+
+
+class Subplot(Generic[S]):
+    """`underway` is set for good, also by the end. The object is not deleted before `after` is set."""
+
+    def __init__(self, story: Story[S], picture: Picture, after: asyncio.Event | None = None) -> None:
+        self._story, self._picture, self._after = story, picture, after
+        self._deleted = False
         self._took: timedelta | None = None
-        self.deleted = False
-        self.underway = False
-
-    async def aclose(self) -> None:
-        await self._account.aclose()
+        self.underway = asyncio.Event()
 
     async def prepare(self) -> None:
-        await self._capi.prepare()
+        await self._story.prepare()
 
     async def run(self) -> None:
-        vpc = await self._account.build()
-        await self._capi.make(REGION, vpc)
-        self._picture.aws = self._account.counts
-        await self._until_marked()
-        self._held, deleted_at = await self._capi.delete(), time.monotonic()
-        self.deleted = True
-        self._picture.say(f"{CALLED} deleted, by a DELETE call as well")
-        while not await self._capi.gone():
-            await self._account.look()
-            self._picture.aws = counts = self._account.counts
-            self.underway = any(left < of for left, of in counts.values())
+        story = self._story
+        await story.make()
+        await self._until_watched()
+        if self._after is not None:
+            await self._after.wait()
+        words, deleted_at = await story.delete(), time.monotonic()
+        self._deleted = True
+        self._picture.say(words)
+        while not await story.follow():
+            if story.underway:
+                self.underway.set()
             await asyncio.sleep(_LOOK_EVERY)
-        self.underway = True
+        self.underway.set()
         self._took = timedelta(seconds=round(time.monotonic() - deleted_at, 1))
-        self._picture.aws = {}
-        self._picture.say(f"{CALLED} is gone, {self._took.total_seconds():.1f} s after its deletion")
+        self._picture.say(story.ending(self._took))
 
-    async def _until_marked(self) -> None:
-        deadline = time.monotonic() + _MARKED_WITHIN
-        while not await self._capi.marked():
+    async def _until_watched(self) -> None:
+        deadline = time.monotonic() + _WATCHED_WITHIN
+        while not await self._story.watched():
             if time.monotonic() > deadline:
-                raise DemoFailed(f"{CALLED} is not marked")
+                raise DemoFailed(f"{self._story.called} is not watched")
             await asyncio.sleep(_STEP)
 
-    async def summary(self) -> AwsSummary:
-        """As the API server and AWS show it now."""
-        if not self.deleted:
-            raise DemoFailed(f"{CALLED} could not be deleted in time")
-        gone = await self._capi.gone()
-        await self._account.look()
-        return reckon(self._account, CALLED, held=self._held, gone=gone, took=self._took)
+    async def summary(self) -> S:
+        if not self._deleted:
+            raise DemoFailed(f"{self._story.called} could not be deleted in time")
+        return await self._story.summary(self._took)

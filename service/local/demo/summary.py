@@ -9,9 +9,11 @@ from datetime import timedelta
 import msgspec
 
 from service.cluster import Seen
+from service.local.demo.clouds import some
 from service.local.demo.invention import PREVIEW, Invented, Thing
 from service.local.demo.ledger import Ledger
-from service.local.demo.reckoning import AwsSummary, judge_aws, some
+from service.local.demo.reckoning import AwsSummary, judge_aws
+from service.local.demo.reservation import AzureSummary, judge_azure
 from service.local.demo.troupe import State
 from service.stream.views.deletions import DeletionView
 from service.surface.numbers import ShardNumbers
@@ -33,7 +35,8 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     Knell was done with. `kept` are resources that had to stay and are there, of `to_keep`. `repeated` are deletes of
     what had been accepted already; `late` is how long after the end of a reservation the next call came, `early` how
     many came before it. `events` are Events in the cluster, by reason. `taken_over` is how long after the kill
-    another replica had everything in hand that the killed one watched. The cluster on AWS is in `aws` and nowhere else.
+    another replica had everything in hand that the killed one watched. The cluster on AWS is in `aws` and nowhere else,
+    the node on Azure in `azure`.
     """
 
     api: str
@@ -68,6 +71,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     taken_over: timedelta | None
     took: timedelta
     aws: AwsSummary
+    azure: AzureSummary
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +91,7 @@ class Evidence:
     taken_over: timedelta | None
     took: timedelta
     aws: AwsSummary
+    azure: AzureSummary
 
 
 def sum_up(invented: Invented, found: Evidence) -> Summary:
@@ -132,6 +137,7 @@ def sum_up(invented: Invented, found: Evidence) -> Summary:
         taken_over=found.taken_over,
         took=found.took,
         aws=found.aws,
+        azure=found.azure,
     )
 
 
@@ -165,7 +171,7 @@ def judge(invented: Invented, summary: Summary) -> list[str]:
     protected = {f"{thing.namespace}/{thing.name}" for thing in invented.of_fate("protected")}
     if held != protected:
         problems.append(f"held are {some(held)}, where {some(protected)} should be")
-    return problems + judge_aws(summary.aws)
+    return problems + judge_aws(summary.aws) + judge_azure(summary.azure)
 
 
 def _seconds(value: float | None) -> timedelta | None:

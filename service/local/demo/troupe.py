@@ -1,5 +1,5 @@
-"""The processes of the demo: Valkey, an API server, the simulated provider, the stand-in for AWS, replicas of Knell to
-be killed, and somebody else who draws on the same quota. All of them end with the demo, however it ends."""
+"""The processes of the demo: Valkey, an API server, the simulated provider, stand-ins for AWS and Azure, replicas of
+Knell to be killed, and somebody else who draws on the same quota. All of them end with the demo, however it ends."""
 
 import asyncio
 import os
@@ -15,11 +15,13 @@ from typing import Any, Final, Self
 import aiohttp
 import msgspec
 
-from service.local.aws import LocalAws, detached
-from service.local.demo.amazon import ACCOUNT, BEHAVIOUR
+from service.local import aws, azure
+from service.local.demo import amazon, subscription
+from service.local.demo.amazon import ACCOUNT
 from service.local.demo.apis import Chosen
 from service.local.demo.hand import HOME, SOURCES
 from service.local.demo.invention import Invented
+from service.local.demo.karpenter import NODECLAIMS
 from service.local.ports import free_ports
 from service.local.process import launch
 from service.local.provider import ProviderProcess
@@ -47,6 +49,12 @@ _PACE: Final[Mapping[str, Any]] = {
     "watch": {"namespace": HOME, "lease": "5s", "retry": "300ms"},
     "features": {"ExternalResourceGC": True},
     "aws": {"account": ACCOUNT, "settle": "2s", "check_after": "500ms", "drain_check": "1s"},
+    "azure": {
+        "grace": "1s",
+        # What no event told is another story.
+        "sweep": {"enabled": False},
+        "nodes": {NODECLAIMS.plural: [subscription.PLACE]},
+    },
 }
 _GREED: Final = 3
 """Tokens that the other user takes at a time."""
@@ -71,7 +79,8 @@ class Troupe:
         self.api = api
         # It may have a folder already.
         self._stack.callback(api.server.stop)
-        self.aws: LocalAws
+        self.aws: aws.LocalAws
+        self.azure: azure.LocalAzure
         self._config = self.directory / "knell.yaml"
         self._replicas: list[tuple[str, subprocess.Popen[bytes]]] = []
 
@@ -85,12 +94,14 @@ class Troupe:
 
     def start(self) -> None:
         """Everything but Knell. What the others do not need is started first: the provider is waited for last, and the
-        stand-in for AWS not here at all, for its port is known. Children end with the thread that started them, so
-        this is for the main one."""
-        (port,) = free_ports(1)
-        self.aws = LocalAws(BEHAVIOUR, port=port)
-        self.aws.launch()
-        self._stack.callback(self.aws.stop)
+        stand-ins for AWS and Azure not here at all, for their ports are known. Children end with the thread that
+        started them, so this is for the main one."""
+        first, second = free_ports(2)
+        self.aws = aws.LocalAws(amazon.BEHAVIOUR, port=first)
+        self.azure = azure.LocalAzure(subscription.BEHAVIOUR, rate=subscription.RATE, port=second)
+        for cloud in (self.aws, self.azure):
+            cloud.launch()
+            self._stack.callback(cloud.stop)
         self.provider.launch()
         self._stack.callback(self.provider.stop)
         self._stack.callback(self._server.stop)
@@ -101,7 +112,8 @@ class Troupe:
         kubeconfig = self.api.server.kubeconfig(self.directory / "kubeconfig")
         sections = {
             **_PACE,
-            "aws": {**_PACE["aws"], "endpoint": f"http://127.0.0.1:{port}"},
+            "aws": {**_PACE["aws"], "endpoint": self.aws.address},
+            "azure": {**_PACE["azure"], "endpoint": self.azure.address},
             "clusters": {CLUSTER: {"kubeconfig": str(kubeconfig), "context": "local"}},
             "sources": {kind.plural: kind.source() for kind in SOURCES},
         }
@@ -118,7 +130,8 @@ class Troupe:
         command = [sys.executable, "-c", "from service.cli.main import main; main()", "run",
                    "--config", str(self._config), "--simulate", self.provider.address]  # fmt: skip
         # Nothing of the caller's own configuration may reach it: it could name a real server, or a real account.
-        clean = {key: value for key, value in detached(os.environ).items() if not key.startswith("KNELL_")}
+        kept = azure.detached(aws.detached(os.environ))
+        clean = {key: value for key, value in kept.items() if not key.startswith("KNELL_")}
         process = launch(
             command,
             directory=self.directory,
@@ -168,6 +181,7 @@ class Troupe:
             # The stand-in knows the account by the key, and takes any secret.
             "AWS_ACCESS_KEY_ID": f"AKIA{ACCOUNT}",
             "AWS_SECRET_ACCESS_KEY": "any",
+            **self.azure.identity(),
         }
 
     # ---- the provider
