@@ -6,7 +6,7 @@ Both bounds hold: a source that owns little is guarded by its percentage, one th
 from typing import Final, NamedTuple
 
 from service.settings.durations import write
-from service.settings.sources import GuardSettings
+from service.settings.sources import ORPHANS, GuardSettings
 
 FLOOR: Final = 5
 """A percentage of very little would trip at the first deletion; so many are let through by it always."""
@@ -14,18 +14,16 @@ FLOOR: Final = 5
 PREFIX: Final = "guard: "
 """With which the reason begins wherever the guard holds something, so that a release finds it again."""
 
-_ORPHANS: Final = ".orphans"
-
 
 def orphans_of(source: str) -> str:
     """Under which name is counted what a sweep of the source found: its own, so that a flood of orphans holds nothing
     that somebody deleted. What a source owns says nothing about them, so that only the plain number bounds them."""
-    return source + _ORPHANS
+    return source + ORPHANS
 
 
 def parted(name: str) -> tuple[str, bool]:
     """The source of a name that is counted under, and whether its orphans are meant."""
-    return (name.removesuffix(_ORPHANS), True) if name.endswith(_ORPHANS) else (name, False)
+    return (name.removesuffix(ORPHANS), True) if name.endswith(ORPHANS) else (name, False)
 
 
 class Peak(NamedTuple):

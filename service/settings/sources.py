@@ -13,6 +13,9 @@ from service.policy.selectors import WrongSelector, parse
 from service.policy.services import normal, service_fault
 from service.settings.durations import NotNegative, Positive
 
+ORPHANS: Final = ".orphans"
+"""Behind a source's name: what a sweep of it found, which its guard counts apart."""
+
 Count = Annotated[int, msgspec.Meta(ge=1)]
 PolicyWord = Literal["delete", "retain"]
 Mode = Literal["finalizer", "observe"]
@@ -140,6 +143,8 @@ def _cluster_faults(name: str, cluster: ClusterSettings, clusters: dict[str, Clu
 
 def _source_faults(name: str, source: SourceSettings, clusters: dict[str, ClusterSettings]) -> list[tuple[str, str]]:
     found = [] if _NAME.fullmatch(name) else [("", _bad_name(name))]
+    if name.endswith(ORPHANS):
+        found.append(("", f"{ORPHANS} at the end of a name stands for what a sweep of another source finds"))
     if fault := resource_fault(source.resource):
         found.append((".resource", fault))
     if source.cluster is None and len(clusters) != 1:

@@ -6,6 +6,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from service.contract import VERSION
 from service.stream.installation import Installation
 from service.stream.views.reading import server_ms, text
 
@@ -13,10 +14,11 @@ STEP: Final = 500
 """Records in one round trip."""
 
 
-class Sighting(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Sighting(msgspec.Struct, frozen=True, kw_only=True):
     """`first` is when it was first seen orphaned, by the server's clock; `passes` counts, and `last` is the number of
     the one that saw it last. `round` is that of its deletion; `left` says that it was decided to leave it there."""
 
+    v: int = VERSION
     first: int
     last: int
     passes: int = 1
@@ -51,9 +53,9 @@ class Orphans:
         """A number that is skipped does no harm."""
         now = await self.now()
         number = int(await self._caller.command("HINCRBY", self._state, "sweep", 1))
-        if number < 1_000_000_000:
+        if number < 1_000_000_000_000:
             # New, or lost while sightings with high numbers may still be there: begin above all of them.
-            number = int(await self._caller.command("HINCRBY", self._state, "sweep", now // 1000))
+            number = int(await self._caller.command("HINCRBY", self._state, "sweep", now))
         return Begun(number, now)
 
     async def now(self) -> int:
@@ -110,9 +112,10 @@ class Orphans:
 
 def _readable(raw: bytes) -> Sighting | None:
     try:
-        return _decode(raw)
+        found = _decode(raw)
     except msgspec.DecodeError:
         return None
+    return found if found.v <= VERSION else None
 
 
 def _steps(uids: Iterable[str]) -> Iterator[list[str]]:

@@ -10,7 +10,8 @@ from msgspec.structs import replace
 from bench.contenders.buckets import Buckets, seconds_for
 from bench.contenders.capa import calls_listing
 from bench.contenders.everybody import CONTENDERS
-from bench.contenders.knell_clearing import LIMITS, sample_of, scaled
+from bench.contenders.knell_clearing import LIMITS, sample_of
+from bench.contenders.knell_settings import scaled
 from bench.contenders.protocol import NotSupportedError
 from bench.peers.go_retries import ATTEMPTS, GoRetries
 from bench.rounds import Outcome
@@ -20,7 +21,7 @@ from bench.rows.row import Size
 from service.contract import Limit
 from tests.unit.test_bench_report import line_of, row
 from workers.handlers.aws.lanes import lane_draws
-from workers.handlers.aws.limits import limits_of
+from workers.handlers.aws.limits import LATE, limits_of
 
 USED = (
     "tag.GetResources", "elb.DescribeLoadBalancers", "elb.DescribeTags", "elb.DeleteLoadBalancer",
@@ -137,7 +138,7 @@ def test_every_limit_that_knell_keeps_there_is_scaled_and_none_twice(operation: 
 
 def test_a_scaled_limit_is_as_much_faster_and_never_larger_than_the_accounts() -> None:
     limit = Limit.bucket("eu-central-1/elbv2.changes", 20, 3, spare=2.25)
-    found = scaled(limit, 3)
+    found = scaled(limit, 3, LATE)
     assert found["rate"] == pytest.approx(9)
     # A quarter is the most that is left for calls on their way: 5 instead of 2.25.
     assert found["capacity"] == 17
@@ -185,6 +186,10 @@ def test_one_round_is_enough_where_the_buckets_set_the_pace() -> None:
         "aws-clean",
         "aws-clean.describe",
         "aws-drain",
+        "azure-clean",
+        "azure-clean.patient",
+        "azure-clean.reads",
+        "azure-reservation",
     }
 
 
@@ -208,4 +213,4 @@ def test_capa_is_a_peer_and_the_buckets_are_the_limit() -> None:
         outcome.samples["aws-clean", name, "seconds"] = [seconds]
     line = line_of("aws-clean", outcome)
     assert (line["limit"], line["peers"]) == (160.0, {"capa": 170.0})
-    assert {one.name for one in CONTENDERS if one.kind == "collector"} == {"capa"}
+    assert {one.name for one in CONTENDERS if one.kind == "collector"} == {"capa", "karpenter"}

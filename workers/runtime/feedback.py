@@ -46,7 +46,12 @@ class Reports:
             gathered.remaining, gathered.at = feedback.left, time.monotonic()
         if place not in self._sending and self._group is not None:
             self._sending.add(place)
-            self._group.create_task(self._send(place))
+            sending = self._send(place)
+            try:
+                self._group.create_task(sending)
+            except RuntimeError:
+                # A worker that is torn down takes on nothing more, and an answer may come in that very moment.
+                sending.close()
 
     async def _send(self, place: str) -> None:
         try:

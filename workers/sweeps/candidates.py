@@ -8,7 +8,7 @@ from service.contract.azure import claim_of
 from service.settings import AzureNodes
 from workers.handlers.azure.errors import AzureError
 from workers.handlers.azure.kinds import NIC, VM
-from workers.handlers.azure.listing import Lister, Way
+from workers.handlers.azure.listing import INCOMPLETE, Lister, Way
 from workers.handlers.azure.model import Found, Where
 
 Seen = Callable[[int], None]
@@ -28,10 +28,11 @@ class Candidate(NamedTuple):
 
 
 class Candidates:
-    """By NodeClaim's name. `listed` counts what was looked at, `named` are the names of all of it that has one."""
+    """By NodeClaim's name. `listed` counts what was looked at; what was no candidate has left its name, too."""
 
     def __init__(self) -> None:
         self._found: dict[str, list[Candidate]] = {}
+        self._others: set[str] = set()
         self.listed = 0
 
     def __len__(self) -> int:
@@ -42,6 +43,10 @@ class Candidates:
 
     def __iter__(self) -> Iterator[tuple[str, Candidate]]:
         return ((claim, one) for claim, some in self._found.items() for one in some)
+
+    def names(self) -> set[str]:
+        """Of all that is there, on its way or not."""
+        return self._found.keys() | self._others
 
     def lives(self, claim: str) -> None:
         self._found.pop(claim, None)
@@ -62,6 +67,8 @@ class Candidates:
         claim = claim_of(found.name.lower())
         # What is on its way needs nobody; an interface that has a machine goes with that.
         if not claim or not found.guid or found.going or (found.kind == NIC.name and found.used_by):
+            if claim and claim not in self._found:
+                self._others.add(claim)
             return
         some = self._found.setdefault(claim, [])
         mine = next((number for number, one in enumerate(some) if one.place == place), None)
@@ -73,5 +80,7 @@ class Candidates:
             some[mine] = one
 
 
-def denied(error: AzureError) -> bool:
-    return error.what == "denied"
+def of_no_use(error: AzureError) -> bool:
+    """Of Resource Graph, where the providers' own lists may serve: it is denied, or its rows are not whole, and in a
+    large group they seldom are, for something always goes meanwhile."""
+    return error.what == "denied" or error.code == INCOMPLETE

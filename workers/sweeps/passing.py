@@ -10,7 +10,7 @@ from typing import Literal
 import msgspec
 import structlog
 
-from service.cluster import Unreadable
+from service.cluster import Served, Unreadable
 from service.policy.decisions import Decision
 from service.policy.verdict import Facts as PolicyFacts
 from service.policy.verdict import verdict_of
@@ -22,7 +22,8 @@ from workers.handlers.azure.errors import AzureError
 from workers.handlers.azure.listing import Lister, Way
 from workers.handlers.places import Place, Places
 from workers.judging.inspection import chooses
-from workers.sweeps.candidates import Candidate, Candidates, denied
+from workers.sweeps.candidates import Candidate, Candidates, of_no_use
+from workers.sweeps.pacing import Pacing
 from workers.sweeps.telling import Ripe, Telling, Told
 
 log = structlog.get_logger(__name__)
@@ -126,13 +127,14 @@ class Pass:
         cluster = await place.identity()
         candidates, way = await self._candidates(way)
         swept = Swept(self._source, way, decision, listed=candidates.listed)
-        names = {claim for claim, _ in candidates} if not self._rehearse else set()
+        names = candidates.names() if not self._rehearse else set()
         await self._owners(place, candidates, swept)
         finished = await self._looked_after(candidates, names)
         swept.found = len(candidates)
         acts = decision.kind == "delete" and not self._rehearse
+        pacing = Pacing(self._installation)
         async for part in _parts(candidates):
-            await self._judge(part, number, now, cluster, swept, acts=acts)
+            await self._judge(part, number, now, cluster, swept, acts=acts and await pacing.room())
         if not self._rehearse and not (swept.stale and way == "graph"):
             await self._orphans.forget_before(number)
             if way == "provider":
@@ -147,9 +149,9 @@ class Pass:
         try:
             return await self._listed(way), way
         except AzureError as error:
-            if way != "graph" or not denied(error):
+            if way != "graph" or not of_no_use(error):
                 raise
-            log.warning("Resource Graph is denied, listing by the providers", source=self._source, reason=str(error))
+            log.warning("Resource Graph is of no use, listing by the providers", source=self._source, reason=str(error))
             return await self._listed("provider"), "provider"
 
     async def _listed(self, way: Way) -> Candidates:
@@ -164,22 +166,28 @@ class Pass:
     async def _owners(self, place: Place, candidates: Candidates, swept: Swept) -> None:
         """Every NodeClaim that lives, from a whole list that began after the last candidate was read."""
         resource = self._declared.resource
-        served = await place.served(resource)
-        async for page in place.cluster.pages(served, None, metadata_only=True):
-            if page.unreadable:
-                raise Unreadable(f"not every NodeClaim could be read: {page.unreadable[0]}")
-            for seen in page.items:
-                candidates.lives(seen.name)
-            swept.claims += len(page.items)
-            self._progress("NodeClaims", swept.claims)
+
+        async def every(served: Served) -> None:
+            swept.claims = 0
+            async for page in place.cluster.pages(served, None, metadata_only=True):
+                if page.unreadable:
+                    raise Unreadable(f"not every NodeClaim could be read: {page.unreadable[0]}")
+                for seen in page.items:
+                    candidates.lives(seen.name)
+                swept.claims += len(page.items)
+                self._progress("NodeClaims", swept.claims)
+
+        # As it is served now: a version that is no more would else fail every pass from then on.
+        await place.on(resource, every)
         # Asked last: the objects of a CRD that is going vanish, too.
         state = await place.crd_state(resource)
         if state != "established":
             raise NoPass(f"the CRD of {resource} is {state}, so that missing NodeClaims prove nothing")
 
     async def _looked_after(self, candidates: Candidates, names: set[str]) -> list[str]:
-        """What a NodeClaim that is gone left is its own deletion's, or is to stay. Answers the uids of those that were
-        to stay and of which nothing is left."""
+        """What a NodeClaim left that the inventory knows is its own deletion's, or is to stay; also where nobody has
+        noticed yet that it is gone: its marks count then, not ours. Answers the uids of those that were to stay and of
+        which nothing is left."""
         finished: list[str] = []
         async for part in self._inventory.scan():
             for uid, record in part:
@@ -187,7 +195,7 @@ class Pass:
                     raise NoPass(f"the inventory's record of uid {uid} can't be read, so nobody knows what is to stay")
                 if record.kept and record.gone and record.name not in names:
                     finished.append(uid)
-                elif record.kept or record.gone or record.held:
+                else:
                     candidates.lives(record.name)
         return finished
 

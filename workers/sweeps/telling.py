@@ -88,8 +88,9 @@ class Telling:
     def _event(self, claim: str, one: Candidate, seen: Sighting, cluster: str, now: int) -> Event:
         nodes = self._nodes[one.place]
         data = Sighted(
-            subscription=nodes.subscription.lower(), group=nodes.resource_group.lower(), vm=one.vm, nic=one.nic
-        )
+            subscription=nodes.subscription.lower(), group=nodes.resource_group.lower(), vm=one.vm, nic=one.nic,
+            cluster=nodes.cluster,
+        )  # fmt: skip
         return Event(
             cluster=cluster, resource=self._resource, uid=one.uid, name=claim, source=self._source,
             reason="orphan", round=seen.round, urgent=0, at=now, data=msgspec.json.encode(data).decode(),

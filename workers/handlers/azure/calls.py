@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from service.contract import Draw
 from workers.handlers.azure.clients import Clients
-from workers.handlers.azure.errors import AzureError, retry_after, translated
+from workers.handlers.azure.errors import AzureError, no_answer_of_azure, retry_after, translated
 from workers.handlers.azure.kinds import Kind
 from workers.handlers.azure.limits import Call, call_draws, remaining
 from workers.handlers.azure.model import Accepted, Found, Meter, Where
@@ -18,13 +18,15 @@ WITHIN: Final = timedelta(seconds=25)
 
 
 class _Headers:
-    """Of the answer to one call, whatever became of it."""
+    """Of the answer to one call, whatever became of it; `answer` is the whole of it."""
 
     def __init__(self) -> None:
         self.seen: Mapping[str, str] | None = None
+        self.answer: Any = None
 
     def __call__(self, response: Any) -> None:
-        self.seen = response.http_response.headers
+        self.answer = response.http_response
+        self.seen = self.answer.headers
 
 
 class AzureCalls:
@@ -45,17 +47,26 @@ class AzureCalls:
             if error.what == "gone":
                 return None
             raise
-        return kind.shown(found)
+        shown = kind.shown(found)
+        if not shown.name:
+            # Of an answer that is none the SDK makes a resource without anything.
+            raise no_answer_of_azure(f"GET {kind.type}/{name}", 200)
+        return shown
 
     async def delete(self, kind: Kind, name: str) -> Accepted:
         """An accepted delete is no proof of anything; the address at which it could be followed is not kept."""
         seen = _Headers()
-        await self._call(
-            kind.removing, f"DELETE {kind.type}/{name}",
-            lambda hook: self._operations(kind).begin_delete(
-                self.where.group, name, polling=False, raw_response_hook=hook
-            ), seen,
-        )  # fmt: skip
+        try:
+            await self._call(
+                kind.removing, f"DELETE {kind.type}/{name}",
+                lambda hook: self._operations(kind).begin_delete(
+                    self.where.group, name, polling=False, raw_response_hook=hook
+                ), seen,
+            )  # fmt: skip
+        except AzureError as error:
+            if error.what == "gone":
+                return Accepted(gone=True)
+            raise
         headers = {key.lower(): value for key, value in (seen.seen or {}).items()}
         followed = "location" in headers or "azure-asyncoperation" in headers
         return Accepted(gone=not followed, after=retry_after(headers))
@@ -72,10 +83,10 @@ class AzureCalls:
         operations, heard = self._operations(kind), _Headers()
         listed = getattr(operations, "list_by_resource_group", None) or operations.list
         pages = listed(self.where.group, raw_response_hook=heard).by_page()
-        first = True
+        first, words = True, f"list {kind.type}"
         while first or pages.continuation_token:
             first = False
-            yield await self._call(kind.reading, f"list {kind.type}", lambda _: _next(pages), heard)
+            yield await self._call(kind.reading, words, lambda _: _next(pages, heard, words), heard)
 
     def _operations(self, kind: Kind) -> Any:
         client = self._clients.network(self.where) if kind.client == "network" else self._clients.compute(self.where)
@@ -87,6 +98,9 @@ class AzureCalls:
         try:
             async with asyncio.timeout(WITHIN.total_seconds()):
                 answer = await make(heard)
+        except AzureError as error:
+            await self._told(draws, heard.seen or {}, error)
+            raise
         except Exception as error:
             found = translated(error, words)
             if found is None:
@@ -109,7 +123,11 @@ class AzureCalls:
                 await self._meter.answered(draw, remaining(draw, headers))
 
 
-async def _next(pages: Any) -> Any:
+async def _next(pages: Any, heard: _Headers, words: str) -> Any:
     """A page as a list: the SDK's iterator of it makes no more calls."""
     page = await pages.__anext__()
+    answer, heard.answer = heard.answer.json(), None
+    if not isinstance(answer, dict) or not isinstance(answer.get("value"), list):
+        # The SDK takes it for a list without anything in it, and nobody may.
+        raise no_answer_of_azure(words, 200)
     return [one async for one in page]

@@ -24,6 +24,8 @@ class Sighted(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     group: str
     vm: str = ""
     nic: str = ""
+    # Several clusters may share a group.
+    cluster: str = ""
 
 
 class _NotOurs(Exception):
@@ -60,9 +62,11 @@ class KarpenterCollector:
 
     def _orphan(self, facts: Facts, places: Sequence[AzureNodes]) -> Plan | Hold:
         seen = msgspec.json.decode(facts.recognises, type=Sighted)
-        place = next((one for one in places if one.describes(seen.subscription, seen.group)), None)
+        here = (one for one in places if one.describes(seen.subscription, seen.group))
+        place = next((one for one in here if seen.cluster in ("", one.cluster)), None)
         if place is None:
-            raise _Elsewhere(f"azure.nodes names no group {seen.group} in subscription {seen.subscription}")
+            of = f" of cluster {seen.cluster}" if seen.cluster else ""
+            raise _Elsewhere(f"azure.nodes names no group {seen.group} in subscription {seen.subscription}{of}")
         judged = {VM.name: seen.vm, NIC.name: seen.nic}
         # An interface alone: that it has no machine is read before it goes, and more of it was not seen. The grace is
         # over, for it was orphaned for longer than that when it was found.

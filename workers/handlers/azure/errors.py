@@ -1,6 +1,7 @@
 """What Azure says when it does not do what was asked, in few words: gone, reserved, busy, used, throttled, denied.
 Everything that the SDK raises comes through here once; nobody else looks at its errors or at Azure's codes."""
 
+import json
 import re
 from collections.abc import Iterator, Mapping
 from datetime import timedelta
@@ -69,9 +70,10 @@ def translated(error: Exception, call: str) -> AzureError | None:
     from azure.core import exceptions as sdk
 
     match error:
-        case sdk.ClientAuthenticationError() if getattr(error, "response", None) is None:
-            # What azure-identity says may be long and may name what it tried, but no secret.
-            return AzureError("credentials", call, "NoCredentials", fit(str(error)))
+        case sdk.ClientAuthenticationError() if not _body(error):
+            # What azure-identity says may be long and may name what it tried, but no secret. It may have an answer of
+            # its own at hand, of who gives tokens: nothing of Azure's, and its text is not shown.
+            return AzureError("credentials", call, "NoCredentials", fit(str(error.message)))
         case sdk.HttpResponseError() if error.response is not None:
             response: Any = error.response
             return answered(error.status_code or 0, response.headers, _body(error), call)
@@ -79,7 +81,7 @@ def translated(error: Exception, call: str) -> AzureError | None:
             return AzureError("unreachable", call, "NoConnection", fit(str(error)))
         case TimeoutError():
             return AzureError("unreachable", call, "NoAnswerInTime", fit(str(error)) or "no answer in time")
-        case sdk.DecodeError() | sdk.DeserializationError():
+        case sdk.DecodeError() | sdk.DeserializationError() | json.JSONDecodeError():
             return no_answer_of_azure(call)
         case sdk.AzureError():
             return AzureError("other", call, type(error).__name__, fit(str(error)))
@@ -104,6 +106,9 @@ def _body(error: Any) -> Mapping[str, Any]:
 def answered(status: int, headers: Mapping[str, str], body: Mapping[str, Any], call: str) -> AzureError:
     """What an answer that is an error means. A failed operation may come with status 200: the code decides."""
     code, message = str(body.get("code", "")), str(body.get("message", ""))
+    if not code and status == 429:
+        # Whoever wrote it wants us to come less often.
+        return AzureError("throttled", call, "429", after=retry_after(headers))
     if not code:
         return no_answer_of_azure(call, status)
     codes = [one.lower() for one in (code, *body.get("details", ()))]

@@ -37,14 +37,19 @@ def _tags(one: Any) -> Mapping[str, str]:
     return dict(one.tags or {})
 
 
+def _state(value: Any) -> str:
+    """As Azure writes it: some of the SDK's models have members of an enumeration, whose text is another."""
+    return str(getattr(value, "value", value) or "")
+
+
 def _id_of(part: Any) -> str:
     return lower_id(part.id) if part is not None else ""
 
 
 def _nic(one: Any) -> Found:
     return Found(
-        kind=NIC.name, name=one.name, guid=one.resource_guid or "", tags=_tags(one),
-        state=str(one.provisioning_state or ""), used_by=_id_of(one.virtual_machine) or _id_of(one.private_endpoint),
+        kind=NIC.name, name=one.name, guid=lower_id(one.resource_guid), tags=_tags(one),
+        state=_state(one.provisioning_state), used_by=_id_of(one.virtual_machine) or _id_of(one.private_endpoint),
     )  # fmt: skip
 
 
@@ -57,7 +62,7 @@ def _vm(one: Any) -> Found:
         if str(disk.delete_option or "").lower().endswith("delete")
     ]
     return Found(
-        kind=VM.name, name=one.name, guid=one.vm_id or "", tags=_tags(one), state=str(one.provisioning_state or ""),
+        kind=VM.name, name=one.name, guid=lower_id(one.vm_id), tags=_tags(one), state=_state(one.provisioning_state),
         facts=tuple(taken),
     )  # fmt: skip
 
@@ -73,8 +78,8 @@ def _vm_spared(found: Found) -> str:
 
 def _disk(one: Any) -> Found:
     return Found(
-        kind=DISK.name, name=one.name, guid=one.unique_id or "", tags=_tags(one),
-        state=str(one.provisioning_state or ""), used_by=lower_id(one.managed_by),
+        kind=DISK.name, name=one.name, guid=lower_id(one.unique_id), tags=_tags(one),
+        state=_state(one.provisioning_state), used_by=lower_id(one.managed_by),
     )  # fmt: skip
 
 
@@ -84,8 +89,8 @@ def _disk_spared(found: Found) -> str:
 
 def _address(one: Any) -> Found:
     return Found(
-        kind=ADDRESS.name, name=one.name, guid=one.resource_guid or "", tags=_tags(one),
-        state=str(one.provisioning_state or ""), used_by=_id_of(one.ip_configuration),
+        kind=ADDRESS.name, name=one.name, guid=lower_id(one.resource_guid), tags=_tags(one),
+        state=_state(one.provisioning_state), used_by=_id_of(one.ip_configuration),
     )  # fmt: skip
 
 

@@ -8,7 +8,7 @@ from azure.mgmt.resourcegraph.models import QueryRequest, QueryRequestOptions
 
 from service.contract.azure import AKS_MACHINE_TAG, CLUSTER_TAG
 from workers.handlers.azure.calls import AzureCalls
-from workers.handlers.azure.errors import AzureError
+from workers.handlers.azure.errors import AzureError, no_answer_of_azure
 from workers.handlers.azure.kinds import NIC, VM, Kind, lower_id
 from workers.handlers.azure.model import Found, Where
 
@@ -16,6 +16,9 @@ Way = Literal["graph", "provider"]
 
 PAGE: Final = 1000
 """Rows of a page of Resource Graph: the most that it gives."""
+
+INCOMPLETE: Final = "Incomplete"
+"""Our own code for rows of Resource Graph that are not all there: something may have gone between two pages."""
 
 _COLUMNS: Final = {
     VM: "guid=properties.vmId, state=properties.provisioningState",
@@ -46,15 +49,18 @@ async def _by_graph(calls: AzureCalls, kind: Kind, cluster: str) -> AsyncIterato
     while True:
         options = QueryRequestOptions(top=PAGE, skip_token=token, result_format="objectArray")
         answer = await calls.query(QueryRequest(subscriptions=[calls.where.subscription], query=query, options=options))
-        rows = list(answer.data or ())
+        rows, total = answer.data, answer.total_records
+        if not isinstance(rows, list) or total is None or not all(isinstance(row, dict) for row in rows):
+            # The SDK reads what is no answer as one without rows.
+            raise no_answer_of_azure("Resource Graph", 200)
         seen += len(rows)
         yield [found for found in (_row(kind, row) for row in rows) if is_of(found, cluster)]
         token = answer.skip_token
         if not token:
             break
-    if seen < (answer.total_records or 0) or str(answer.result_truncated).lower().endswith("true"):
-        said = f"{seen} of {answer.total_records} rows came"
-        raise AzureError("unreadable", "Resource Graph", "Incomplete", said)
+    if seen < total or str(answer.result_truncated).lower().endswith("true"):
+        said = f"{seen} of {total} rows came"
+        raise AzureError("unreadable", "Resource Graph", INCOMPLETE, said)
 
 
 def _query(kind: Kind, where: Where, cluster: str) -> str:
@@ -72,7 +78,7 @@ def _quoted(text: str) -> str:
 
 def _row(kind: Kind, row: Any) -> Found:
     return Found(
-        kind=kind.name, name=str(row["name"]), guid=str(row.get("guid") or ""), tags=row.get("tags") or {},
+        kind=kind.name, name=str(row.get("name") or ""), guid=lower_id(row.get("guid")), tags=row.get("tags") or {},
         state=str(row.get("state") or ""), used_by=lower_id(row.get("usedBy")),
     )  # fmt: skip
 

@@ -2,6 +2,7 @@
 Nodes are read fresh; what can't be read protects, and says so."""
 
 import asyncio
+import math
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -57,11 +58,11 @@ class Nodes:
             return f"nobody can tell whether its Node lives: there is no way to the cluster of source {source}"
         try:
             stand = await self._named(place, node) if node else None
-            if stand is None or stand.machine != machine:
-                stand = (await self._all(source)).get(machine)
-            if stand is None:
-                return ""
-            return await self._speaks(place, stand)
+            # One that does not say yet on which machine it runs has its name.
+            if stand is not None and stand.machine in ("", machine) and (why := await self._speaks(place, stand)):
+                return why
+            stand = (await self._all(source)).get(machine)
+            return await self._speaks(place, stand) if stand is not None else ""
         except ClusterError as error:
             return f"its Node can't be read: {type(error).__name__}: {error}"
 
@@ -97,8 +98,14 @@ class Nodes:
                 raise Unreadable(f"not every Node could be read: {page.unreadable[0]}")
             for seen in page.items:
                 stand = _stand(seen)
-                found[stand.machine] = stand
+                before = found.get(stand.machine)
+                # Of several that name one machine, the one that speaks for it the most.
+                found[stand.machine] = stand if before is None else max(before, stand, key=_readiness)
         return found
+
+
+def _readiness(stand: _Stand) -> float:
+    return math.inf if stand.not_ready is None else stand.not_ready.timestamp()
 
 
 def _stand(seen: Seen) -> _Stand:

@@ -2,6 +2,7 @@
 Every turn begins with a read, so that a crash between a call and its record repeats what does no harm."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from datetime import timedelta
 from typing import Final, NamedTuple, Protocol
@@ -29,9 +30,18 @@ BUSY: Final = timedelta(seconds=10)
 LIVES: Final = 60_000
 """Milliseconds after which a machine that a Node protects is asked about again."""
 
+FRESH: Final = timedelta(seconds=5)
+FRESH_SIGNS: Final = timedelta(seconds=30)
+AGAIN: Final = 1_000
+"""How old the reading of a resource, and that of the signs of life, may be when its delete is sent; milliseconds until
+they are read again where they are older."""
+
 VAIN: Final = timedelta(seconds=15)
 LONGEST_VAIN: Final = timedelta(minutes=30)
 """How long a delete waits that was accepted before and had no effect: twice as long each time."""
+
+MANY: Final = 20
+"""After so many times nothing grows any more: what goes on for days must stay a number."""
 
 _owner: Final = msgspec.json.Decoder(Owner)
 
@@ -88,15 +98,18 @@ class Removal:
         return lane_draws(lane, self._reserve)
 
     async def attempt(self, batch: Batch) -> AsyncIterator[tuple[Job, Verdict | Exception]]:
-        jobs = len(batch.jobs)
-        tokens = Tokens(batch, self.draws(batch.lane) or (), jobs)
+        tokens = Tokens(batch, self.draws(batch.lane) or (), len(batch.jobs))
+        turns, rest = _Turns(self, tokens), {job.id for job in batch.jobs}
         try:
-            async for job, verdict in Single(_Turns(self, tokens)).attempt(batch):
-                jobs -= 1
+            async for job, verdict in Single(turns).attempt(batch):
+                rest.discard(job.id)
+                if isinstance(verdict, NotCleared) and job.id not in turns.cleared:
+                    tokens.handed_back()
                 yield job, verdict
         except asyncio.CancelledError:
-            # Those without a verdict are handed back by the runtime, and what was reserved for them, too.
-            for _ in range(jobs):
+            # Those without a verdict are handed back by the runtime, and what was reserved for them, too; but not for
+            # those that were cleared, for their calls may have been made.
+            for _ in rest - turns.cleared:
                 tokens.handed_back()
             raise
         finally:
@@ -130,7 +143,7 @@ class Removal:
             return self._later(turn, trail._replace(guid=found.guid, looks=trail.looks + 1), "it is being deleted")
         wait = timedelta(0)
         if trail.deletes > 1:
-            wait = min(LONGEST_VAIN, VAIN * 2 ** (trail.deletes - 2))
+            wait = min(LONGEST_VAIN, VAIN * 2 ** min(MANY, trail.deletes - 2))
         words = f"it is there ({found.state})"
         if trail.deletes:
             words += f", although its deletion was accepted {trail.deletes} times"
@@ -158,36 +171,39 @@ class Removal:
 
     def _later(self, turn: Turn, trail: Trail, words: str, after: timedelta | None = None) -> Pending:
         """Its absence is looked for."""
-        wait = after if after is not None else min(LONGEST_CHECK, CHECK * 1.5 ** max(0, trail.looks - 1))
+        wait = after if after is not None else min(LONGEST_CHECK, CHECK * 1.5 ** min(MANY, max(0, trail.looks - 1)))
         return Pending(wait, words, lane=turn.where.lane(self._kind.reading), resume=str(trail))
 
     # ---- removing
 
     async def _remove(self, turn: Turn) -> Verdict:
-        """Signs of life first, then the resource itself and consent, both as close to the call as can be."""
+        """Signs of life first, then the resource itself, and consent last: who makes anything anew under this name has
+        made its NodeClaim before, so that a read which took long does no harm."""
+        begun = time.monotonic()
         against = await self._alive(turn)
         if against is not None:
             return against
-        clearing = asyncio.ensure_future(turn.batch.clear(turn.job))
-        try:
-            found = await turn.calls.read(self._kind, turn.job.target)
-            against = self._judge(turn, found)
-            if against is None and found is not None:
-                against = self._unfit(turn, found)
-            if against is not None or found is None:
-                return against or Gone()
-            await clearing
-        finally:
-            await _over(clearing)
+        found = await turn.calls.read(self._kind, turn.job.target)
+        against = self._judge(turn, found)
+        if against is None and found is not None:
+            against = self._unfit(turn, found)
+        if against is not None or found is None:
+            return against or Gone()
+        read = time.monotonic()
+        await turn.batch.clear(turn.job)
+        now = time.monotonic()
+        if now - read > FRESH.total_seconds() or now - begun > FRESH_SIGNS.total_seconds():
+            # Nothing is destroyed on the strength of what was so a while ago.
+            raise NotCleared("what was read first had grown old when the last answer came", AGAIN)
         trail = turn.trail._replace(guid=found.guid)
         accepted = await turn.calls.delete(self._kind, turn.job.target)
         return self._accepted(turn, accepted, trail)
 
     def _accepted(self, turn: Turn, accepted: Accepted, trail: Trail) -> Verdict:
-        if accepted.gone:
-            # What a read has not said is not proven.
-            return self._later(turn, trail._replace(looks=0), "said to be gone", timedelta(0))
         trail = trail._replace(deletes=trail.deletes + 1, looks=0)
+        if accepted.gone:
+            # What a read has not said is not proven; one that says otherwise again and again is believed less often.
+            return self._later(turn, trail, "said to be gone", timedelta(0))
         return self._later(turn, trail, "deletion accepted", accepted.after)
 
     async def _alive(self, turn: Turn) -> Verdict | None:
@@ -211,15 +227,6 @@ class Removal:
             trail = turn.trail._replace(guid=found.guid, looks=turn.trail.looks + 1)
             return self._later(turn, trail, "it is being deleted")
         return Blocked(found.used_by) if found.used_by else None
-
-
-async def _over(clearing: "asyncio.Future[None]") -> None:
-    """Nobody may leave while it is still being asked."""
-    if not clearing.done():
-        clearing.cancel()
-        await asyncio.wait([clearing])
-    if not clearing.cancelled():
-        clearing.exception()
 
 
 def meaning(error: AzureError, turn: Turn | None = None) -> Verdict:
@@ -254,6 +261,7 @@ class _Turns:
 
     def __init__(self, removal: Removal, tokens: Tokens) -> None:
         self.kind = removal.kind
+        self.cleared = set[str]()
         self._removal, self._tokens = removal, tokens
 
     def draws(self, lane: str) -> Sequence[Draw] | None:
@@ -263,7 +271,6 @@ class _Turns:
         cleared = Cleared(batch)
         try:
             return await self._removal.turn(job, cleared, self._tokens)
-        except NotCleared:
-            if not cleared.once:
-                self._tokens.handed_back()
-            raise
+        finally:
+            if cleared.once:
+                self.cleared.add(job.id)

@@ -1,0 +1,263 @@
+"""A stage for removals on Azure: a subscription of its own in the stand-in, a cluster, and batches in a test's hand.
+After every attempt the tokens must balance: what stays drawn is what the stand-in was really asked for."""
+
+import os
+import uuid
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import pytest
+
+from service.cluster import Cluster, connect
+from service.contract import Draw, Feedback, Job, Pause, Record, Verdict
+from service.contract.azure import CLUSTER_TAG, KARPENTER_AZURE, NODECLAIMS, NODEPOOL_TAG
+from service.contract.version import VERSION
+from service.local.azure import GROUP, REGION, Behaviour, Disk, Entry, Group, LocalAzure, Nic, PublicIp, There, Vm
+from service.settings import Settings, SourceSettings
+from tests.clusters import ApiServer, TestApi
+from tests.integration.front import Front
+from tests.karpenter import Karpenter
+from workers.handlers.azure.calls import AzureCalls
+from workers.handlers.azure.clients import Clients
+from workers.handlers.azure.kinds import ADDRESS, DISK, NIC, VM, Kind
+from workers.handlers.azure.limits import Call, call_draws, lane_draws
+from workers.handlers.azure.meters import QuotaMeter
+from workers.handlers.azure.model import Meter, Owner, Where
+from workers.handlers.azure.nodes import Nodes
+from workers.handlers.azure.removal import Removal
+from workers.handlers.places import Places
+from workers.handlers.protocol import NotCleared
+
+NAME: Final = "aks-a"
+TAGS: Final = {CLUSTER_TAG: "prod", NODEPOOL_TAG: "default"}
+RESERVE: Final = 0.2
+NOT_READY: Final = timedelta(minutes=10)
+SOURCE: Final = "nodeclaims"
+ON_AZURE: Final = pytest.mark.xdist_group("azure")
+"""Tests of one process, so that a single stand-in and a single API server are started for all of them."""
+
+_CALLS: Final[dict[str, Call]] = {
+    "nic.get": "network.read", "ip.get": "network.read", "vm.get": "compute.read", "disk.get": "compute.read",
+    "nic.delete": "network.delete", "ip.delete": "network.delete", "vm.delete": "compute.delete",
+    "disk.delete": "disk.delete",
+}  # fmt: skip
+
+
+class Hand:
+    """A batch of one lane, as the runtime has it: what was reserved for a job that was not cleared goes back by itself.
+    `clear` is raised where the way is not free."""
+
+    def __init__(self, lane: str, jobs: Sequence[Job], *, clear: Exception | None = None) -> None:
+        self.lane, self.jobs, self._clear = lane, jobs, clear
+        self.called: set[str] = set()
+        self.told: list[Feedback] = []
+        self.returned: dict[str, float] = {}
+
+    async def clear(self, *jobs: Job) -> None:
+        if self._clear is not None:
+            raise self._clear
+        self.called |= {job.id for job in jobs}
+
+    def tell(self, feedback: Feedback) -> None:
+        self.told.append(feedback)
+
+    def unused(self, limit: str, tokens: float = 1.0) -> None:
+        self.returned[limit] = self.returned.get(limit, 0.0) + tokens
+
+    def land(self, job: Job, verdict: Verdict | Exception) -> None:
+        if isinstance(verdict, NotCleared) and job.id not in self.called:
+            for draw in lane_draws(self.lane, RESERVE) or ():
+                self.unused(draw.limit.name, draw.cost)
+
+    @property
+    def spent(self) -> dict[str, float]:
+        """What stays drawn after everything has come back."""
+        reserved = {draw.limit.name: draw.cost * len(self.jobs) for draw in lane_draws(self.lane, RESERVE) or ()}
+        left = {name: tokens - self.returned.get(name, 0.0) for name, tokens in reserved.items()}
+        return {name: tokens for name, tokens in left.items() if tokens}
+
+    @property
+    def pauses(self) -> dict[str, timedelta | None]:
+        return {one.limit: one.wait for one in self.told if isinstance(one, Pause)}
+
+    @property
+    def answered(self) -> dict[str, float]:
+        """How many tokens' worth of calls were told to have come back, by limit."""
+        found: dict[str, float] = {}
+        for one in self.told:
+            assert one.tokens is not None
+            found[one.limit] = found.get(one.limit, 0.0) + one.tokens
+        return found
+
+
+class Removing(Karpenter):
+    """`front` stands before the API server, where a test can have it refuse."""
+
+    def __init__(self, azure: LocalAzure, api: TestApi, front: Front, cluster: Cluster, clients: Clients) -> None:
+        super().__init__(api.kube, str(uuid.uuid4()), GROUP)
+        self.azure, self.api, self.front, self.cluster, self.clients = azure, api, front, cluster, clients
+        self.where = Where(subscription=self.subscription, group=GROUP.lower(), region=REGION)
+        declared = SourceSettings(resource=NODECLAIMS, collector=KARPENTER_AZURE, mode="observe")
+        self.settings = Settings(sources={SOURCE: declared}, clusters={"here": api.settings(Path(os.devnull).parent)})
+        self.places = self.reached({"here": cluster})
+        self.nodes = Nodes(self.places, NOT_READY)
+        self.since = 0
+
+    def reached(self, clusters: dict[str, Cluster]) -> Places:
+        async def remembered(_name: str) -> None:
+            return None
+
+        return Places(self.settings, clusters, remembered)
+
+    # ---- the world
+
+    async def nic(self, name: str = NAME, **given: Any) -> str:
+        return (await self.azure.make(Nic(**{"name": name, "tags": TAGS, "subscription": self.subscription, **given})))[
+            0
+        ]
+
+    async def vm(self, name: str = NAME, **given: Any) -> str:
+        return (await self.azure.make(Vm(**{"name": name, "tags": TAGS, "subscription": self.subscription, **given})))[
+            0
+        ]
+
+    async def disk(self, name: str = NAME, **given: Any) -> str:
+        made = Disk(**{"name": name, "tags": TAGS, "subscription": self.subscription, **given})
+        return (await self.azure.make(made))[0]
+
+    async def ip(self, name: str = NAME, **given: Any) -> str:
+        made = PublicIp(**{"name": name, "tags": TAGS, "subscription": self.subscription, **given})
+        return (await self.azure.make(made))[0]
+
+    async def there(self, kind: Any = None) -> list[There]:
+        return [one for one in await self.azure.there(kind) if one.subscription == self.subscription]
+
+    async def names(self, kind: Any = None) -> set[str]:
+        return {one.name for one in await self.there(kind)}
+
+    # ---- asking
+
+    def calls(self, meter: Meter | None = None, where: Where | None = None) -> AzureCalls:
+        return AzureCalls(self.clients, where or self.where, meter or QuotaMeter(self.where, None), RESERVE)
+
+    def owner(self, **changes: Any) -> Owner:
+        made = Owner(where=self.where, source=SOURCE, claim="a", cluster="prod")
+        return msgspec.structs.replace(made, **changes)
+
+    def hand(
+        self,
+        kind: Kind,
+        *names: str,
+        looks: bool = False,
+        owner: Owner | None = None,
+        clear: Exception | None = None,
+        of: type[Hand] = Hand,
+        **record: Any,
+    ) -> Hand:
+        """Jobs in the lane in which a kind is removed, or with `looks` in the one in which it is looked at."""
+        owner = owner or self.owner()
+        lane = owner.where.lane(kind.reading if looks else kind.removing)
+        data = msgspec.json.encode(owner).decode()
+        given = {"v": VERSION, "stage": 0, "lane": lane, "kind": kind.name, "data": data, **record}
+        records = [Record(**{**given, "target": name}) for name in names or (NAME,)]
+        return of(lane, [Job(f"deletion#1.{number}", 7, one) for number, one in enumerate(records)], clear=clear)
+
+    def removal(self, kind: Kind) -> Removal:
+        def calling(where: Where, meter: Meter) -> AzureCalls:
+            return self.calls(meter, where)
+
+        return Removal(kind, calling, self.nodes, RESERVE)
+
+    async def attempt(self, hand: Hand, *, balances: bool = True) -> dict[str, Verdict | Exception]:
+        """One attempt; the answer is by target. The tokens balance afterwards."""
+        kind = next(one for one in (VM, NIC, DISK, ADDRESS) if one.name == hand.jobs[0].kind)
+        self.since = len(await self.azure.journal())
+        found: dict[str, Verdict | Exception] = {}
+        async for job, verdict in self.removal(kind).attempt(hand):
+            hand.land(job, verdict)
+            found[job.target] = verdict
+        if balances:
+            asked = await self.drawn()
+            assert hand.spent == asked
+            assert hand.answered == asked
+        return found
+
+    async def one(self, hand: Hand, **how: Any) -> Verdict | Exception:
+        (verdict,) = (await self.attempt(hand, **how)).values()
+        return verdict
+
+    # ---- what Azure was asked
+
+    async def requests(self) -> list[Entry]:
+        """Since the last attempt began, in order."""
+        entries = await self.azure.requests(since=self.since)
+        return [one for one in entries if one.subscription in ("", self.subscription)]
+
+    async def asked(self) -> list[str]:
+        return [one.operation for one in await self.requests()]
+
+    async def drawn(self) -> dict[str, float]:
+        """What those requests draw on."""
+        found: dict[str, float] = {}
+        draws: list[Draw] = [
+            draw for one in await self.asked() for draw in call_draws(self.where, _CALLS[one], RESERVE)
+        ]
+        for draw in draws:
+            found[draw.limit.name] = found.get(draw.limit.name, 0.0) + draw.cost
+        return found
+
+
+@pytest.fixture(scope="session")
+def local_azure() -> Iterator[LocalAzure]:
+    running = LocalAzure().start()
+    try:
+        yield running
+    finally:
+        running.stop()
+
+
+@asynccontextmanager
+async def prepared(azure: LocalAzure) -> AsyncIterator[LocalAzure]:
+    """Its clock stands until a test moves it, and nothing is left of the window in which others asked."""
+    await azure.behave(**msgspec.to_builtins(Behaviour()))
+    await azure.set_rate(0)
+    await azure.advance(10)
+    yield azure
+    await azure.trouble()
+
+
+@pytest.fixture
+async def azure(local_azure: LocalAzure, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[LocalAzure]:
+    for name in list(os.environ):
+        if name.startswith(("AZURE_", "IDENTITY_", "MSI_")):
+            monkeypatch.delenv(name)
+    for name, value in local_azure.identity().items():
+        monkeypatch.setenv(name, value)
+    async with prepared(local_azure) as made:
+        yield made
+
+
+@pytest.fixture
+def own_api(embedded_api: ApiServer) -> Iterator[TestApi]:
+    lent = TestApi("embedded", embedded_api)
+    yield lent
+    lent.clear()
+
+
+@pytest.fixture
+async def removing(azure: LocalAzure, own_api: TestApi, tmp_path: Path) -> AsyncIterator[Removing]:
+    async with Front(own_api) as front, Clients(azure.address) as clients:
+        way = msgspec.structs.replace(own_api.settings(tmp_path), kubeconfig=front.kubeconfig(tmp_path / "front"))
+        async with await connect("here", way) as cluster:
+            made = Removing(azure, own_api, front, cluster, clients)
+            await azure.declare(Group(subscription=made.subscription))
+            try:
+                yield made
+            finally:
+                await made.nodes.aclose()
+                await made.places.aclose()
+                made.clear()

@@ -1,0 +1,199 @@
+"""A stage for sweeps: NodeClaims on an API server, a subscription in the stand-in, a real Valkey, and passes by hand.
+Time is the server's, which a test moves on; workers come where a test wants to see what becomes of an orphan."""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import pytest
+
+from service.cluster import Cluster
+from service.contract import Event
+from service.contract.azure import KARPENTER_AZURE, NODECLAIMS
+from service.local.azure import GROUP, REGION, Nic
+from service.settings import (
+    AzureNodes,
+    AzureSettings,
+    FeedbackSettings,
+    GuardSettings,
+    Settings,
+    SourceSettings,
+)
+from service.settings.azure import SweepSettings
+from service.stream.inventory import Inventory, Remembered
+from service.stream.orphans import Orphans, Sighting
+from service.stream.views.deletions import DeletionView, list_deletions
+from tests.engine.world import Running, World
+from tests.integration.azure_removing import SOURCE, TAGS, Removing
+from tests.servers import TestServer
+from workers.handlers.azure.listing import Lister
+from workers.handlers.azure.meters import QuotaMeter
+from workers.handlers.azure.wiring import azure_side
+from workers.handlers.places import Places
+from workers.judging.wiring import places_in, registry_for
+from workers.runtime.quota import BudgetQuota
+from workers.runtime.worker import Worker
+from workers.sweeps.passing import Orphan, Pass, Swept
+
+AGE: Final = timedelta(minutes=5)
+
+
+class Sweeping(World):
+    """`cloud` is the test's part of Azure and of the cluster."""
+
+    cloud: Removing
+    cluster: Cluster
+    identity: str
+    stack: AsyncExitStack
+
+    # ---- settings
+
+    def sweeps(self, **changes: Any) -> None:
+        azure = self.settings.azure
+        changed = msgspec.structs.replace(azure, sweep=msgspec.structs.replace(azure.sweep, **changes))
+        self.settings = msgspec.structs.replace(self.settings, azure=changed)
+
+    def source(self, **changes: Any) -> None:
+        declared = msgspec.structs.replace(self.settings.sources[SOURCE], **changes)
+        self.settings = msgspec.structs.replace(self.settings, sources={SOURCE: declared})
+
+    def nodes(self, **changes: Any) -> AzureNodes:
+        given = {"subscription": self.cloud.subscription, "resource_group": GROUP, "region": REGION, "cluster": "prod"}
+        return AzureNodes(**{**given, **changes})
+
+    # ---- Azure
+
+    async def nic(self, suffix: str = "a", **given: Any) -> str:
+        """An interface that is named after a claim which there need not be; answers the claim's name."""
+        claim = self.cloud.name(suffix)
+        await self.cloud.nic(f"aks-{claim}", **given)
+        return claim
+
+    def many(self, number: int) -> list[Nic]:
+        return [
+            Nic(name=f"aks-many-{one:04}", tags=TAGS, subscription=self.cloud.subscription) for one in range(number)
+        ]
+
+    # ---- passes
+
+    def one_pass(
+        self, *, cluster: Cluster | None = None, clusters: Mapping[str, Cluster] | None = None, **how: Any
+    ) -> Pass:
+        reached = clusters if clusters is not None else {"here": cluster or self.cluster}
+        installation = self.install()
+        places = places_in(self.settings, reached, installation)
+        self.stack.push_async_callback(places.aclose)
+        lister = Lister(lambda where: self.cloud.calls(QuotaMeter(where, None), where))
+        return Pass(self.settings, installation, places, lister, SOURCE, **{"shown": True, **how})
+
+    async def sweep(self, **how: Any) -> Swept:
+        return await self.one_pass(**how).run()
+
+    async def ripe(self, **how: Any) -> Swept:
+        """Two passes with the age between them."""
+        await self.sweep(**how)
+        await self.jump(AGE)
+        return await self.sweep(**how)
+
+    async def found(self, **how: Any) -> dict[str, Orphan]:
+        return by_claim(await self.sweep(**how))
+
+    @property
+    def orphans(self) -> Orphans:
+        return Orphans(self.installation, SOURCE)
+
+    async def sightings(self) -> dict[str, Sighting]:
+        raw = await self.client.hgetall(self.orphans.key)
+        return {uid.decode(): msgspec.json.decode(text, type=Sighting) for uid, text in raw.items()}
+
+    # ---- the inventory
+
+    @property
+    def inventory(self) -> Inventory:
+        return Inventory(self.installation, SOURCE)
+
+    async def remember(self, claim: str, **given: Any) -> str:
+        """A record of a NodeClaim, as the watch side writes it."""
+        uid = f"uid-{claim}"
+        await self.inventory.remember({uid: Remembered(**{"v": 1, "name": claim, **given})})
+        return uid
+
+    # ---- what was told
+
+    async def told(self) -> dict[str, DeletionView]:
+        """Deletions by uid and round, whatever state they are in."""
+        listings = [await list_deletions(self.installation, state=state) for state in (None, "done", "dropped")]
+        return {f"{view.uid}/{view.round}": view for listing in listings for view in listing.deletions}
+
+    def event(self, view: DeletionView) -> Event:
+        return Event(
+            cluster=view.cluster, resource=view.resource, uid=view.uid, name=view.name, source=view.source,
+            round=view.round,
+        )  # fmt: skip
+
+    # ---- workers
+
+    async def work(self) -> Running:
+        """A worker as `knell work` puts it together; it ends with the test."""
+        name = f"worker-{len(self.running) + 1}"
+        own = msgspec.structs.replace(self.settings.worker, name=name)
+        settings = msgspec.structs.replace(self.settings, worker=own)
+        installation = self.install(settings)
+        places = places_in(settings, {"here": self.cluster}, installation)
+        self.stack.push_async_callback(places.aclose)
+        quota = BudgetQuota(installation.budgets, settings.worker.background_share)
+        side = await self.stack.enter_async_context(azure_side(settings, places, quota))
+        registry = registry_for(
+            settings, {"here": self.cluster}, installation, handlers=side.handlers, collectors=[side.collector],
+            places=places,
+        )  # fmt: skip
+        made = Worker(installation, registry)
+        running = Running(made, installation, asyncio.create_task(made.run(), name=name), Counter(), Counter())
+        self.running.append(running)
+        self.stack.push_async_callback(running.crash)
+
+        async def ready() -> bool:
+            return made.ready
+
+        await self.until(f"{name} is ready", ready)
+        return running
+
+
+def by_claim(swept: Swept) -> dict[str, Orphan]:
+    return {one.claim: one for one in swept.orphans}
+
+
+def no_places(settings: Settings) -> Places:
+    async def remembered(_name: str) -> None:
+        return None
+
+    return Places(settings, {}, remembered)
+
+
+@pytest.fixture
+async def sweeping(embedded_server: TestServer, removing: Removing, tmp_path: Path) -> AsyncIterator[Sweeping]:
+    async with AsyncExitStack() as stack:
+        made = Sweeping(embedded_server.server, embedded_server.settings())
+        made.cloud, made.cluster, made.stack = removing, removing.cluster, stack
+        stack.push_async_callback(made.close)
+        declared = SourceSettings(
+            resource=NODECLAIMS, collector=KARPENTER_AZURE, mode="observe", cluster="here",
+            guard=GuardSettings(enabled=False),
+        )  # fmt: skip
+        made.settings = msgspec.structs.replace(
+            made.settings, clusters={"here": removing.api.settings(tmp_path)}, sources={SOURCE: declared},
+            azure=AzureSettings(
+                nodes={SOURCE: (made.nodes(),)}, endpoint=removing.azure.address, grace=timedelta(0),
+                sweep=SweepSettings(age=AGE),
+            ),
+            feedback=FeedbackSettings(events=False, conditions=False),
+        )  # fmt: skip
+        made.change("retry", refused_recheck=timedelta(milliseconds=200))
+        made.identity = await removing.cluster.identity()
+        await made.arrive()
+        yield made

@@ -1,0 +1,204 @@
+"""Errors as the real clients raise them, against the stand-in: each is told in our words, and no secret with it."""
+
+import logging
+from collections.abc import AsyncIterator, Awaitable
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+import pytest
+from aiohttp import web
+from azure.core.exceptions import AzureError as SdkError
+
+from service.contract import Refused
+from service.local.azure import GROUP, Fault, Size
+from service.masking import mask_text
+from tests.azure import Arm, arm_on
+from tests.integration.azure_removing import NAME, ON_AZURE, Removing, azure, local_azure, own_api, removing
+from workers.handlers.azure.clients import Clients
+from workers.handlers.azure.errors import AzureError, translated
+from workers.handlers.azure.kinds import NIC
+
+__all__ = ["azure", "local_azure", "own_api", "removing"]
+pytestmark = ON_AZURE
+
+
+@pytest.fixture
+async def arm(removing: Removing) -> AsyncIterator[Arm]:
+    async with arm_on(removing.azure, subscription=removing.subscription) as made:
+        yield made
+
+
+async def raised(act: Awaitable[Any]) -> AzureError:
+    with pytest.raises(SdkError) as caught:
+        await act
+    found = translated(caught.value, "it")
+    assert found is not None
+    return found
+
+
+async def test_what_is_not_there_is_gone_or_nowhere(removing: Removing, arm: Arm) -> None:
+    assert (await raised(arm.get("aks-none"))).what == "gone"
+    assert (await raised(arm.get(NAME, group="none"))).what == "nowhere"
+    async with arm_on(removing.azure, subscription="0aaaaaaa-0000-4000-8000-00000000dead") as lost:
+        assert (await raised(lost.get(NAME))).what == "nowhere"
+
+
+async def test_what_is_in_the_way_of_a_delete_is_told_apart(removing: Removing, arm: Arm) -> None:
+    await removing.nic("aks-r")
+    await removing.azure.reserve("aks-r", seconds=33, subscription=removing.subscription)
+    error = await raised(arm.delete("aks-r"))
+    assert (error.what, error.after) == ("reserved", timedelta(seconds=33))
+    await removing.nic("aks-u", vm="v")
+    assert (await raised(arm.delete("aks-u"))).what == "used"
+    await removing.nic("aks-b", state="Updating")
+    assert (await raised(arm.delete("aks-b"))).what == "busy"
+    await removing.ip("aks-i", nic="aks-u")
+    assert (await raised(arm.delete_ip("aks-i"))).what == "used"
+    await removing.disk("aks-d", vm="v")
+    assert (await raised(arm.delete_disk("aks-d"))).what == "used"
+    await removing.vm("aks-v")
+    await removing.azure.behave(nested=["aks-v"], locks=["aks-l"])
+    assert (await raised(arm.delete_vm("aks-v"))).what == "used"
+    await removing.nic("aks-l")
+    assert (await raised(arm.delete("aks-l"))).what == "locked"
+
+
+async def test_every_429_is_told_apart(removing: Removing, arm: Arm) -> None:
+    await removing.nic()
+    await removing.vm()
+    await removing.azure.trouble(Fault(what="locked", operation="nic.delete"))
+    lock = await raised(arm.delete(NAME))
+    assert (lock.what, lock.after) == ("busy", timedelta(seconds=11))
+    await removing.azure.trouble(Fault(what="throttle"))
+    network, compute, read = (
+        await raised(arm.delete(NAME)), await raised(arm.delete_vm(NAME)), await raised(arm.get(NAME))
+    )  # fmt: skip
+    assert [(one.what, one.layer) for one in (network, compute, read)] == [
+        ("throttled", "provider"), ("throttled", "provider"), ("throttled", "arm"),
+    ]  # fmt: skip
+    assert (network.after, compute.after, read.after) == (None, timedelta(minutes=1), timedelta(seconds=1))
+    graph = await raised(arm.query("Resources", removing.subscription))
+    assert (graph.what, graph.code, graph.after) == ("throttled", "RateLimiting", timedelta(seconds=5))
+
+
+async def test_a_machine_that_is_deleted_too_often_has_to_wait_as_long_as_it_is_said(
+    removing: Removing, arm: Arm
+) -> None:
+    await removing.vm()
+    await removing.azure.behave(vm_deletes=Size(1, 1 / 1200))
+    await arm.delete_vm(NAME)
+    error = await raised(arm.delete_vm(NAME))
+    assert (error.what, error.code, error.after) == ("throttled", "OperationNotAllowed", timedelta(minutes=20))
+
+
+async def test_an_operation_that_fails_after_it_was_accepted_is_judged_by_its_code(
+    removing: Removing, arm: Arm
+) -> None:
+    await removing.nic()
+    words = "Nic(s) in request is reserved for another Virtual Machine for 20 seconds."
+    fault = Fault(what="fails", operation="nic.delete", code="NicReservedForAnotherVm", message=words)
+    await removing.azure.trouble(fault)
+    poller = await arm.network.network_interfaces.begin_delete(GROUP, NAME, polling_interval=0)
+    await removing.azure.set_rate(1000)
+    error = await raised(poller.result())
+    assert (error.what, error.after) == ("reserved", timedelta(seconds=20))
+
+
+async def test_denials_and_a_missing_token_are_told_apart(removing: Removing, arm: Arm) -> None:
+    await removing.nic()
+    for what in ("deny", "deny-assignment"):
+        await removing.azure.trouble(Fault(what=what))
+        assert (await raised(arm.delete(NAME))).what == "denied"
+    await removing.azure.trouble(Fault(what="error", code="ExpiredAuthenticationToken", status=401, message="old"))
+    assert (await raised(arm.get(NAME))).what == "credentials"
+
+
+async def test_what_is_no_answer_says_nothing(removing: Removing, arm: Arm) -> None:
+    await removing.nic()
+    for fault, what in (
+        (Fault(what="close"), "unreachable"),
+        (Fault(what="html", status=404), "unreadable"),
+        (Fault(what="html", status=503), "unreadable"),
+    ):
+        await removing.azure.trouble(fault)
+        assert (await raised(arm.get(NAME))).what == what
+    async with Clients("http://127.0.0.1:9") as nobody:
+        removing.clients = nobody
+        with pytest.raises(AzureError) as caught:
+            await removing.calls().read(NIC, NAME)
+        assert caught.value.what == "unreachable"
+
+
+async def test_a_call_that_takes_too_long_is_given_up(removing: Removing, monkeypatch: pytest.MonkeyPatch) -> None:
+    await removing.nic()
+    await removing.azure.trouble(Fault(what="gate", operation="nic.get"))
+    monkeypatch.setattr("workers.handlers.azure.calls.WITHIN", timedelta(milliseconds=200))
+    hand = removing.hand(NIC, looks=True)
+    error = await removing.one(hand, balances=False)
+    assert isinstance(error, AzureError)
+    assert (error.what, error.code) == ("unreachable", "NoAnswerInTime")
+    assert hand.answered == hand.spent
+    await removing.azure.open()
+
+
+# ---- credentials
+
+
+@asynccontextmanager
+async def identity(monkeypatch: pytest.MonkeyPatch, tokens: int) -> AsyncIterator[None]:
+    """An identity that hands out so many tokens, which last a moment, and then says why it has none any more."""
+    given = 0
+
+    async def answer(_request: web.BaseRequest) -> web.Response:
+        nonlocal given
+        given += 1
+        if given > tokens:
+            said = {"error": "invalid_client", "error_description": "AADSTS7000215: client_secret=hunter2 is wrong"}
+            return web.Response(status=400, body=msgspec.json.encode(said), content_type="application/json")
+        token = {"access_token": "knell-default", "expires_on": "1", "resource": "any", "token_type": "Bearer"}
+        return web.Response(body=msgspec.json.encode(token), content_type="application/json")
+
+    runner = web.ServerRunner(web.Server(answer, access_log=None))
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    monkeypatch.setenv("IDENTITY_ENDPOINT", f"http://127.0.0.1:{runner.addresses[0][1]}/msi/token")
+    monkeypatch.setenv("IDENTITY_HEADER", "sesame-hunter2")
+    try:
+        yield
+    finally:
+        await runner.cleanup()
+
+
+@pytest.mark.parametrize("tokens", [0, 1])
+async def test_without_credentials_it_is_refused_with_words_and_without_secrets(
+    removing: Removing, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, tokens: int
+) -> None:
+    """From the start, or from some moment on."""
+    await removing.nic()
+    async with identity(monkeypatch, tokens), Clients(removing.azure.address) as clients:
+        removing.clients = clients
+        with caplog.at_level(logging.INFO):
+            for _ in range(tokens):
+                assert await removing.calls().read(NIC, NAME) is not None
+            found = await removing.one(removing.hand(NIC), balances=False)
+    assert isinstance(found, Refused), found
+    assert "NoCredentials" in found.reason
+    assert "give the process an identity that may act there" in found.reason
+    assert "hunter2" not in found.reason
+    # What the libraries log goes out through the same mask.
+    assert all("hunter2" not in mask_text(record.getMessage()) for record in caplog.records)
+    assert all("knell-default" not in mask_text(record.getMessage()) for record in caplog.records)
+    assert await removing.names("nic") == {NAME}
+
+
+async def test_each_identity_of_the_settings_acts_in_its_own_name(removing: Removing) -> None:
+    await removing.nic()
+    client = "0ccccccc-0000-4000-8000-000000000003"
+    for client_id in ("", client):
+        where = msgspec.structs.replace(removing.where, client_id=client_id)
+        removing.since = len(await removing.azure.journal())
+        assert await removing.calls(where=where).read(NIC, NAME) is not None
+        (one,) = await removing.requests()
+        assert one.principal == (client_id or "default")

@@ -1,0 +1,203 @@
+"""What keeps a resource on Azure from going: users, reservations, locks, denials, and what is no answer at all.
+Each waits in its own way, or is shown to a person, and the rest goes on."""
+
+from datetime import timedelta
+
+import msgspec
+import pytest
+
+from service.contract import Blocked, Pending, Refused
+from service.local.azure import Fault
+from tests.integration.azure_removing import NAME, ON_AZURE, Removing, azure, local_azure, own_api, removing
+from workers.handlers.azure.errors import AzureError
+from workers.handlers.azure.kinds import ADDRESS, DISK, NIC, VM
+
+__all__ = ["azure", "local_azure", "own_api", "removing"]
+pytestmark = ON_AZURE
+
+
+async def test_an_interface_waits_for_its_machine_which_is_read_fresh(removing: Removing) -> None:
+    await removing.vm(nics=(NAME,))
+    await removing.nic(vm=NAME)
+    blocked = await removing.one(removing.hand(NIC))
+    assert isinstance(blocked, Blocked)
+    assert f"virtual machine {NAME}" in blocked.by
+    assert await removing.asked() == ["vm.get"]
+
+
+async def test_a_machine_of_its_name_protects_an_interface_that_is_not_attached(removing: Removing) -> None:
+    await removing.vm()
+    await removing.nic()
+    assert isinstance(await removing.one(removing.hand(NIC)), Blocked)
+    assert NAME in await removing.names("nic")
+
+
+async def test_an_interface_of_somebody_elses_machine_is_blocked_by_it(removing: Removing) -> None:
+    await removing.nic(vm="another")
+    blocked = await removing.one(removing.hand(NIC))
+    assert isinstance(blocked, Blocked)
+    assert blocked.by.endswith("/virtualmachines/another")
+    assert "nic.delete" not in await removing.asked()
+
+
+async def test_a_disk_and_an_address_in_use_are_blocked_by_their_users(removing: Removing) -> None:
+    await removing.disk(vm="another")
+    await removing.ip(nic="another")
+    for kind, word in ((DISK, "/virtualmachines/another"), (ADDRESS, "/networkinterfaces/another")):
+        blocked = await removing.one(removing.hand(kind))
+        assert isinstance(blocked, Blocked)
+        assert word in blocked.by
+    assert await removing.names() == {NAME}
+
+
+@pytest.mark.parametrize(("seconds", "rate"), [(180.0, 0.0), (18.0, 0.0), (30.0, 16.0)])
+async def test_a_reservation_is_waited_for_as_long_as_the_answer_says(
+    removing: Removing, seconds: float, rate: float
+) -> None:
+    await removing.nic()
+    await removing.azure.set_rate(rate)
+    await removing.azure.reserve(NAME, seconds=seconds, subscription=removing.subscription)
+    blocked = await removing.one(removing.hand(NIC))
+    assert isinstance(blocked, Blocked)
+    # A clock that is faster than ours says so in fractions.
+    assert blocked.until == timedelta(seconds=seconds / (rate or 1))
+    assert "is reserved for another Virtual Machine" in blocked.by
+    await removing.azure.advance(seconds)
+    assert isinstance(await removing.one(removing.hand(NIC)), Pending)
+
+
+async def test_what_is_busy_is_tried_again_soon_and_no_limit_is_paused(removing: Removing) -> None:
+    await removing.nic(state="Updating")
+    hand = removing.hand(NIC)
+    blocked = await removing.one(hand)
+    assert isinstance(blocked, Blocked)
+    assert (blocked.until, hand.pauses) == (timedelta(seconds=10), {})
+    assert "AnotherOperationInProgress" in blocked.by
+    await removing.nic("aks-b")
+    await removing.azure.trouble(Fault(what="locked", operation="nic.delete"))
+    hand = removing.hand(NIC, "aks-b")
+    blocked = await removing.one(hand)
+    assert isinstance(blocked, Blocked)
+    assert (blocked.until, hand.pauses) == (timedelta(seconds=11), {})
+
+
+async def test_what_gets_a_user_between_read_and_delete_is_blocked(removing: Removing) -> None:
+    await removing.nic()
+    words = "Network Interface aks-a is used by existing resource /subscriptions/s/virtualMachines/v."
+    await removing.azure.trouble(
+        Fault(what="error", operation="nic.delete", code="NicInUse", status=400, message=words)
+    )
+    blocked = await removing.one(removing.hand(NIC))
+    assert isinstance(blocked, Blocked)
+    assert (blocked.until, "is used by existing resource" in blocked.by) == (None, True)
+
+
+async def test_a_lock_is_a_persons_to_lift(removing: Removing) -> None:
+    await removing.nic()
+    await removing.azure.behave(locks=[NAME])
+    refused = await removing.one(removing.hand(NIC))
+    assert isinstance(refused, Refused)
+    assert "it is locked, and goes once the lock is lifted" in refused.reason
+    await removing.azure.behave(locks=[])
+    assert isinstance(await removing.one(removing.hand(NIC)), Pending)
+
+
+async def test_what_has_something_nested_is_blocked(removing: Removing) -> None:
+    await removing.vm()
+    await removing.azure.behave(nested=[NAME])
+    assert isinstance(await removing.one(removing.hand(VM)), Blocked)
+
+
+@pytest.mark.parametrize("what", ["deny", "deny-assignment"])
+@pytest.mark.parametrize("operation", ["nic.get", "nic.delete", "vm.get"])
+async def test_a_denial_is_refused_with_the_permission_and_where_it_stands(
+    removing: Removing, what: str, operation: str
+) -> None:
+    await removing.nic()
+    await removing.azure.trouble(Fault(what=what, operation=operation))  # type: ignore[arg-type]
+    refused = await removing.one(removing.hand(NIC))
+    assert isinstance(refused, Refused)
+    assert "Microsoft." in refused.reason
+    assert "deploy/azure/role-definition.json" in refused.reason
+    assert await removing.names("nic") == {NAME}
+
+
+async def test_a_group_or_a_subscription_that_is_not_there_says_nothing_about_the_resource(removing: Removing) -> None:
+    dead = "0aaaaaaa-0000-4000-8000-00000000dead"
+    places = (
+        msgspec.structs.replace(removing.where, group="mc_other"),
+        msgspec.structs.replace(removing.where, subscription=dead),
+    )
+    for where in places:
+        for looks in (True, False):
+            hand = removing.hand(NIC, owner=removing.owner(where=where), looks=looks)
+            refused = await removing.one(hand, balances=False)
+            assert isinstance(refused, Refused)
+            assert "that says nothing about the resource" in refused.reason
+            assert "azure.nodes" in refused.reason
+
+
+async def test_a_job_in_a_lane_of_another_place_is_a_fault_and_nothing_is_asked(removing: Removing) -> None:
+    hand = removing.hand(NIC)
+    hand.lane = hand.lane.replace(removing.subscription, "0aaaaaaa-0000-4000-8000-00000000dead")
+    assert isinstance(await removing.one(hand), ValueError)
+    assert await removing.asked() == []
+
+
+# ---- what is no answer
+
+
+@pytest.mark.parametrize("status", [200, 401, 404, 429, 502])
+async def test_a_page_of_a_proxy_says_nothing_and_its_text_is_not_shown(removing: Removing, status: int) -> None:
+    await removing.nic()
+    await removing.azure.trouble(Fault(what="html", operation="nic.get", status=status))
+    for looks in (True, False):
+        found = await removing.one(removing.hand(NIC, looks=looks))
+        assert isinstance(found, AzureError if status != 401 else Refused), found
+        assert "internet" not in str(found)
+    assert await removing.names("nic") == {NAME}
+
+
+async def test_an_answer_without_anything_in_it_is_no_resource_and_no_absence(removing: Removing) -> None:
+    await removing.nic()
+    for operation in ("nic.get", "vm.get"):
+        await removing.azure.trouble(Fault(what="error", operation=operation, status=200, message="{}"))
+        error = await removing.one(removing.hand(NIC))
+        assert isinstance(error, AzureError), error
+        assert error.what == "unreadable"
+    assert await removing.names("nic") == {NAME}
+
+
+@pytest.mark.parametrize("operation", ["nic.get", "nic.delete", "vm.get"])
+async def test_a_connection_that_ends_before_the_deed_is_a_failed_attempt(removing: Removing, operation: str) -> None:
+    await removing.nic()
+    await removing.azure.trouble(Fault(what="close", operation=operation))
+    # The transport itself asks once more where a connection that had served before ends: that is not counted.
+    error = await removing.one(removing.hand(NIC), balances=False)
+    assert isinstance(error, AzureError)
+    assert error.what == "unreachable"
+    assert (await removing.asked()).count(operation) <= 2
+    await removing.azure.trouble()
+    assert isinstance(await removing.one(removing.hand(NIC)), Pending)
+
+
+async def test_a_delete_whose_answer_is_lost_is_found_by_the_next_read(removing: Removing) -> None:
+    guid = await removing.nic()
+    await removing.azure.trouble(Fault(what="lost", operation="nic.delete"))
+    assert isinstance(await removing.one(removing.hand(NIC), balances=False), AzureError)
+    await removing.azure.trouble()
+    found = await removing.one(removing.hand(NIC, resume=f"{guid} 0 0"))
+    assert isinstance(found, Pending)
+    assert found.detail == "it is being deleted"
+    assert [one.operation for one in await removing.requests()] == ["vm.get", "nic.get"]
+
+
+async def test_a_fault_of_azures_own_spends_an_attempt_and_destroys_nothing(removing: Removing) -> None:
+    await removing.nic()
+    for status, what in ((500, "unreachable"), (400, "other")):
+        fault = Fault(what="error", operation="nic.delete", code="Unheard", status=status, message="no")
+        await removing.azure.trouble(fault)
+        error = await removing.one(removing.hand(NIC))
+        assert isinstance(error, AzureError)
+        assert error.what == what
+    assert await removing.names("nic") == {NAME}

@@ -1,0 +1,260 @@
+"""What becomes of an orphan that a sweep told of: a worker looks again at everything, and so does the next pass."""
+
+from datetime import timedelta
+
+import msgspec
+import pytest
+
+from service.contract import Event
+from service.contract.azure import NODECLAIMS
+from service.settings import GuardSettings
+from service.stream.guard import Guard
+from service.stream.views.deletions import DeletionView
+from tests.integration.azure_removing import ON_AZURE, SOURCE, TAGS, azure, local_azure, own_api, removing
+from tests.integration.azure_sweeping import Sweeping, by_claim, sweeping
+from tests.integration.operating import knell
+from workers.handlers.azure.collector import Sighted
+
+__all__ = ["azure", "local_azure", "own_api", "removing", "sweeping"]
+pytestmark = ON_AZURE
+
+QUICK = 100.0
+
+
+@pytest.fixture(autouse=True)
+async def clock(sweeping: Sweeping) -> None:
+    """What takes Azure ten seconds is done in a tenth of one."""
+    await sweeping.cloud.azure.set_rate(QUICK)
+
+
+async def until(sweeping: Sweeping, state: str, number: int = 1) -> list[DeletionView]:
+    """So many deletions have that state."""
+
+    async def look() -> list[DeletionView]:
+        found = [view for view in (await sweeping.told()).values() if view.state == state]
+        return found if len(found) == number else []
+
+    return await sweeping.until(f"{number} are {state}", look)
+
+
+async def test_a_machine_and_all_that_it_has_goes(sweeping: Sweeping) -> None:
+    name = f"aks-{sweeping.cloud.name('a')}"
+    await sweeping.cloud.vm(name, nics=(name,))
+    await sweeping.cloud.nic(name, vm=name)
+    await sweeping.cloud.disk(name)
+    await sweeping.work()
+    assert (await sweeping.ripe()).told == 1
+    await until(sweeping, "done")
+    assert await sweeping.cloud.names() == set()
+
+
+async def test_an_interface_goes_by_four_calls(sweeping: Sweeping) -> None:
+    await sweeping.nic()
+    await sweeping.ripe()
+    sweeping.cloud.since = len(await sweeping.cloud.azure.journal())
+    await sweeping.work()
+    await until(sweeping, "done")
+    assert await sweeping.cloud.names() == set()
+    assert await sweeping.cloud.asked() == ["vm.get", "nic.get", "nic.delete", "nic.get"]
+
+
+async def test_what_comes_to_life_before_its_turn_stays(sweeping: Sweeping) -> None:
+    claim = await sweeping.nic()
+    await sweeping.ripe()
+    sweeping.cloud.claim(claim, launched=False)
+    await sweeping.work()
+    (done,) = await until(sweeping, "done")
+    assert "lives, so that what has its name is no orphan" in done.policy
+    assert await sweeping.cloud.names() == {f"aks-{claim}"}
+    sweeping.cloud.unclaim(claim)
+
+
+async def test_what_comes_to_life_between_plan_and_call_stays(sweeping: Sweeping) -> None:
+    claim = await sweeping.nic()
+    shard = sweeping.installation.shards[0]
+    await shard.pause("*", stop=True, who="test")
+    await sweeping.ripe()
+    await sweeping.work()
+
+    async def planned() -> bool:
+        return all(view.planned_at is not None for view in (await sweeping.told()).values())
+
+    await sweeping.until("it is planned", planned)
+    sweeping.cloud.claim(claim, launched=False)
+    await shard.pause("*", stop=False, who="test")
+    (done,) = await until(sweeping, "done")
+    assert "lives, so that what has its name is no orphan" in done.withdrawn
+    assert await sweeping.cloud.names() == {f"aks-{claim}"}
+    # Something spoke for it then; when nothing does any more, it is a new reason to act.
+    sweeping.cloud.unclaim(claim)
+    sweeping.sweeps(listing="provider")
+    await sweeping.ripe()
+    await until(sweeping, "done", 2)
+    assert await sweeping.cloud.names() == set()
+
+
+async def test_a_source_that_chooses_its_objects_has_its_orphans_held(sweeping: Sweeping) -> None:
+    await sweeping.nic()
+    await sweeping.ripe()
+    sweeping.source(selector="team=a")
+    await sweeping.work()
+    (held,) = await until(sweeping, "held")
+    assert "chooses by selector" in held.held_why
+    assert len(await sweeping.cloud.names()) == 1
+
+
+async def test_an_orphan_of_a_source_that_is_not_swept_is_held(sweeping: Sweeping) -> None:
+    """An event is a hint: a forged one moves nothing."""
+    sweeping.source(collector="none")
+    data = Sighted(subscription=sweeping.cloud.subscription, group="any", nic="n")
+    forged = Event(
+        cluster=sweeping.identity, resource=NODECLAIMS, uid="nic-n", name="a", source=SOURCE, reason="orphan",
+        data=msgspec.json.encode(data).decode(),
+    )  # fmt: skip
+    await sweeping.publish(forged)
+    await sweeping.work()
+    (held,) = await until(sweeping, "held")
+    assert "which has no sweep" in held.held_why
+
+
+# ---- the next passes
+
+
+async def test_rows_of_what_was_proven_gone_are_a_lag(sweeping: Sweeping) -> None:
+    await sweeping.nic()
+    await sweeping.ripe()
+    # Seen, and from now on Resource Graph learns of nothing.
+    await sweeping.cloud.azure.behave(graph_lag=100_000.0)
+    await sweeping.work()
+    await until(sweeping, "done")
+    # What comes now it shows at once. Two lists of one pass are still one pass.
+    await sweeping.cloud.azure.behave(graph_lag=0.0)
+    sweeping.sweeps(age=timedelta(0))
+    claim = await sweeping.nic("new")
+    swept = await sweeping.sweep()
+    assert (swept.way, swept.found, swept.told) == ("provider", 1, 0)
+    assert by_claim(swept)[claim].passes == 1
+    assert len(await sweeping.told()) == 1
+
+
+async def test_what_is_there_by_a_fresh_list_although_its_deletion_is_over_is_told_anew(sweeping: Sweeping) -> None:
+    guid = "0aaaaaaa-0000-4000-8000-000000000009"
+    claim = await sweeping.nic(guid=guid)
+    await sweeping.ripe()
+    await sweeping.work()
+    await until(sweeping, "done")
+    await sweeping.nic(guid=guid)
+    swept = await sweeping.sweep()
+    assert (swept.way, swept.told, by_claim(swept)[claim].becomes) == ("provider", 1, "told")
+    assert set(await sweeping.told()) == {f"nic-{guid}/1", f"nic-{guid}/2"}
+    assert (await sweeping.sightings())[f"nic-{guid}"].round == 2
+    await until(sweeping, "done", 2)
+    assert await sweeping.cloud.names() == set()
+    # And what was told as the second round is not told as the first again.
+    await sweeping.sweep()
+    assert len(await sweeping.told()) == 2
+
+
+async def test_what_a_person_gave_up_is_left(sweeping: Sweeping) -> None:
+    claim = await sweeping.nic(tags={**TAGS, "knell.dev_prevent-delete": "true"})
+    sweeping.source(selector="team=a")
+    await sweeping.work()
+    sweeping.source(selector="")
+    await sweeping.ripe()
+    (held,) = await until(sweeping, "held")
+    answer = await knell(sweeping, "held", "drop", f"deletion:{held.id}", "--yes")
+    assert answer.code == 0, answer.err
+    for listing in ("graph", "provider", "graph"):
+        sweeping.sweeps(listing=listing)
+        swept = await sweeping.sweep()
+        assert (swept.told, by_claim(swept)[claim].becomes) == (0, "left")
+    assert len(await sweeping.told()) == 1
+
+
+async def test_one_that_cannot_go_yet_is_known_and_not_told_again(sweeping: Sweeping) -> None:
+    claim = await sweeping.nic(tags={**TAGS, "knell.dev_prevent-delete": "true"})
+    await sweeping.ripe()
+    await sweeping.work()
+    (one,) = (await sweeping.told()).values()
+
+    async def refused() -> bool:
+        jobs = await sweeping.jobs_of(sweeping.event(one)) if (await sweeping.deletion(one.id)).get("plan") else []
+        return bool(jobs) and "stays until that is taken off" in (await sweeping.job(jobs[0])).get("detail", "")
+
+    await sweeping.until("it is refused", refused)
+    swept = await sweeping.sweep()
+    assert (swept.told, swept.known, by_claim(swept)[claim].becomes) == (0, 1, "known")
+    assert await sweeping.cloud.names() == {f"aks-{claim}"}
+
+
+# ---- the guard
+
+
+async def test_a_flood_of_orphans_is_held_by_a_count_of_its_own_and_let_go_by_a_person(sweeping: Sweeping) -> None:
+    sweeping.source(guard=GuardSettings(most=2, percent=100))
+    for number in range(5):
+        await sweeping.nic(str(number))
+    assert (await sweeping.ripe()).told == 5
+    await sweeping.work()
+    held = await until(sweeping, "held", 3)
+    await until(sweeping, "done", 2)
+    assert all(view.held_why.startswith("guard: more than 2 deletions of source nodeclaims.orphans") for view in held)
+    assert len(await sweeping.cloud.names()) == 3
+    guards = {view.source: view for view in await Guard(sweeping.install()).status()}
+    assert (guards[f"{SOURCE}.orphans"].held, guards[f"{SOURCE}.orphans"].limit) == (3, 2)
+    # The source's own has neither counted nor held any of it.
+    assert (guards[SOURCE].tripped, guards[SOURCE].counted, guards[SOURCE].held) == (None, 0, 0)
+    assert await Guard(sweeping.installation).held(SOURCE) == []
+    answer = await knell(sweeping, "guard", "release", f"{SOURCE}.orphans", "--yes")
+    assert (answer.code, "3 deletions are planned again" in answer.out) == (0, True), answer
+    await until(sweeping, "done", 5)
+    assert await sweeping.cloud.names() == set()
+
+
+async def test_what_somebody_deleted_goes_while_orphans_are_held(sweeping: Sweeping) -> None:
+    sweeping.source(guard=GuardSettings(most=1, percent=100))
+    for number in range(3):
+        await sweeping.nic(str(number))
+    await sweeping.ripe()
+    await sweeping.work()
+    await until(sweeping, "held", 2)
+    claim = await sweeping.nic("deleted")
+    uid = await sweeping.remember(claim, gone=1, at=1, data='{"group":"karpenter.azure.com"}')
+    await sweeping.publish(Event(cluster=sweeping.identity, resource=NODECLAIMS, uid=uid, name=claim, source=SOURCE))
+    await until(sweeping, "done", 2)
+    assert f"aks-{claim}" not in await sweeping.cloud.names()
+    assert await Guard(sweeping.installation).held(SOURCE) == []
+
+
+# ---- what is to stay
+
+
+async def test_what_an_object_said_stays_is_remembered_when_its_deletion_is_over(sweeping: Sweeping) -> None:
+    claim = await sweeping.nic()
+    marks = {"knell.dev/deletion-policy": "retain"}
+    uid = await sweeping.remember(claim, gone=1, at=1, annotations=marks)
+    one = Event(cluster=sweeping.identity, resource=NODECLAIMS, uid=uid, name=claim, source=SOURCE)
+    await sweeping.publish(one)
+    await sweeping.work()
+    await sweeping.until_done(one)
+    record = await sweeping.inventory.recall_one(uid)
+    assert record is not None
+    assert record.kept.startswith("retain: ")
+    assert (await sweeping.ripe()).found == 0
+    assert await sweeping.cloud.names() == {f"aks-{claim}"}
+    # When nothing is left of it, nobody need remember.
+    await sweeping.cloud.azure.remove("nic", f"aks-{claim}", subscription=sweeping.cloud.subscription)
+    sweeping.sweeps(listing="provider")
+    await sweeping.sweep()
+    assert await sweeping.inventory.size() == 0
+
+
+async def test_what_went_with_its_object_is_forgotten(sweeping: Sweeping) -> None:
+    claim = await sweeping.nic()
+    uid = await sweeping.remember(claim, gone=1, at=1)
+    one = Event(cluster=sweeping.identity, resource=NODECLAIMS, uid=uid, name=claim, source=SOURCE)
+    await sweeping.publish(one)
+    await sweeping.work()
+    await sweeping.until_done(one)
+    assert await sweeping.inventory.recall_one(uid) is None
+    assert await sweeping.cloud.names() == set()

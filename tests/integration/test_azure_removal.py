@@ -1,0 +1,204 @@
+"""Removing on Azure, turn by turn: what is read, what is asked for, and what each answer makes of it.
+Accepted is not gone, and nothing goes that is not the very thing that was judged."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from service.contract import Blocked, Gone, Left, Pending, Refused
+from service.contract.azure import AKS_MACHINE_TAG, CLUSTER_TAG, KEEP_TAG
+from service.local.azure import Fault
+from tests.integration.azure_removing import NAME, ON_AZURE, TAGS, Removing, azure, local_azure, own_api, removing
+from workers.handlers.azure.kinds import ADDRESS, DISK, KINDS, NIC, VM, Kind
+from workers.handlers.azure.removal import LONGEST_CHECK, LONGEST_VAIN, Trail
+
+__all__ = ["azure", "local_azure", "own_api", "removing"]
+pytestmark = ON_AZURE
+
+DELETES = {VM: "vm.delete", NIC: "nic.delete", DISK: "disk.delete", ADDRESS: "ip.delete"}
+READS = {VM: "vm.get", NIC: "nic.get", DISK: "disk.get", ADDRESS: "ip.get"}
+
+
+async def make(removing: Removing, kind: Kind, **given: Any) -> str:
+    making = {VM: removing.vm, NIC: removing.nic, DISK: removing.disk, ADDRESS: removing.ip}
+    return await making[kind](**given)
+
+
+def pending(verdict: object, operation: str) -> Pending:
+    assert isinstance(verdict, Pending), verdict
+    assert verdict.lane is not None
+    assert verdict.lane.endswith(f"/{operation}")
+    return verdict
+
+
+# ---- looking
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+async def test_what_a_read_says_is_not_there_is_gone_and_costs_one_call(removing: Removing, kind: Kind) -> None:
+    assert await removing.one(removing.hand(kind, looks=True)) == Gone()
+    assert await removing.asked() == [READS[kind]]
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+async def test_what_is_there_and_ours_moves_to_the_lane_of_its_removal(removing: Removing, kind: Kind) -> None:
+    guid = await make(removing, kind)
+    found = pending(await removing.one(removing.hand(kind, looks=True)), kind.removing)
+    assert (found.check_after, found.resume) == (timedelta(0), str(Trail(guid)))
+    assert await removing.asked() == [READS[kind]]
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+async def test_an_accepted_delete_is_no_proof_and_a_later_read_is(removing: Removing, kind: Kind) -> None:
+    guid = await make(removing, kind)
+    accepted = pending(await removing.one(removing.hand(kind)), kind.reading)
+    assert (await removing.asked())[-2:] == [READS[kind], DELETES[kind]]
+    assert accepted.resume == str(Trail(guid, 1))
+    # The address at which it could be followed is signed: it is not kept.
+    assert "http" not in repr(accepted)
+    # As the answer said: an interface sooner than the others.
+    assert accepted.check_after == timedelta(seconds=4 if kind is NIC else 10)
+    looked = pending(await removing.one(removing.hand(kind, looks=True, resume=accepted.resume)), kind.reading)
+    assert (looked.detail, looked.resume) == ("it is being deleted", str(Trail(guid, 1, 1)))
+    await removing.azure.advance(20)
+    assert await removing.one(removing.hand(kind, looks=True, resume=looked.resume)) == Gone()
+
+
+async def test_all_jobs_of_a_batch_are_worked_on_and_each_has_its_own_verdict(removing: Removing) -> None:
+    await removing.nic("aks-a")
+    await removing.nic("aks-b", tags={**TAGS, CLUSTER_TAG: "staging"})
+    await removing.nic("aks-c", vm="somebody")
+    found = await removing.attempt(removing.hand(NIC, "aks-a", "aks-b", "aks-c", "aks-d"))
+    assert {name: type(verdict) for name, verdict in found.items()} == {
+        "aks-a": Pending, "aks-b": Left, "aks-c": Blocked, "aks-d": Gone,
+    }  # fmt: skip
+    assert [one.name for one in await removing.requests() if one.operation == "nic.delete"] == ["aks-a"]
+
+
+# ---- whose it is
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+@pytest.mark.parametrize(
+    ("tags", "verdict"),
+    [
+        ({**TAGS, CLUSTER_TAG: "staging"}, Left),
+        ({**TAGS, AKS_MACHINE_TAG: "a"}, Left),
+        ({**TAGS, KEEP_TAG: "true"}, Refused),
+        ({CLUSTER_TAG: "prod"}, Refused),
+        ({}, Refused),
+    ],
+)
+async def test_what_is_not_ours_is_never_deleted(
+    removing: Removing, kind: Kind, tags: dict[str, str], verdict: type
+) -> None:
+    await make(removing, kind, tags=tags)
+    for looks in (True, False):
+        assert isinstance(await removing.one(removing.hand(kind, looks=looks)), verdict)
+    assert await removing.names() == {NAME}
+
+
+async def test_tags_of_the_settings_are_asked_for_too(removing: Removing) -> None:
+    await removing.nic()
+    owner = removing.owner(tags={"team": "a"})
+    refused = await removing.one(removing.hand(NIC, owner=owner))
+    assert refused == Refused("aks-a: its tag team is None, not 'a'")
+
+
+async def test_a_volume_of_a_csi_driver_stays_whatever_it_is_named_and_tagged(removing: Removing) -> None:
+    await removing.disk(tags={**TAGS, "kubernetes.io-created-for-pvc-name": "data"})
+    assert await removing.one(removing.hand(DISK)) == Refused("aks-a: it is a volume of a CSI driver")
+    assert await removing.names("disk") == {NAME}
+
+
+async def test_a_machine_that_would_take_a_data_disk_along_stays(removing: Removing) -> None:
+    await removing.disk("pvc-1")
+    await removing.vm(data_disks=("pvc-1",))
+    for looks in (True, False):
+        refused = await removing.one(removing.hand(VM, looks=looks))
+        assert isinstance(refused, Refused)
+        assert "its data disk pvc-1 would be deleted with it" in refused.reason
+    await removing.vm(data_disks=("pvc-1",), keeps=("pvc-1",))
+    assert isinstance(await removing.one(removing.hand(VM)), Pending)
+    await removing.azure.advance(20)
+    assert await removing.names() == {"pvc-1"}
+
+
+# ---- which one it is
+
+
+async def test_another_one_of_the_same_name_is_not_the_one_that_was_judged(removing: Removing) -> None:
+    first = await removing.nic()
+    await removing.azure.remove("nic", NAME, subscription=removing.subscription)
+    second = await removing.nic()
+    for looks in (True, False):
+        gone = await removing.one(removing.hand(NIC, looks=looks, resume=str(Trail(first, 1))))
+        assert isinstance(gone, Gone)
+        assert second in gone.detail
+    owner = removing.owner(judged=first)
+    assert isinstance(await removing.one(removing.hand(NIC, owner=owner)), Gone)
+    assert [one.guid for one in await removing.there("nic")] == [second]
+
+
+async def test_ids_are_compared_without_case(removing: Removing) -> None:
+    await removing.nic(guid="ABCDEF00-0000-4000-8000-000000000001")
+    owner = removing.owner(judged="abcdef00-0000-4000-8000-000000000001")
+    assert isinstance(await removing.one(removing.hand(NIC, owner=owner)), Pending)
+
+
+async def test_what_is_being_deleted_already_is_waited_for_later_and_later(removing: Removing) -> None:
+    await removing.nic(state="Deleting")
+    waits = []
+    resume = ""
+    for _ in range(8):
+        found = pending(await removing.one(removing.hand(NIC, resume=resume)), NIC.reading)
+        waits.append(found.check_after)
+        resume = found.resume
+    assert waits == sorted(waits)
+    assert (waits[0], waits[-1]) == (timedelta(seconds=4), LONGEST_CHECK)
+    assert "nic.delete" not in await removing.asked()
+
+
+async def test_a_wait_that_has_grown_for_days_is_still_a_wait(removing: Removing) -> None:
+    guid = await removing.nic(state="Deleting")
+    found = await removing.one(removing.hand(NIC, looks=True, resume=str(Trail(guid, 1, 5000))))
+    assert pending(found, NIC.reading).check_after == LONGEST_CHECK
+    await removing.azure.remove("nic", NAME, subscription=removing.subscription)
+    guid = await removing.nic()
+    found = await removing.one(removing.hand(NIC, looks=True, resume=str(Trail(guid, 5000))))
+    assert pending(found, NIC.removing).check_after == LONGEST_VAIN
+
+
+async def test_deletes_that_are_accepted_and_fail_are_made_again_later_and_later(removing: Removing) -> None:
+    guid = await removing.nic()
+    await removing.azure.trouble(Fault(what="fails", operation="nic.delete", code="InternalServerError"))
+    resume, waits = "", []
+    for number in range(1, 6):
+        accepted = pending(await removing.one(removing.hand(NIC, resume=resume)), NIC.reading)
+        assert accepted.resume == str(Trail(guid, number))
+        await removing.azure.advance(10)
+        seen = pending(await removing.one(removing.hand(NIC, looks=True, resume=accepted.resume)), NIC.removing)
+        assert f"its deletion was accepted {number} times" in seen.detail
+        assert "Failed" in seen.detail
+        resume = seen.resume
+        waits.append(seen.check_after.total_seconds())
+    assert waits == [0, 15, 30, 60, 120]
+
+
+@pytest.mark.parametrize(("status", "code"), [(204, ""), (404, "ResourceNotFound")])
+async def test_a_delete_that_finds_nothing_is_looked_after_at_once_and_is_no_proof(
+    removing: Removing, status: int, code: str
+) -> None:
+    """What one part of Azure still shows and another knows nothing of is not asked for as fast as calls go."""
+    guid = await removing.nic()
+    await removing.azure.trouble(Fault(what="error", operation="nic.delete", status=status, code=code, message="no"))
+    resume, waits = "", []
+    for number in range(1, 5):
+        said = pending(await removing.one(removing.hand(NIC, resume=resume)), NIC.reading)
+        assert (said.detail, said.check_after) == ("said to be gone", timedelta(0))
+        assert said.resume == str(Trail(guid, number))
+        seen = pending(await removing.one(removing.hand(NIC, looks=True, resume=said.resume)), NIC.removing)
+        resume = seen.resume
+        waits.append(seen.check_after.total_seconds())
+    assert waits == [0, 15, 30, 60]

@@ -1,0 +1,216 @@
+"""Who makes the passes, and when: one process of all, at a time that no restart forgets, and again after trouble."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+import pytest
+
+from service.contract.names import sweep_lease
+from service.local.azure import Fault
+from service.settings import WatchSettings
+from tests.integration.azure_removing import ON_AZURE, SOURCE, azure, local_azure, own_api, removing
+from tests.integration.azure_sweeping import Sweeping, no_places, sweeping
+from workers.judging.wiring import places_in
+from workers.sweeps.passing import Swept
+from workers.sweeps.sweeper import Sweeper
+
+__all__ = ["azure", "local_azure", "own_api", "removing", "sweeping"]
+pytestmark = ON_AZURE
+
+OnePass = Callable[[], Awaitable[Swept]]
+
+
+class Passes:
+    """Real ones, counted. `wait` holds them before they begin."""
+
+    def __init__(self, sweeping: Sweeping) -> None:
+        self._sweeping = sweeping
+        self.begun = self.made = self.cancelled = 0
+        self.go = asyncio.Event()
+        self.go.set()
+
+    async def __call__(self) -> Swept:
+        self.begun += 1
+        try:
+            await self.go.wait()
+        except asyncio.CancelledError:
+            self.cancelled += 1
+            raise
+        swept = await self._sweeping.sweep()
+        self.made += 1
+        return swept
+
+
+@pytest.fixture(autouse=True)
+def home(sweeping: Sweeping) -> str:
+    """Where the Lease is."""
+    name = sweeping.cloud.api.namespace()
+    watch = WatchSettings(namespace=name, retry=timedelta(milliseconds=200), lease=timedelta(seconds=3))
+    sweeping.settings = msgspec.structs.replace(sweeping.settings, watch=watch)
+    return name
+
+
+@asynccontextmanager
+async def running(sweeping: Sweeping, passes: OnePass, holder: str = "one") -> AsyncIterator["asyncio.Task[None]"]:
+    places = places_in(sweeping.settings, {"here": sweeping.cluster}, sweeping.installation)
+    sweeper = Sweeper(sweeping.settings, places, sweeping.orphans, SOURCE, holder, passes)
+    task = asyncio.create_task(sweeper.run())
+    try:
+        yield task
+    finally:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+        await places.aclose()
+
+
+async def facts(sweeping: Sweeping) -> dict[str, str]:
+    return await sweeping.inventory.facts()
+
+
+def lease(sweeping: Sweeping, home: str) -> Any:
+    path = f"/apis/coordination.k8s.io/v1/namespaces/{home}/leases/{sweep_lease(SOURCE)}"
+    return sweeping.cloud.kube.get(path)
+
+
+async def test_passes_come_again_and_again(sweeping: Sweeping) -> None:
+    sweeping.sweeps(every=timedelta(milliseconds=50))
+    passes = Passes(sweeping)
+
+    async def three() -> bool:
+        return passes.made >= 3
+
+    async with running(sweeping, passes):
+        await sweeping.until("three were made", three)
+    noted = await facts(sweeping)
+    assert (noted["sweep_by"], noted["sweep_found"]) == ("graph", "0")
+
+
+async def test_when_the_next_is_due_is_known_to_whoever_takes_over(sweeping: Sweeping, home: str) -> None:
+    sweeping.sweeps(every=timedelta(hours=1))
+    passes = Passes(sweeping)
+
+    async def made() -> bool:
+        return passes.made == 1
+
+    async def held() -> bool:
+        found = lease(sweeping, home)
+        return found is not None and str(found["spec"].get("holderIdentity", "")).startswith("two")
+
+    async with running(sweeping, passes):
+        await sweeping.until("the first is made, for there was none", made)
+    async with running(sweeping, passes, "two"):
+        await sweeping.until("another has the Lease", held)
+        await sweeping.stays("it waits for its time", made, timedelta(milliseconds=300))
+    await sweeping.jump(timedelta(hours=1))
+
+    async def second() -> bool:
+        return passes.made == 2
+
+    async with running(sweeping, passes, "three"):
+        await sweeping.until("the next one is made when it is due", second)
+
+
+async def test_a_pass_that_fails_is_shown_and_made_again_soon(sweeping: Sweeping) -> None:
+    sweeping.sweeps(every=timedelta(seconds=2))
+    passes = Passes(sweeping)
+    await sweeping.cloud.azure.trouble(Fault(what="error", code="InternalServerError", message="no"))
+
+    async def troubled() -> bool:
+        return "InternalServerError" in (await facts(sweeping)).get("problem@sweep", "")
+
+    async def mended() -> bool:
+        return passes.made == 1 and "problem@sweep" not in await facts(sweeping)
+
+    async with running(sweeping, passes):
+        await sweeping.until("it is shown what is wrong", troubled)
+        assert await sweeping.orphans.last() == 0
+        # It was not made, and comes again in a fifth of the usual time.
+        await sweeping.cloud.azure.trouble()
+        await sweeping.until("it is made, and nothing is wrong any more", mended, timedelta(seconds=1.8))
+
+
+async def test_whatever_a_pass_dies_of_the_process_lives_and_the_next_one_comes(sweeping: Sweeping) -> None:
+    sweeping.sweeps(every=timedelta(milliseconds=100))
+    passes, faults = Passes(sweeping), [KeyError("name"), RuntimeError("odd"), TimeoutError()]
+
+    async def odd() -> Swept:
+        if faults:
+            raise faults.pop()
+        return await passes()
+
+    async def made() -> bool:
+        return passes.made > 0
+
+    async with running(sweeping, odd) as task:
+        await sweeping.until("one is made in the end", made)
+        assert not task.done()
+
+
+async def test_of_two_processes_one_sweeps(sweeping: Sweeping) -> None:
+    sweeping.sweeps(every=timedelta(milliseconds=50))
+    first, second = Passes(sweeping), Passes(sweeping)
+
+    async def several() -> bool:
+        return max(first.made, second.made) >= 4
+
+    async with running(sweeping, first, "one"), running(sweeping, second, "two"):
+        await sweeping.until("some are made", several)
+        assert min(first.begun, second.begun) == 0
+
+
+async def test_who_loses_the_lease_gives_up_the_pass_that_he_is_at(sweeping: Sweeping, home: str) -> None:
+    passes = Passes(sweeping)
+    passes.go.clear()
+
+    async def begun() -> bool:
+        return passes.begun == 1
+
+    async def cancelled() -> bool:
+        return passes.cancelled == 1
+
+    async with running(sweeping, passes):
+        await sweeping.until("it is at it", begun)
+        # Nobody answers when it would renew.
+        sweeping.cloud.front.refuse(500, lambda _method, path: "/leases/" in path)
+        await sweeping.until("it has given up", cancelled)
+        assert passes.made == 0
+        sweeping.cloud.front.pass_on()
+        passes.go.set()
+
+        async def again() -> bool:
+            return passes.made >= 1
+
+        await sweeping.until("it is made when the Lease is had again", again)
+    assert lease(sweeping, home) is not None
+
+
+async def test_a_cluster_that_is_not_reached_yet_is_waited_for(
+    sweeping: Sweeping, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("workers.sweeps.sweeper.LOOK", timedelta(milliseconds=20))
+    clusters: dict[str, Any] = {}
+    places = places_in(sweeping.settings, clusters, sweeping.installation)
+    assert no_places(sweeping.settings).of(SOURCE) is None
+    passes = Passes(sweeping)
+    task = asyncio.create_task(Sweeper(sweeping.settings, places, sweeping.orphans, SOURCE, "one", passes).run())
+
+    async def made() -> bool:
+        return passes.made == 1
+
+    async def none() -> bool:
+        return passes.begun == 0
+
+    try:
+        await sweeping.stays("nothing is begun", none, timedelta(milliseconds=100))
+        clusters["here"] = sweeping.cluster
+        await sweeping.until("a pass is made", made)
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        await places.aclose()

@@ -1,0 +1,191 @@
+"""Passes of a sweep: what has no owner in two of them and for long enough is told, and nothing else ever is."""
+
+from collections.abc import AsyncGenerator
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+import pytest
+
+from service.cluster import Cluster, Page, Served
+from service.contract.azure import NODECLAIMS
+from tests.integration.azure_removing import ON_AZURE, SOURCE, azure, local_azure, own_api, removing
+from tests.integration.azure_sweeping import AGE, Sweeping, by_claim, sweeping
+from workers.handlers.azure.collector import Sighted
+from workers.sweeps.passing import NoPass
+
+__all__ = ["azure", "local_azure", "own_api", "removing", "sweeping"]
+pytestmark = ON_AZURE
+
+
+# ---- when it is told
+
+
+async def test_an_orphan_is_told_after_two_passes_and_its_age_and_once(sweeping: Sweeping) -> None:
+    claim = await sweeping.nic()
+    first = await sweeping.sweep()
+    assert [(one.claim, one.passes, one.becomes) for one in first.orphans] == [(claim, 1, "waits")]
+    await sweeping.jump(AGE - timedelta(seconds=30))
+    assert (await sweeping.found())[claim].becomes == "waits"
+    await sweeping.jump(timedelta(seconds=30))
+    third = await sweeping.sweep()
+    assert (third.told, by_claim(third)[claim].becomes, by_claim(third)[claim].passes) == (1, "told", 3)
+    fourth = await sweeping.sweep()
+    assert (fourth.told, fourth.known, by_claim(fourth)[claim].becomes) == (0, 1, "known")
+    assert len(await sweeping.told()) == 1
+
+
+async def test_one_pass_is_never_enough_however_long_ago(sweeping: Sweeping) -> None:
+    sweeping.sweeps(age=timedelta(0))
+    await sweeping.nic()
+    assert (await sweeping.sweep()).told == 0
+    assert (await sweeping.sweep()).told == 1
+
+
+async def test_the_event_says_what_was_judged_and_stands_behind_all_that_somebody_waits_for(sweeping: Sweeping) -> None:
+    claim = sweeping.cloud.name("a")
+    vm = await sweeping.cloud.vm(f"aks-{claim}", nics=(f"aks-{claim}",))
+    await sweeping.cloud.nic(f"aks-{claim}", vm=f"aks-{claim}")
+    alone = await sweeping.nic("b")
+    await sweeping.ripe()
+    told = {view.name: view for view in (await sweeping.told()).values()}
+    assert set(told) == {claim, alone}
+    one = told[claim]
+    assert (one.uid, one.reason, one.source, one.resource) == (f"vm-{vm}", "orphan", SOURCE, NODECLAIMS)
+    assert (one.urgent, one.cluster) == (False, sweeping.identity)
+    seen = msgspec.json.decode(one.data, type=Sighted)
+    assert (seen.subscription, seen.vm, seen.nic) == (sweeping.cloud.subscription, vm, "")
+    assert msgspec.json.decode(told[alone].data, type=Sighted).nic
+
+
+async def test_what_gets_an_owner_between_passes_begins_anew(sweeping: Sweeping) -> None:
+    claim = await sweeping.nic()
+    await sweeping.sweep()
+    await sweeping.jump(AGE)
+    sweeping.cloud.claim(claim)
+    assert (await sweeping.sweep()).found == 0
+    assert await sweeping.sightings() == {}
+    sweeping.cloud.unclaim(claim)
+    assert (await sweeping.found())[claim].passes == 1
+    sweeping.cloud.clear()
+
+
+async def test_another_one_of_the_same_name_begins_anew(sweeping: Sweeping) -> None:
+    claim = await sweeping.nic()
+    await sweeping.sweep()
+    await sweeping.jump(AGE)
+    name = f"aks-{claim}"
+    await sweeping.cloud.azure.remove("nic", name, subscription=sweeping.cloud.subscription)
+    await sweeping.nic()
+    assert (await sweeping.found())[claim].passes == 1
+    assert len(await sweeping.sightings()) == 1
+
+
+async def test_a_rehearsal_shows_what_would_be_told_and_writes_nothing(sweeping: Sweeping) -> None:
+    claim = await sweeping.nic()
+    assert (await sweeping.found(rehearse=True))[claim].becomes == "waits"
+    assert await sweeping.sightings() == {}
+    await sweeping.sweep()
+    await sweeping.jump(AGE)
+    before = await sweeping.sightings(), await sweeping.hash(sweeping.installation.keys.of(0, f"source:{SOURCE}"))
+    assert (await sweeping.found(rehearse=True))[claim].becomes == "would be told"
+    after = await sweeping.sightings(), await sweeping.hash(sweeping.installation.keys.of(0, f"source:{SOURCE}"))
+    assert after == before
+    assert await sweeping.told() == {}
+
+
+async def test_many_orphans_are_told_step_by_step_as_fast_as_they_are_planned(
+    sweeping: Sweeping, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("workers.sweeps.pacing.PATIENCE", timedelta(milliseconds=100))
+    await sweeping.installation.shards[0].pause("*", stop=True, who="test")
+    await sweeping.cloud.azure.make(*sweeping.many(1203))
+    # Nobody plans: what somebody waits for would stand behind all of them.
+    swept = await sweeping.ripe()
+    assert (swept.found, swept.told, swept.listed) == (1203, 500, 1203)
+    assert len(await sweeping.sightings()) == 1203
+    monkeypatch.undo()
+    await sweeping.work()
+    swept = await sweeping.sweep()
+    assert (swept.told, swept.known) == (703, 500)
+
+
+# ---- what is no orphan
+
+
+async def test_what_has_an_owner_a_machine_or_another_cluster_is_none(sweeping: Sweeping) -> None:
+    owned = await sweeping.nic("owned")
+    sweeping.cloud.claim(owned, launched=False)
+    await sweeping.nic("used", vm="somebody")
+    await sweeping.nic("going", state="Deleting")
+    await sweeping.nic("foreign", tags={"karpenter.azure.com_cluster": "staging", "karpenter.sh_nodepool": "x"})
+    await sweeping.cloud.nic("k8s-unnamed")
+    swept = await sweeping.sweep()
+    assert (swept.found, swept.orphans) == (0, [])
+    sweeping.cloud.unclaim(owned)
+
+
+async def test_a_claim_that_comes_between_the_lists_is_seen(sweeping: Sweeping) -> None:
+    """Candidates are listed first and signs of life last."""
+    claim = await sweeping.nic()
+
+    class Meddled(Cluster):
+        def pages(self, served: Served, namespace: str | None, *words: Any, **how: Any) -> AsyncGenerator[Page, None]:
+            sweeping.cloud.claim(claim, launched=False)
+            return super().pages(served, namespace, *words, **how)
+
+    meddled = Meddled("here", sweeping.cluster._calls)
+    assert (await sweeping.sweep(cluster=meddled)).found == 0
+    sweeping.cloud.unclaim(claim)
+
+
+@pytest.mark.parametrize("given", [{"kept": "retain: so"}, {"gone": 7}, {"held": "the CRD was replaced"}])
+async def test_what_the_inventory_knows_of_is_its_own_deletions_or_stays(
+    sweeping: Sweeping, given: dict[str, Any]
+) -> None:
+    claim = await sweeping.nic()
+    other = await sweeping.nic("b")
+    await sweeping.remember(claim, **given)
+    assert set(by_claim(await sweeping.ripe())) == {other}
+
+
+async def test_a_claim_whose_end_nobody_has_noticed_yet_is_the_watch_sides(sweeping: Sweeping) -> None:
+    """Its marks may say that something stays, however long who watches is away."""
+    claim = await sweeping.nic()
+    uid = await sweeping.remember(claim, annotations={"knell.dev/deletion-policy": "retain"})
+    assert (await sweeping.ripe()).found == 0
+    await sweeping.inventory.forget([uid])
+    assert set(await sweeping.found()) == {claim}
+
+
+async def test_a_record_that_nobody_can_read_may_have_said_that_something_stays(sweeping: Sweeping) -> None:
+    await sweeping.nic()
+    await sweeping.client.hset(sweeping.inventory.records_key, "u", "{")
+    with pytest.raises(NoPass, match="the inventory's record of uid u can't be read"):
+        await sweeping.sweep()
+    assert await sweeping.sightings() == {}
+
+
+async def test_what_stays_is_forgotten_when_a_list_of_the_providers_shows_nothing_of_it(sweeping: Sweeping) -> None:
+    there, gone = await sweeping.nic("there"), sweeping.cloud.name("gone")
+    for claim in (there, gone):
+        await sweeping.remember(claim, kept="retain: so", gone=7)
+    lives = await sweeping.remember(sweeping.cloud.name("lives"), kept="out-of-scope: so")
+    await sweeping.sweep()
+    assert await sweeping.inventory.size() == 3
+    sweeping.sweeps(listing="provider")
+    await sweeping.sweep()
+    kept = await sweeping.inventory.recall([f"uid-{there}", f"uid-{gone}", lives])
+    assert {one.name for one in kept.values()} == {there, sweeping.cloud.name("lives")}
+
+
+@pytest.mark.parametrize("given", [{"state": "Deleting"}, {"vm": "somebody"}])
+async def test_what_stays_is_not_forgotten_while_something_of_it_is_on_its_way(
+    sweeping: Sweeping, given: dict[str, Any]
+) -> None:
+    """A delete may fail, and a machine may let go: then it would be an orphan of which nobody knows that it stays."""
+    sweeping.sweeps(listing="provider")
+    claim = await sweeping.nic(**given)
+    await sweeping.remember(claim, kept="retain: so", gone=7)
+    await sweeping.sweep()
+    assert await sweeping.inventory.size() == 1

@@ -1,0 +1,162 @@
+"""Passes of a sweep that learn nothing say nothing, and where one list is of no use another serves."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from service.cluster import Cluster, ClusterError, Page, Unreadable, connect
+from service.local.api import EmbeddedApi
+from service.local.azure import Fault
+from service.settings import PolicySettings
+from tests.clusters import TestApi
+from tests.integration.azure_removing import ON_AZURE, SOURCE, azure, local_azure, own_api, removing
+from tests.integration.azure_sweeping import Sweeping, by_claim, sweeping
+from tests.karpenter import NODECLAIMS as CRD
+from tests.karpenter import install
+from workers.handlers.azure.errors import AzureError
+from workers.sweeps.passing import NoPass
+
+__all__ = ["azure", "local_azure", "own_api", "removing", "sweeping"]
+pytestmark = ON_AZURE
+
+
+# ---- when nothing is known
+
+
+@pytest.mark.parametrize("fault", [Fault(what="throttle"), Fault(what="html", status=200), Fault(what="close")])
+@pytest.mark.parametrize("way", ["graph", "provider"])
+async def test_a_list_that_fails_ends_the_pass_without_a_word(sweeping: Sweeping, fault: Fault, way: str) -> None:
+    sweeping.sweeps(listing=way)
+    await sweeping.nic()
+    await sweeping.sweep()
+    before = await sweeping.sightings(), await sweeping.orphans.last()
+    await sweeping.cloud.azure.trouble(fault)
+    with pytest.raises(AzureError):
+        await sweeping.sweep()
+    assert (await sweeping.sightings(), await sweeping.orphans.last()) == before
+
+
+@pytest.mark.parametrize("ending", ["/nodeclaims", "/kube-system", "/nodeclaims.karpenter.sh"])
+async def test_a_cluster_that_does_not_answer_ends_the_pass_without_a_word(sweeping: Sweeping, ending: str) -> None:
+    await sweeping.nic()
+    sweeping.cloud.front.refuse(403, lambda _method, path: path.endswith(ending))
+    with pytest.raises(ClusterError):
+        await sweeping.sweep()
+    assert await sweeping.sightings() == {}
+
+
+async def test_a_nodeclaim_that_cannot_be_read_ends_the_pass_without_a_word(sweeping: Sweeping) -> None:
+    await sweeping.nic()
+
+    class Blurred(Cluster):
+        async def pages(self, *words: Any, **how: Any) -> AsyncGenerator[Page, None]:
+            async for page in super().pages(*words, **how):
+                yield msgspec.structs.replace(page, unreadable=("one without a uid",))
+
+    with pytest.raises(Unreadable, match="not every NodeClaim could be read: one without a uid"):
+        await sweeping.sweep(cluster=Blurred("here", sweeping.cluster._calls))
+    assert await sweeping.sightings() == {}
+
+
+async def test_a_crd_that_is_going_or_gone_proves_nothing(sweeping: Sweeping, tmp_path: Path) -> None:
+    claim = await sweeping.nic()
+    with EmbeddedApi() as server:
+        api = TestApi("embedded", server)
+        install(api.kube)
+        api.kube.create(CRD.path(), CRD.body(claim, finalizers=["example.com/stays"]))
+        async with await connect("here", api.settings(tmp_path)) as cluster:
+            await sweeping.sweep(cluster=cluster)
+            assert await sweeping.sightings() == {}
+            api.kube.delete(CRD.own_path)
+            with pytest.raises(NoPass, match=r"the CRD of nodeclaims\.karpenter\.sh is going"):
+                await sweeping.sweep(cluster=cluster)
+            api.kube.patch(CRD.path("", claim), {"metadata": {"finalizers": []}})
+            with pytest.raises(ClusterError):
+                await sweeping.sweep(cluster=cluster)
+    assert await sweeping.sightings() == {}
+
+
+async def test_without_a_way_to_the_cluster_there_is_no_pass(sweeping: Sweeping) -> None:
+    with pytest.raises(NoPass, match="no way to the cluster"):
+        await sweeping.sweep(clusters={})
+
+
+@pytest.mark.parametrize("key", ["selector", "opt_in", "opt_out"])
+async def test_a_source_that_chooses_its_objects_is_not_swept(sweeping: Sweeping, key: str) -> None:
+    await sweeping.nic()
+    sweeping.source(**{key: "team=a"})
+    with pytest.raises(NoPass, match=f"chooses its objects by {key}"):
+        await sweeping.sweep()
+
+
+async def test_by_what_the_settings_say_nothing_is_told_but_all_is_seen(sweeping: Sweeping) -> None:
+    claim = await sweeping.nic()
+    for policy, kind in (
+        (PolicySettings(dry_run=True), "dry-run"),
+        (PolicySettings(paused=True), "paused"),
+        (PolicySettings(deletion_policy="retain"), "retain"),
+    ):
+        sweeping.settings = msgspec.structs.replace(sweeping.settings, policy=policy)
+        swept = await sweeping.ripe()
+        assert (swept.decision.kind, swept.found, swept.told) == (kind, 1, 0)
+        assert by_claim(swept)[claim].becomes == "would be told"
+    assert await sweeping.told() == {}
+    sweeping.settings = msgspec.structs.replace(sweeping.settings, policy=PolicySettings())
+    assert (await sweeping.sweep()).told == 1
+
+
+# ---- by which list
+
+
+async def test_where_resource_graph_is_denied_the_providers_are_asked(sweeping: Sweeping) -> None:
+    claim = await sweeping.nic()
+    await sweeping.cloud.azure.trouble(Fault(what="deny", operation="graph.query"))
+    swept = await sweeping.sweep()
+    assert (swept.way, list(by_claim(swept))) == ("provider", [claim])
+    await sweeping.cloud.azure.trouble(Fault(what="deny"))
+    with pytest.raises(AzureError):
+        await sweeping.sweep()
+
+
+async def test_where_rows_of_resource_graph_vanish_between_its_pages_the_providers_are_asked(
+    sweeping: Sweeping,
+) -> None:
+    await sweeping.cloud.azure.make(*sweeping.many(1001))
+    await sweeping.cloud.azure.trouble(Fault(what="gate", operation="graph.query", about="$skiptoken"))
+    sweep = asyncio.create_task(sweeping.sweep())
+
+    async def waits() -> bool:
+        return await sweeping.cloud.azure.delayed() == ["graph.query"]
+
+    await sweeping.until("the second page is asked for", waits)
+    await sweeping.cloud.azure.remove("nic", "aks-many-1000", subscription=sweeping.cloud.subscription)
+    await sweeping.cloud.azure.open()
+    swept = await sweep
+    assert (swept.way, swept.found) == ("provider", 1000)
+
+
+async def test_what_resource_graph_does_not_show_is_found_by_the_providers(sweeping: Sweeping) -> None:
+    claim = await sweeping.nic()
+    await sweeping.cloud.azure.behave(graph_omits=[f"aks-{claim}"])
+    assert await sweeping.found() == {}
+    sweeping.sweeps(listing="provider")
+    assert set(await sweeping.found()) == {claim}
+
+
+async def test_two_groups_are_swept_and_one_that_fails_ends_the_pass(sweeping: Sweeping) -> None:
+    here = await sweeping.nic("here")
+    there = await sweeping.nic("there", group="mc_two")
+    places = (sweeping.nodes(), sweeping.nodes(resource_group="MC_two"))
+    sweeping.settings = msgspec.structs.replace(
+        sweeping.settings, azure=msgspec.structs.replace(sweeping.settings.azure, nodes={SOURCE: places})
+    )
+    found = await sweeping.found()
+    assert {claim: one.group for claim, one in found.items()} == {here: places[0].resource_group, there: "MC_two"}
+    sweeping.sweeps(listing="provider")
+    await sweeping.cloud.azure.trouble(Fault(what="throttle", about="mc_two"))
+    with pytest.raises(AzureError):
+        await sweeping.sweep()

@@ -1,0 +1,239 @@
+"""What calls to Azure draw, and what comes back: each layer's refusal pauses its own limit, and nothing is lost of what
+was reserved for calls that were not made. (That the tokens balance is checked after every attempt of every test.)"""
+
+import asyncio
+from datetime import timedelta
+
+import pytest
+
+from service.contract import Job, Pending, Remaining, Throttled
+from service.local.azure import REGION, Fault, Size
+from tests.engine.waiting import until
+from tests.integration.azure_removing import NAME, ON_AZURE, Hand, Removing, azure, local_azure, own_api, removing
+from workers.handlers.azure.errors import NO_ROOM, AzureError
+from workers.handlers.azure.kinds import DISK, NIC, VM
+from workers.handlers.azure.limits import call_draws
+from workers.handlers.azure.meters import BatchMeter
+from workers.handlers.azure.removal import meaning
+from workers.handlers.protocol import NotCleared
+from workers.handlers.tokens import Tokens
+
+__all__ = ["azure", "local_azure", "own_api", "removing"]
+pytestmark = ON_AZURE
+
+ARM_READS = f"{REGION}/own/arm.reads"
+ARM_DELETES = f"{REGION}/own/arm.deletes"
+NETWORK_WRITES = f"{REGION}/network.writes"
+NETWORK_READS = f"{REGION}/network.reads"
+VM_DELETES = f"{REGION}/compute.vm-deletes"
+
+
+def throttled(verdict: object) -> Throttled:
+    assert isinstance(verdict, Throttled), verdict
+    return verdict
+
+
+# ---- refused for want of quota
+
+
+async def test_resource_manager_pauses_its_own_bucket_of_deletes(removing: Removing) -> None:
+    await removing.nic("aks-a")
+    await removing.nic("aks-b")
+    await removing.azure.behave(arm_deletes=Size(1, 0.001), arm_retry_after=6.0)
+    assert isinstance(await removing.one(removing.hand(NIC, "aks-a")), Pending)
+    hand = removing.hand(NIC, "aks-b")
+    found = throttled(await removing.one(hand))
+    assert (found.retry_after, found.unasked) == (timedelta(seconds=6), False)
+    assert "SubscriptionRequestsThrottled" in found.detail
+    assert hand.pauses == {ARM_DELETES: timedelta(seconds=6)}
+    assert await removing.names("nic") >= {"aks-b"}
+
+
+async def test_resource_manager_pauses_its_own_bucket_of_reads(removing: Removing) -> None:
+    await removing.nic()
+    await removing.azure.trouble(Fault(what="throttle", operation="nic.get"))
+    for looks in (True, False):
+        hand = removing.hand(NIC, looks=looks)
+        throttled(await removing.one(hand))
+        assert hand.pauses == {ARM_READS: timedelta(seconds=1)}
+
+
+@pytest.mark.parametrize("wait", [None, 9.0])
+async def test_the_network_pauses_its_own_bucket_with_a_time_or_without(removing: Removing, wait: float | None) -> None:
+    await removing.nic()
+    await removing.azure.behave(network_retry_after=wait)
+    await removing.azure.trouble(Fault(what="throttle", operation="nic.delete"))
+    hand = removing.hand(NIC)
+    span = None if wait is None else timedelta(seconds=wait)
+    assert throttled(await removing.one(hand)).retry_after == span
+    assert hand.pauses == {NETWORK_WRITES: span}
+
+
+async def test_compute_pauses_the_deletes_of_machines(removing: Removing) -> None:
+    await removing.vm()
+    await removing.azure.trouble(Fault(what="throttle", operation="vm.delete"))
+    hand = removing.hand(VM)
+    assert throttled(await removing.one(hand)).retry_after == timedelta(seconds=60)
+    assert hand.pauses == {VM_DELETES: timedelta(seconds=60)}
+    assert await removing.names("vm") == {NAME}
+
+
+async def test_every_answer_tells_what_is_left_also_a_refusal(removing: Removing) -> None:
+    await removing.vm()
+    hand = removing.hand(VM)
+    assert isinstance(await removing.one(hand), Pending)
+    assert hand.told == [
+        Remaining(ARM_READS, 249.0, 1.0), Remaining(ARM_DELETES, 199.0, 1.0), Remaining(VM_DELETES, 1499.0, 1.0),
+    ]  # fmt: skip
+    await removing.azure.behave(locks=[NAME])
+    hand = removing.hand(DISK)
+    await removing.disk()
+    await removing.attempt(hand)
+    assert hand.told == [Remaining(ARM_READS, 248.0, 1.0), Remaining(ARM_DELETES, 198.0, 1.0)]
+
+
+async def test_a_call_that_nothing_was_reserved_for_is_not_made_and_azure_is_not_blamed(removing: Removing) -> None:
+    hand = removing.hand(NIC)
+    meter = BatchMeter(Tokens(hand, call_draws(removing.where, "compute.read", 0.2), 1))
+    calls = removing.calls(meter)
+    assert await calls.read(VM, NAME) is None
+    with pytest.raises(AzureError) as caught:
+        await calls.read(VM, NAME)
+    assert (caught.value.what, caught.value.code) == ("throttled", NO_ROOM)
+    assert await removing.asked() == ["vm.get"]
+    verdict = meaning(caught.value)
+    assert isinstance(verdict, Throttled)
+    assert verdict.unasked
+    assert hand.pauses == {}
+
+
+# ---- not cleared
+
+
+async def test_reads_that_were_made_for_a_job_that_is_not_cleared_stay_drawn(removing: Removing) -> None:
+    await removing.nic()
+    hand = removing.hand(NIC, clear=NotCleared("paused"))
+    assert isinstance(await removing.one(hand), NotCleared)
+    assert hand.spent == {ARM_READS: 2.0, NETWORK_READS: 1.0}
+    assert await removing.asked() == ["vm.get", "nic.get"]
+    assert await removing.names("nic") == {NAME}
+
+
+async def test_some_are_cleared_and_some_are_not_in_one_batch(removing: Removing) -> None:
+    class Some(Hand):
+        async def clear(self, *jobs: Job) -> None:
+            if any(job.target == "aks-b" for job in jobs):
+                raise NotCleared("its owner objects", refused=True, deletion="deletion")
+            await super().clear(*jobs)
+
+    for name in ("aks-a", "aks-b", "aks-c"):
+        await removing.nic(name)
+    found = await removing.attempt(removing.hand(NIC, "aks-a", "aks-b", "aks-c", of=Some))
+    assert isinstance(found["aks-b"], NotCleared)
+    deleted = {one.name for one in await removing.requests() if one.operation == "nic.delete"}
+    assert deleted == {"aks-a", "aks-c"}
+
+
+async def test_where_nobody_can_tell_whether_the_way_is_free_it_is_a_failed_attempt(removing: Removing) -> None:
+    await removing.nic()
+    hand = removing.hand(NIC, clear=RuntimeError("its cluster can't be asked"))
+    assert isinstance(await removing.one(hand), RuntimeError)
+    assert await removing.names("nic") == {NAME}
+
+
+async def test_a_node_that_lives_protects_its_machine_before_anything_is_drawn(removing: Removing) -> None:
+    claim = removing.name("a")
+    removing.node(claim)
+    await removing.vm(f"aks-{claim}")
+    hand = removing.hand(VM, f"aks-{claim}")
+    found = await removing.one(hand)
+    assert isinstance(found, NotCleared)
+    assert (found.refused, found.deletion, found.wait_ms) == (True, "deletion", 60_000)
+    assert "runs on it and is Ready" in str(found)
+    assert (await removing.asked(), hand.spent, hand.called) == ([], {}, set())
+
+
+@pytest.mark.parametrize("what", ["FRESH", "FRESH_SIGNS"])
+async def test_nothing_goes_on_the_strength_of_what_was_read_too_long_ago(
+    removing: Removing, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    """Consent may have been long in coming: then all is read again, and the call that was not made costs nothing."""
+    await removing.nic()
+    monkeypatch.setattr(f"workers.handlers.azure.removal.{what}", timedelta(0))
+    hand = removing.hand(NIC)
+    found = await removing.one(hand)
+    assert isinstance(found, NotCleared)
+    assert (found.refused, found.wait_ms) == (False, 1000)
+    assert (await removing.asked(), hand.called) == (["vm.get", "nic.get"], {"deletion#1.0"})
+    assert await removing.names("nic") == {NAME}
+
+
+async def test_what_is_gone_needs_no_clearance(removing: Removing) -> None:
+    found = await removing.one(removing.hand(NIC, clear=NotCleared("paused")))
+    assert not isinstance(found, NotCleared)
+
+
+# ---- called off
+
+
+async def called_off(removing: Removing, hand: Hand, waits: list[str]) -> None:
+    """A batch is called back while its requests wait at gates."""
+    removing.since = len(await removing.azure.journal())
+
+    async def attempt() -> None:
+        async for job, verdict in removing.removal(NIC).attempt(hand):
+            hand.land(job, verdict)
+
+    task = asyncio.create_task(attempt())
+
+    async def there() -> bool:
+        return sorted(await removing.azure.delayed()) == sorted(waits)
+
+    await until(f"{waits} wait", there)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    for job in hand.jobs:
+        # As the runtime does for those without a verdict.
+        hand.land(job, NotCleared("the worker stops"))
+    await removing.azure.trouble()
+    await removing.azure.open()
+
+    async def over() -> bool:
+        return await removing.azure.delayed() == []
+
+    await until("those that waited have been answered", over)
+
+
+async def test_a_batch_that_is_called_off_keeps_what_it_asked_for_and_gives_back_the_rest(removing: Removing) -> None:
+    """One is in the middle of its delete, the other has not read its interface yet."""
+    await removing.nic("aks-a")
+    await removing.nic("aks-b")
+    await removing.azure.trouble(
+        Fault(what="gate", operation="nic.delete", about="aks-a"),
+        Fault(what="gate", operation="nic.get", about="aks-b"),
+    )
+    hand = removing.hand(NIC, "aks-a", "aks-b")
+    await called_off(removing, hand, ["nic.delete", "nic.get"])
+    assert hand.spent == await removing.drawn()
+    assert hand.spent == {ARM_READS: 4.0, ARM_DELETES: 1.0, NETWORK_READS: 2.0, NETWORK_WRITES: 1.0}
+
+
+async def test_a_verdict_that_was_told_before_a_batch_is_called_off_counts_once(removing: Removing) -> None:
+    class Some(Hand):
+        async def clear(self, *jobs: Job) -> None:
+            raise NotCleared("paused")
+
+        def land(self, job: Job, verdict: object) -> None:
+            if job.id not in self.landed:
+                self.landed.add(job.id)
+                super().land(job, verdict)  # type: ignore[arg-type]
+
+        landed: set[str]
+
+    await removing.nic("aks-a")
+    await removing.nic("aks-b")
+    await removing.azure.trouble(Fault(what="gate", operation="nic.get", about="aks-b"))
+    hand = removing.hand(NIC, "aks-a", "aks-b", of=Some)
+    hand.landed = set()  # type: ignore[attr-defined]
+    await called_off(removing, hand, ["nic.get"])
+    assert hand.spent == await removing.drawn()

@@ -1,0 +1,88 @@
+"""What of a group's lists may be orphaned, in few words each; under which name the guard counts orphans."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+from service.policy.guard import held_reason, orphans_of, parted
+from service.settings import AzureNodes, GuardSettings
+from workers.handlers.azure.kinds import NIC, VM, Kind
+from workers.handlers.azure.model import Found
+from workers.sweeps.candidates import Candidate, Candidates
+
+HERE = AzureNodes(
+    subscription="0aaaaaaa-0000-4000-8000-000000000001", resource_group="g", region="westeurope", cluster="prod"
+)
+
+
+class Lists:
+    """Pages that were read."""
+
+    def __init__(self, *found: Found) -> None:
+        self._found = found
+
+    async def pages(self, kind: Kind, *_: Any) -> AsyncIterator[list[Found]]:
+        yield [one for one in self._found if one.kind == kind.name]
+
+
+def vm(claim: str, **given: str) -> Found:
+    named: dict[str, Any] = {"name": f"aks-{claim}", "guid": f"v-{claim}", **given}
+    return Found(kind=VM.name, tags={}, **named)
+
+
+def nic(claim: str, **given: str) -> Found:
+    named: dict[str, Any] = {"name": f"aks-{claim}", "guid": f"n-{claim}", **given}
+    return Found(kind=NIC.name, tags={}, **named)
+
+
+async def gathered(*found: Found, place: int = 0, into: Candidates | None = None) -> Candidates:
+    candidates = into or Candidates()
+    lists: Any = Lists(*found)
+    await candidates.gather(lists, HERE, place, "graph", lambda _: None)
+    return candidates
+
+
+async def test_a_machine_and_an_interface_without_one_are_candidates_of_their_claim() -> None:
+    found = await gathered(vm("a"), nic("a"), nic("b"))
+    assert dict(found) == {"a": Candidate("v-a", "n-a", 0), "b": Candidate("", "n-b", 0)}
+    assert [one.uid for _, one in found] == ["vm-v-a", "nic-n-b"]
+    assert (len(found), found.listed) == (2, 3)
+
+
+async def test_what_is_on_its_way_or_somebodys_or_not_named_after_a_claim_is_none() -> None:
+    found = await gathered(
+        vm("going", state="Deleting"), nic("used", used_by="/vm"), nic("odd", name="k8s-odd"), nic("lost", guid="")
+    )
+    assert dict(found) == {}
+    assert found.listed == 4
+    # But it is there, under its name.
+    assert found.names() == {"going", "used", "lost"}
+
+
+async def test_an_interface_that_its_machine_has_goes_with_that() -> None:
+    found = await gathered(vm("a"), nic("a", used_by="/vm"))
+    assert dict(found) == {"a": Candidate("v-a", "", 0)}
+    assert found.names() == {"a"}
+
+
+async def test_one_name_in_two_groups_is_two_candidates_and_one_claim_speaks_for_both() -> None:
+    found = await gathered(nic("a"), place=1, into=await gathered(vm("a")))
+    assert sorted(found) == [("a", Candidate("", "n-a", 1)), ("a", Candidate("v-a", "", 0))]
+    assert len(found) == 2
+    found.lives("a")
+    found.lives("never")
+    assert (len(found), "a" in found) == (0, False)
+
+
+async def test_names_are_compared_as_claims_have_them() -> None:
+    assert "pool-a" in await gathered(nic("x", name="AKS-Pool-A"))
+
+
+# ---- the guard's name for them
+
+
+def test_orphans_are_counted_under_a_name_of_their_own() -> None:
+    assert parted(orphans_of("nodes")) == ("nodes", True)
+    assert parted("nodes") == ("nodes", False)
+    said = held_reason(orphans_of("nodes"), GuardSettings(most=7), None)
+    assert "more than 7 deletions of source nodes.orphans" in said
+    assert "`knell guard release nodes.orphans`" in said

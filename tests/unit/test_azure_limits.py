@@ -1,0 +1,160 @@
+"""What calls to Azure draw on: the buckets of the facts, by subscription, region and identity, less what is left."""
+
+from datetime import timedelta
+
+import pytest
+
+from service.contract import Limit, place_of
+from service.settings import AzureNodes
+from workers.handlers.azure.limits import LATE, call_draws, lane_draws, remaining
+from workers.handlers.azure.model import Where
+
+SUBSCRIPTION = "0aaaaaaa-0000-4000-8000-000000000001"
+CLIENT = "0bbbbbbb-0000-4000-8000-000000000002"
+OWN = Where(subscription=SUBSCRIPTION, group="mc_prod", region="westeurope")
+NAMED = Where(subscription=SUBSCRIPTION, group="mc_prod", region="westeurope", client_id=CLIENT)
+
+
+def size(limit: Limit) -> tuple[float, float]:
+    """Capacity and refill per second."""
+    return limit.capacity, round(limit.capacity / limit.per.total_seconds(), 3)
+
+
+def costs(where: Where, operation: str) -> dict[str, float]:
+    draws = lane_draws(where.lane(operation), 0.2)
+    assert draws is not None
+    return {draw.limit.name: draw.cost for draw in draws}
+
+
+def test_resource_manager_counts_per_identity_and_the_network_and_compute_do_not() -> None:
+    arm, network = call_draws(OWN, "network.delete", 0.0)
+    assert (arm.limit.name, size(arm.limit)) == ("westeurope/own/arm.deletes", (200, 10))
+    assert (network.limit.name, size(network.limit)) == ("westeurope/network.writes", (1000, 3.333))
+    other_arm, other_network = call_draws(NAMED, "network.delete", 0.0)
+    assert other_arm.limit.name == f"westeurope/{CLIENT}/arm.deletes"
+    assert other_network.limit == network.limit
+
+
+def test_reads_are_counted_as_well() -> None:
+    arm, network = call_draws(OWN, "network.read", 0.0)
+    assert (arm.limit.name, size(arm.limit)) == ("westeurope/own/arm.reads", (250, 25))
+    assert (network.limit.name, size(network.limit)) == ("westeurope/network.reads", (10_000, 33.333))
+    (alone,) = call_draws(OWN, "compute.read", 0.0)
+    assert alone.limit == arm.limit
+
+
+def test_deletes_of_machines_and_of_disks() -> None:
+    arm, machines = call_draws(OWN, "compute.delete", 0.0)
+    assert (machines.limit.name, size(machines.limit)) == ("westeurope/compute.vm-deletes", (1500, 8.333))
+    (alone,) = call_draws(OWN, "disk.delete", 0.0)
+    assert alone.limit == arm.limit
+
+
+def test_resource_graph_is_never_asked_more_than_15_times_in_five_seconds() -> None:
+    (draw,) = call_draws(OWN, "graph", 0.2)
+    capacity, rate = size(draw.limit)
+    assert capacity + rate * 5 <= 15
+    assert draw.limit.name == "own/graph.queries"
+
+
+def test_of_a_bucket_that_tells_what_is_left_the_reserve_stays_in_it() -> None:
+    for reserve in (0.2, 0.5):
+        arm, machines = call_draws(OWN, "compute.delete", reserve)
+        assert (arm.limit.capacity, arm.limit.spare) == (200, 200 * reserve)
+        assert (machines.limit.capacity, machines.limit.spare) == (1500, 1500 * reserve)
+
+
+def test_of_a_bucket_that_nobody_tells_about_others_have_their_part_of_the_flow() -> None:
+    _, network = call_draws(OWN, "network.delete", 0.2)
+    assert size(network.limit) == (800, 2.667)
+    assert network.limit.spare < network.limit.capacity / 4 + 1
+
+
+def test_without_a_reserve_only_what_flows_in_meanwhile_is_left() -> None:
+    for draw in (*call_draws(OWN, "network.delete", 0.0), *call_draws(OWN, "compute.delete", 0.0)):
+        _, rate = size(draw.limit)
+        assert draw.limit.spare == pytest.approx(rate * LATE, rel=0.01)
+
+
+def test_a_job_draws_on_its_call_and_on_the_fresh_reads_before_it() -> None:
+    arm = "westeurope/own/arm"
+    assert costs(OWN, "network.delete") == {
+        f"{arm}.deletes": 1, "westeurope/network.writes": 1, f"{arm}.reads": 2, "westeurope/network.reads": 1,
+    }  # fmt: skip
+    assert costs(OWN, "compute.delete") == {
+        f"{arm}.deletes": 1, "westeurope/compute.vm-deletes": 1, f"{arm}.reads": 1,
+    }  # fmt: skip
+    assert costs(OWN, "disk.delete") == {f"{arm}.deletes": 1, f"{arm}.reads": 1}
+    assert costs(OWN, "network.read") == {f"{arm}.reads": 1, "westeurope/network.reads": 1}
+    assert costs(OWN, "compute.read") == {f"{arm}.reads": 1}
+
+
+def test_a_lane_and_the_calls_in_it_draw_on_the_same_limits() -> None:
+    for where in (OWN, NAMED):
+        reserved = costs(where, "network.delete")
+        made = [draw for call in ("network.delete", "network.read", "compute.read")
+                for draw in call_draws(where, call, 0.2)]  # fmt: skip
+        spent = dict.fromkeys(reserved, 0.0)
+        for draw in made:
+            spent[draw.limit.name] += draw.cost
+        assert spent == reserved
+
+
+def test_a_lane_is_named_for_subscription_region_identity_and_operation() -> None:
+    assert OWN.lane("network.read") == f"azure/{SUBSCRIPTION}/westeurope/network.read"
+    assert NAMED.lane("network.read") == f"azure/{SUBSCRIPTION}/westeurope/{CLIENT}/network.read"
+    assert {place_of(where.lane("network.read")) for where in (OWN, NAMED)} == {OWN.budget}
+
+
+def test_one_spelling_of_a_place_makes_one_lane() -> None:
+    loud = AzureNodes(
+        subscription=SUBSCRIPTION.upper(), resource_group="MC_Prod", region="westeurope", cluster="prod",
+        client_id=CLIENT.upper(),
+    )  # fmt: skip
+    assert Where.of(loud) == NAMED
+
+
+@pytest.mark.parametrize(
+    "lane", ["aws/1/eu-west-1/ec2.DeleteVolume", "azure/s/westeurope", "azure/1/2/3/4/5", "release"]
+)
+def test_a_lane_of_somebody_else_is_left_to_him(lane: str) -> None:
+    assert lane_draws(lane, 0.2) is None
+
+
+# ---- what answers tell
+
+
+def told(call: str, **headers: str) -> list[float | None]:
+    given = {name.replace("_", "-"): value for name, value in headers.items()}
+    return [remaining(draw, given) for draw in call_draws(OWN, call, 0.2)]
+
+
+def test_what_is_left_at_resource_manager_is_told_for_the_right_kind_of_call() -> None:
+    assert told("network.delete", x_ms_ratelimit_remaining_subscription_deletes="199") == [199, None]
+    assert told("network.delete", X_Ms_Ratelimit_Remaining_Subscription_Deletes="199") == [199, None]
+    assert told("network.delete", x_ms_ratelimit_remaining_subscription_reads="11") == [None, None]
+    assert told("compute.read", x_ms_ratelimit_remaining_subscription_reads="11") == [11]
+    # Of all principals together: another bucket.
+    assert told("network.delete", x_ms_ratelimit_remaining_subscription_global_deletes="2999") == [None, None]
+
+
+def test_what_is_left_of_the_deletes_of_machines_stands_among_other_things() -> None:
+    value = "Microsoft.Compute/DeleteVMSubscriptionMaximum;1499,Microsoft.Compute/DeleteVMResource;11"
+    assert told("compute.delete", x_ms_ratelimit_remaining_resource=value) == [None, 1499]
+    reads = "Microsoft.Compute/GetVMSubscriptionMaximum;3999"
+    assert told("compute.delete", x_ms_ratelimit_remaining_resource=reads) == [None, None]
+
+
+def test_of_resource_graphs_window_only_its_end_is_news() -> None:
+    assert told("graph", x_ms_user_quota_remaining="14") == [None]
+    assert told("graph", x_ms_user_quota_remaining="0") == [0]
+
+
+def test_what_is_no_number_tells_nothing() -> None:
+    assert told("network.delete", x_ms_ratelimit_remaining_subscription_deletes="many") == [None, None]
+    assert told("network.delete") == [None, None]
+
+
+def test_a_bucket_of_azure_refills_in_the_time_of_the_facts() -> None:
+    _, network = call_draws(OWN, "network.delete", 0.0)
+    assert network.limit.per == timedelta(minutes=5)
