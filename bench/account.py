@@ -1,15 +1,12 @@
-"""One AWS account for one turn: the stand-in in a process of its own, with its time and its token buckets.
-
-What became of every call is read from its journal, so that all who are measured there are counted alike.
-"""
+"""One AWS account for one turn: what was removed there, when interfaces had drained, and how often it was refused."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Mapping
-from types import TracebackType
-from typing import Any, Final, Self
+from typing import Final
 
+from bench.cloud import Cloud
 from bench.order import Finding
 from service.local.aws import Behaviour, Entry, Fault, LocalAws
 
@@ -20,45 +17,22 @@ _THROTTLED: Final = frozenset({"Throttling", "ThrottledException", "RequestLimit
 _NO_TAGGING: Final = Fault(what="close", action="tagging.*")
 
 
-class Account:
-    """Its methods block. What the harness makes there draws on no bucket and is not counted."""
-
+class Account(Cloud):
     number = NUMBER
     region = REGION
 
     def __init__(self, scale: float, *, finding: Finding = "tagging", buckets: bool = True) -> None:
         """With `describe` there is no tagging API."""
-        self.scale = scale
         # What is deleted is gone from the tagging API's lists at once, as it was when the peer's own code was run.
         self._aws = LocalAws(
             Behaviour(buckets=buckets, drain=0.0, ghosts=0.0, faults=() if finding == "tagging" else (_NO_TAGGING,)),
             rate=scale,
         )
-        self.calls = 0
-        self.refused = 0
+        super().__init__(self._aws, scale)
         self.removed: dict[str, Entry] = {}
         """By what it named: the first deletion of it that succeeded."""
         self.drained: dict[str, float] = {}
         """By security group: when the last interface that had it was gone, in the account's time."""
-        self._read = 0
-
-    def __enter__(self) -> Self:
-        self._aws.launch()
-        try:
-            asyncio.run(self._aws.wait_until_ready())
-        except BaseException:
-            self._aws.stop()
-            raise
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._aws.stop()
-
-    @property
-    def address(self) -> str:
-        return self._aws.address
 
     @property
     def credentials(self) -> dict[str, str]:
@@ -70,17 +44,9 @@ class Account:
             "AWS_EC2_METADATA_DISABLED": "true",
         }
 
-    def now(self) -> float:
-        """The account's time, in seconds."""
-        return asyncio.run(self._aws.now())
-
     def let_drain(self, seconds: Mapping[str, float]) -> None:
         """For how long balancers' interfaces outlive them, by the balancers' names; of others not at all."""
         self.behave(drains=dict(seconds))
-
-    def behave(self, **changes: Any) -> None:
-        """Changes fields of the stand-in's behaviour."""
-        asyncio.run(self._aws.behave(**changes))
 
     def look(self) -> None:
         """Reads what has happened since the last look."""

@@ -7,27 +7,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from functools import partial
-from typing import Final
 
 import aiohttp
 
 from bench import objects
 from bench.objects import DELETED_AT_ONCE
 from tests.capi import AWS_CLUSTERS, CLUSTERS, CORE, KINDS, reference
-from tests.kube import Crd
-
-_SERVED_WITHIN: Final = 60.0
-_DEFINITIONS: Final = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 
 
 async def define(session: aiohttp.ClientSession) -> None:
     """All kinds of Cluster API and its AWS provider, unless they are there."""
-    missing = [crd for crd in KINDS if not await _serves(session, crd)]
-    for crd in missing:
-        await objects.answer(session, "POST", _DEFINITIONS, crd.definition())
-    for crd in missing:
-        await objects.until(partial(_serves, session, crd), _SERVED_WITHIN, f"{crd.plural} are served", lambda: None)
+    await objects.define_crds(session, KINDS)
 
 
 async def create(session: aiohttp.ClientSession, namespace: str, region: str, vpcs: Mapping[str, str]) -> None:
@@ -88,8 +78,3 @@ async def abandon(session: aiohttp.ClientSession, namespace: str) -> None:
         [one["metadata"]["name"] for one in found["items"]],
         lambda name: objects.answer(session, "PATCH", f"{path}/{name}", bare),
     )
-
-
-async def _serves(session: aiohttp.ClientSession, crd: Crd) -> bool:
-    async with session.get(crd.path(), params={"limit": "1"}) as response:
-        return response.status == 200

@@ -82,6 +82,15 @@ def at_most_peer(factor: float, peer: str) -> Clause:
     return Clause(f"<= {factor:g} x {peer}", holds)
 
 
+def peer_near(peer: str, known: float, part: float, unit: str) -> Clause:
+    """The peer itself, and not Knell: whether it does here what it is known to do elsewhere."""
+
+    def holds(_: float, figures: Figures) -> bool | None:
+        return abs(figures.peers[peer] - known) <= part * known if peer in figures.peers else None
+
+    return Clause(f"{peer} within {part:.0%} of {known:g} {unit}", holds)
+
+
 def below(bound: float, unit: str) -> Clause:
     return Clause(f"< {bound:g} {unit}", lambda knell, _: knell < bound)
 

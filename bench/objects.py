@@ -10,9 +10,12 @@ import json
 import time
 from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, TypeVar
 
 import aiohttp
+
+from tests.kube import Crd
 
 T = TypeVar("T")
 
@@ -32,6 +35,7 @@ _CREATED_AT_ONCE: Final = 32
 DELETED_AT_ONCE: Final = 50
 _LOOK: Final = 0.05
 _STILL_FOR: Final = 1.0
+_SERVED_WITHIN: Final = 60.0
 _PAGE: Final = 1000
 _DEFINITIONS: Final = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 
@@ -115,8 +119,21 @@ async def create(session: aiohttp.ClientSession, items: Iterable[tuple[str, dict
     await each(items, lambda item: answer(session, "POST", *item))
 
 
+async def define_crds(session: aiohttp.ClientSession, crds: Iterable[Crd]) -> None:
+    """Those that are not there yet; returns when all are served."""
+    missing = [crd for crd in crds if not await _listed(session, crd.path())]
+    for crd in missing:
+        await answer(session, "POST", _DEFINITIONS, crd.definition())
+    for crd in missing:
+        await until(partial(_listed, session, crd.path()), _SERVED_WITHIN, f"{crd.plural} are served", lambda: None)
+
+
 async def serves(session: aiohttp.ClientSession, plural: str) -> bool:
-    async with session.get(f"/apis/{GROUP}/{VERSION}/{plural}", params={"limit": "1"}) as response:
+    return await _listed(session, f"/apis/{GROUP}/{VERSION}/{plural}")
+
+
+async def _listed(session: aiohttp.ClientSession, path: str) -> bool:
+    async with session.get(path, params={"limit": "1"}) as response:
         return response.status == 200
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass
-from typing import Literal
+from typing import Literal, Self
 
 Task = Literal["enqueue", "schedule", "drain", "lateness"]
 
@@ -28,7 +28,19 @@ FIELDS: dict[str, str] = {
 
 
 @dataclass(frozen=True)
-class Order:
+class Argument:
+    """What a process is told, as the one argument that it gets."""
+
+    def encode(self) -> str:
+        return json.dumps(asdict(self), separators=(",", ":"))
+
+    @classmethod
+    def decode(cls, text: str) -> Self:
+        return cls(**json.loads(text))
+
+
+@dataclass(frozen=True)
+class Order(Argument):
     """One process, one task: put jobs in, put them in with due times, work them off, or work them off and
     tell how late."""
 
@@ -41,13 +53,6 @@ class Order:
     """Epoch seconds at which the first scheduled job is due."""
     gap: float = 0.0
     """Seconds between one due time and the next; none means that all are due at one moment."""
-
-    def encode(self) -> str:
-        return json.dumps(asdict(self), separators=(",", ":"))
-
-    @classmethod
-    def decode(cls, text: str) -> Order:
-        return cls(**json.loads(text))
 
     @property
     def url(self) -> str:
@@ -62,7 +67,7 @@ TOKEN_VARIABLE = "BENCH_API_TOKEN"  # noqa: S105  # the name of it, not the toke
 
 
 @dataclass(frozen=True)
-class WatchOrder:
+class WatchOrder(Argument):
     """One process, one API server: release objects that are deleted there, or list and watch many."""
 
     task: Literal["release", "watch"]
@@ -79,20 +84,13 @@ class WatchOrder:
     port: int
     """Of Redis, for who needs it."""
 
-    def encode(self) -> str:
-        return json.dumps(asdict(self), separators=(",", ":"))
-
-    @classmethod
-    def decode(cls, text: str) -> WatchOrder:
-        return cls(**json.loads(text))
-
 
 Finding = Literal["tagging", "describe"]
 """How a cluster's resources are found: by the tagging API, or where there is none by the lists of each service."""
 
 
 @dataclass(frozen=True)
-class AwsOrder:
+class AwsOrder(Argument):
     """One process, one account of the AWS stand-in: remove what these clusters have left there."""
 
     address: str
@@ -103,9 +101,19 @@ class AwsOrder:
     scale: float
     """How many times as fast time runs in that account: waits are to be so much shorter."""
 
-    def encode(self) -> str:
-        return json.dumps(asdict(self), separators=(",", ":"))
 
-    @classmethod
-    def decode(cls, text: str) -> AwsOrder:
-        return cls(**json.loads(text))
+@dataclass(frozen=True)
+class AzureOrder(Argument):
+    """One process, one resource group of the Azure stand-in: remove the interfaces that no node has any more."""
+
+    address: str
+    token: str
+    """Whose text is the principal; the stand-in knows no secret."""
+    subscription: str
+    group: str
+    cluster: str
+    """By its name in tags."""
+    interfaces: int
+    """How many there are, or will be: when all are gone, it is over."""
+    scale: float
+    """As above."""

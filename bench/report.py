@@ -49,7 +49,8 @@ def _line(row: Row, contenders: Sequence[Contender], outcome: Outcome, date: str
         limit=next((_rounded(figure) for kind, figure in found.values() if kind == "limit"), None),
         peers={name: _rounded(figure) for name, (kind, figure) in found.items() if kind not in ("knell", "limit")},
     )
-    judgement = row.goal.judge(figures) if row.goal is not None else None
+    wanted = row.goal_of(outcome.size)
+    judgement = wanted.judge(figures) if wanted is not None else None
     return Line(
         id=row.id,
         what=row.words(outcome.size),

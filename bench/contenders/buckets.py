@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from bench.arena import Arena
-from bench.contenders.account_only import AccountOnly
 from bench.contenders.protocol import Cleaned, Drains, Kind, NotSupportedError, Outlasted
+from bench.contenders.unable import CloudOnly
 from bench.order import Finding
 from bench.remains import OF_A_CLUSTER
 from service.local.aws.buckets import drawn
@@ -31,7 +31,7 @@ def _call(action: str) -> Call:
     return Call(service=service, action=named, account="", region="", key="", setup=False, params={})
 
 
-class Buckets(AccountOnly):
+class Buckets(CloudOnly):
     name = "buckets"
     kind: Kind = "limit"
     settings = "worked out: full token buckets and what flows into them, one call for each deletion and no other"

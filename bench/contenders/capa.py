@@ -14,9 +14,10 @@ from typing import Final
 from bench.account import Account
 from bench.arena import Arena
 from bench.contenders import clearing
-from bench.contenders.account_only import AccountOnly
+from bench.contenders.at_work import PeerAtWork
 from bench.contenders.program import Program, running
 from bench.contenders.protocol import Cleaned, ContenderFailedError, Drains, Kind, Outlasted
+from bench.contenders.unable import CloudOnly
 from bench.order import AwsOrder, Finding
 from bench.remains import OF_A_CLUSTER, Remains, fill
 
@@ -34,20 +35,10 @@ _BEGINS_WITHIN: Final = 60.0
 _CHECKED_WITHIN: Final = 60.0
 
 
-class AtWork:
+class AtWork(PeerAtWork):
     def __init__(self, program: Program, began: float) -> None:
-        self._program = program
+        super().__init__(program)
         self.began = began
-
-    def check(self) -> None:
-        if not self._program.done:
-            self._program.check()
-
-    def over(self) -> bool:
-        return self._program.done
-
-    def wait(self, within: float) -> None:
-        self._program.wait(within)
 
 
 @contextmanager
@@ -93,9 +84,10 @@ def _check(account: Account, remains: Remains, finding: Finding, calls: int) -> 
         )
 
 
-class Capa(AccountOnly):
+class Capa(CloudOnly):
     name = "capa"
     kind: Kind = "collector"
+    lacks = "knows nothing but an AWS account"
     settings = (
         "its garbage collector written anew: sequential passes that the first error ends, five clusters at a time, "
         "again after 5 ms and twice as long each time, three attempts of each call as in the AWS SDK for Go; checked "

@@ -5,12 +5,12 @@ The same steps for Knell and for its peer; they differ in how a process is told 
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Final, Protocol
 
 from bench.account import Account
+from bench.contenders.at_work import AtWork, until
 from bench.contenders.protocol import Cleaned, ContenderFailedError, Drains, Outlasted
 from bench.order import Finding
 from bench.remains import Remains, entangle, fill, fill_draining
@@ -24,20 +24,11 @@ moment counts that many times, so the account that is cleaned, where seconds dec
 _CLEAN_WITHIN: Final = 1200.0
 _OVER_WITHIN: Final = 300.0
 OUTLAST_WITHIN: Final = 900.0
-_LOOK: Final = 0.5
 
 
-class Clearing(Protocol):
-    """One process at work."""
-
+class Clearing(AtWork, Protocol):
     began: float
     """Epoch seconds at which the first cluster was deleted."""
-
-    def check(self) -> None:
-        """Raises ContenderFailedError if its process has failed."""
-
-    def over(self) -> bool:
-        """Whether it makes no more calls for these clusters."""
 
 
 Begin = Callable[[Account, Remains, Finding], AbstractContextManager[Clearing]]
@@ -48,10 +39,10 @@ def clean(begin: Begin, finding: Finding, clusters: int) -> Cleaned:
         remains = fill(account, clusters)
         ids = remains.ids
         with begin(account, remains, finding) as clearing:
-            if not _until(lambda: account.gone(ids), _CLEAN_WITHIN / CLEANED, clearing):
+            if not until(lambda: account.gone(ids), _CLEAN_WITHIN / CLEANED, clearing):
                 left = [one for one in ids if one not in account.removed]
                 raise ContenderFailedError(f"{len(left)} resources were left after {_CLEAN_WITHIN:g} s: {left[0]}, ...")
-            if not _until(clearing.over, _OVER_WITHIN / CLEANED, clearing):
+            if not until(clearing.over, _OVER_WITHIN / CLEANED, clearing):
                 raise ContenderFailedError(f"it was not over {_OVER_WITHIN:g} s after the last resource was gone")
             began = clearing.began
         account.look()
@@ -67,7 +58,7 @@ def outlast(begin: Begin, drains: Drains) -> Outlasted:
         knotted = entangle(account, drains.entangled)
         groups = draining.groups
         with begin(account, draining + knotted, "tagging") as clearing:
-            _until(lambda: account.gone(groups), OUTLAST_WITHIN / OUTLASTED, clearing)
+            until(lambda: account.gone(groups), OUTLAST_WITHIN / OUTLASTED, clearing)
             end = account.now()
     waiting = [group for group in groups if group not in account.drained]
     if waiting:
@@ -78,13 +69,3 @@ def outlast(begin: Begin, drains: Drains) -> Outlasted:
         entangled=len(knotted.groups),
         untied=sum(group in gone for group in knotted.groups),
     )
-
-
-def _until(holds: Callable[[], bool], within: float, clearing: Clearing) -> bool:
-    deadline = time.monotonic() + within
-    while not holds():
-        clearing.check()
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(_LOOK)
-    return True

@@ -10,10 +10,12 @@ from bench.contenders.buckets import Buckets
 from bench.contenders.bullmq import BullMQ
 from bench.contenders.capa import Capa
 from bench.contenders.dramatiq import Dramatiq, DramatiqTuned
+from bench.contenders.karpenter import Karpenter
 from bench.contenders.knell import Knell
 from bench.contenders.kopf import Kopf
 from bench.contenders.kubernetes_asyncio import KubernetesAsyncio
 from bench.contenders.protocol import Contender
+from bench.contenders.quotas import Quotas
 from bench.contenders.raw import Raw
 from bench.contenders.saq import Saq
 from bench.contenders.streaq import Streaq
@@ -35,6 +37,8 @@ CONTENDERS: tuple[Contender, ...] = (
     KubernetesAsyncio(),
     Buckets(),
     Capa(),
+    Quotas(),
+    Karpenter(),
 )
 
 PYTHON_PEERS: tuple[str, ...] = tuple(peer.name for peer in CONTENDERS if peer.kind == "python")

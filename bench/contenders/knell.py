@@ -8,14 +8,20 @@ finite budgets, audit and stats on. `jobs` counts what the worker runs, releases
 from __future__ import annotations
 
 import sys
+from datetime import timedelta
 from functools import partial
 from typing import Final
 
 from bench.arena import Arena
-from bench.contenders import clearing, knell_clearing, watching
+from bench.contenders import clearing, collecting, knell_clearing, knell_collecting, watching
+from bench.contenders.knell_collecting import RESERVE
 from bench.contenders.process import ProcessContender
-from bench.contenders.protocol import Cleaned, Drains, Kind, Outlasted, Released
+from bench.contenders.protocol import Cleaned, Collected, Drains, Kind, Orphans, Outlasted, Released, Reservations
 from bench.order import Finding
+
+SWEPT: Final = timedelta(seconds=100)
+SWEPT_OFTEN: Final = timedelta(seconds=2)
+"""How often it looks for what no event told, which it does every five minutes by default: found is found."""
 
 
 class Knell(ProcessContender):
@@ -26,7 +32,10 @@ class Knell(ProcessContender):
         "and log on, batches of 100, up to 4,000 jobs in hand, uvloop; objects of a cluster: default settings, both "
         "sides and their surface in one process, one job and a release per object, guard, Events and conditions off; "
         "AWS: `knell run` with default settings, but the guard is off, durations and rates of limits are scaled as "
-        "time is, and capacities of limits are lower by what calls on their way need at those rates"
+        "time is, and capacities of limits are lower by what calls on their way need at those rates; Azure: the same, "
+        f"nothing of any quota is left to others (azure.reserve: {RESERVE:g}), a sweep every {SWEPT.total_seconds():g} "
+        f"s of the subscription's time (for reservations every {SWEPT_OFTEN.total_seconds():g} s), and no limits of "
+        "reads where the subscription has none"
     )
     jobs = 110_000
     enqueue_jobs = 100_000
@@ -52,6 +61,12 @@ class Knell(ProcessContender):
 
     def outlast(self, arena: Arena, drains: Drains) -> Outlasted:
         return clearing.outlast(partial(knell_clearing.begin, arena), drains)
+
+    def collect(self, arena: Arena, orphans: Orphans) -> Collected:
+        return collecting.collect(partial(knell_collecting.begin, arena, SWEPT), orphans)
+
+    def outwait(self, arena: Arena, reservations: Reservations) -> list[float]:
+        return collecting.outwait(partial(knell_collecting.begin, arena, SWEPT_OFTEN), reservations, 1.0)
 
 
 _WATCHING: Final = (sys.executable, "-m", "bench.contenders.knell_watching")

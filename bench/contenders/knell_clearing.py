@@ -1,26 +1,16 @@
-"""Knell at an AWS account: a process of `knell run`, whose clusters are AWSClusters of the arena's API server.
-
-Its settings are the defaults, with every duration divided and every limit's rate multiplied by how much faster the
-account's time runs.
-"""
+"""Knell at an AWS account: a process of `knell run`, whose clusters are AWSClusters of the arena's API server."""
 
 from __future__ import annotations
 
-import math
-import sys
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import timedelta
-from pathlib import Path
 from typing import Any, Final
-
-import msgspec
 
 from bench import clusters
 from bench.account import Account
 from bench.arena import Arena
-from bench.contenders.program import Program, running
+from bench.contenders.knell_settings import common, launched, scaled, shorter
+from bench.contenders.program import Program
 from bench.contenders.protocol import ContenderFailedError
 from bench.objects import TookTooLongError
 from bench.order import Finding
@@ -28,11 +18,8 @@ from bench.remains import Remains
 from service.contract import Limit
 from service.contract.aws import AWS_CLUSTERS, CAPA, FEATURE
 from service.settings.aws import AwsSettings
-from service.settings.sections import RetrySettings
 from workers.handlers.aws.limits import LATE, limits_of
 
-SOURCE: Final = "bench"
-COMMAND: Final = (sys.executable, "-c", "from service.cli.main import main; main()", "run", "--config")
 # Patterns of limits, and an operation whose limits they are.
 LIMITS: Final = {
     "*/ec2.Describe*": "ec2.DescribeSecurityGroups",
@@ -51,39 +38,20 @@ _HELD_WITHIN: Final = 120.0
 
 def document(arena: Arena, account: Account, namespace: str, finding: Finding) -> dict[str, Any]:
     """What would stand in the file of settings."""
-    scale, aws, retry = account.scale, AwsSettings(), RetrySettings()
-    return {
-        "redis": {"url": f"redis://127.0.0.1:{arena.port}/0"},
-        "surface": {"host": "127.0.0.1", "port": 0},
-        "log": {"format": "json"},
-        "clusters": {SOURCE: {"kubeconfig": str(arena.cluster.kubeconfig)}},
-        "sources": {
-            SOURCE: {
-                "resource": AWS_CLUSTERS,
-                "collector": CAPA,
-                "namespaces": [namespace],
-                "adopt_existing": True,
-                "guard": {"enabled": False},
-            }
-        },
-        "watch": {"namespace": namespace},
+    scale, aws = account.scale, AwsSettings()
+    source = {"resource": AWS_CLUSTERS, "collector": CAPA, "namespaces": [namespace], "adopt_existing": True}
+    return common(arena, namespace, source, scale) | {
         "features": {FEATURE: True},
         "aws": {
             "endpoint": account.address,
             "account": account.number,
             "finding": finding,
-            "settle": _shorter(aws.settle, scale),
-            "check_after": _shorter(aws.check_after, scale),
-            "drain_check": _shorter(aws.drain_check, scale),
-        },
-        "retry": {
-            "base": _shorter(retry.base, scale),
-            "cap": _shorter(retry.cap, scale),
-            "blocked_base": _shorter(retry.blocked_base, scale),
-            "blocked_cap": _shorter(retry.blocked_cap, scale),
+            "settle": shorter(aws.settle, scale),
+            "check_after": shorter(aws.check_after, scale),
+            "drain_check": shorter(aws.drain_check, scale),
         },
         "limits": {
-            pattern: scaled(sample_of(account.region, pattern, operation), scale)
+            pattern: scaled(sample_of(account.region, pattern, operation), scale, LATE)
             for pattern, operation in LIMITS.items()
         },
     }
@@ -92,18 +60,6 @@ def document(arena: Arena, account: Account, namespace: str, finding: Finding) -
 def sample_of(region: str, pattern: str, operation: str) -> Limit:
     """A limit that the pattern is for; the last of those that an operation draws on is the one over all."""
     return limits_of(region, operation)[-1 if pattern.endswith(".all") else 0].limit
-
-
-def scaled(limit: Limit, scale: float) -> dict[str, float]:
-    """As it would be declared for an account whose time is faster. What is left for calls that are on their way grows
-    with the rate, for those don't get faster; settings have no name for it, so it is taken off the capacity."""
-    rate = limit.capacity / limit.per.total_seconds() * scale
-    more = max(0.0, min(limit.capacity / 4, rate * LATE) - limit.spare)
-    return {"rate": rate, "capacity": math.floor(limit.capacity - more)}
-
-
-def _shorter(span: timedelta, scale: float) -> float:
-    return span.total_seconds() / scale
 
 
 class AtWork:
@@ -124,15 +80,12 @@ def begin(arena: Arena, account: Account, remains: Remains, finding: Finding) ->
     cluster = arena.cluster
     cluster.run(clusters.define)
     namespace = cluster.namespace()
-    with tempfile.TemporaryDirectory(prefix="knell-bench-") as folder:
-        file = Path(folder) / "knell.yaml"
-        file.write_bytes(msgspec.yaml.encode(document(arena, account, namespace, finding)))
-        cluster.run(lambda session: clusters.create(session, namespace, account.region, remains.vpcs))
-        try:
-            with running("knell", [*COMMAND, str(file)], account.credentials) as program:
-                yield AtWork(arena, namespace, program, _deleted(arena, namespace, remains, program))
-        finally:
-            cluster.run(lambda session: clusters.abandon(session, namespace))
+    cluster.run(lambda session: clusters.create(session, namespace, account.region, remains.vpcs))
+    try:
+        with launched(document(arena, account, namespace, finding), account.credentials) as program:
+            yield AtWork(arena, namespace, program, _deleted(arena, namespace, remains, program))
+    finally:
+        cluster.run(lambda session: clusters.abandon(session, namespace))
 
 
 def _deleted(arena: Arena, namespace: str, remains: Remains, program: Program) -> float:

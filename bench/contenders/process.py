@@ -13,50 +13,25 @@ from typing import Any, Final
 
 from bench.arena import Arena
 from bench.contenders.program import Program, running
-from bench.contenders.protocol import (
-    Cleaned,
-    ContenderFailedError,
-    Drain,
-    Drains,
-    Kind,
-    NotSupportedError,
-    Outlasted,
-    Released,
-    Schedule,
-)
-from bench.order import FIELDS, Finding, Order, Task
+from bench.contenders.protocol import ContenderFailedError, Drain, Kind, NotSupportedError, Schedule
+from bench.contenders.unable import Unable
+from bench.order import FIELDS, Order, Task
 
 _PARKED_FOR: Final = timedelta(days=1)
 # Time for the worker to come up and for the producer to put everything in before the first job is due.
 _AHEAD: Final = 6.0
 _ANSWER_WITHIN: Final = 180.0
 _PARK_WITHIN: Final = 900.0
-WATCHES_NOTHING: Final = "watches nothing"
-KNOWS_NO_AWS: Final = "knows nothing of AWS"
 
 
-class ProcessContender:
+class ProcessContender(Unable):
     """Subclasses say what to run; see `bench/order.py` for the order and `bench/peers/tally.py` for the
     answer."""
 
-    name: str
     kind: Kind = "python"
-    settings: str
-    jobs: int
-    enqueue_jobs: int
-    most_parked: int = 0
     concurrency: int = 100
     cannot_schedule: str | None = None
     cannot_park: str | None = None
-
-    def left_out(self) -> str | None:
-        return None
-
-    def version(self) -> str:
-        raise NotImplementedError
-
-    def prepare(self, announce: Callable[[str], None]) -> None:
-        pass
 
     def command(self) -> list[str]:
         raise NotImplementedError
@@ -99,22 +74,6 @@ class ProcessContender:
             raise NotSupportedError(reason)
         start = time.time() + _PARKED_FOR.total_seconds()
         self._put(arena, "schedule", jobs, start=start, gap=0.001, within=_PARK_WITHIN)
-
-    def release(self, arena: Arena, objects: int) -> Released:
-        del arena, objects
-        raise NotSupportedError(WATCHES_NOTHING)
-
-    def watch(self, arena: Arena, objects: int) -> int | None:
-        del arena, objects
-        raise NotSupportedError(WATCHES_NOTHING)
-
-    def clean(self, arena: Arena, finding: Finding, clusters: int) -> Cleaned:
-        del arena, finding, clusters
-        raise NotSupportedError(KNOWS_NO_AWS)
-
-    def outlast(self, arena: Arena, drains: Drains) -> Outlasted:
-        del arena, drains
-        raise NotSupportedError(KNOWS_NO_AWS)
 
     def _put(
         self,

@@ -15,7 +15,7 @@ from bench.arena import Arena
 from bench.order import Finding
 
 Kind = Literal["knell", "limit", "python", "other", "watcher", "collector"]
-"""What it is in comparisons. A `watcher` has no jobs, only objects of a cluster; a `collector` only an AWS account."""
+"""What it is in comparisons. A `watcher` has no jobs, only objects of a cluster; a `collector` only a cloud."""
 
 
 class NotSupportedError(Exception):
@@ -106,6 +106,47 @@ class Outlasted:
     """Those among them that were gone at the end."""
 
 
+@dataclass(frozen=True)
+class Orphans:
+    """Interfaces that Karpenter's nodes left in an Azure subscription; a part of them is reserved at the beginning."""
+
+    interfaces: int
+    retry_after: float = 1.0
+    """What Resource Manager's refusals for want of quota say to wait for, in the subscription's own seconds."""
+    read_quotas: bool = False
+    """Whether reads, polls and queries are limited, too, and not only deletes."""
+
+
+@dataclass(frozen=True)
+class Collected:
+    """What one process did about orphaned interfaces."""
+
+    interfaces: int
+    seconds: float
+    """From the first delete to the moment at which the last interface was gone, in the subscription's own time."""
+    used: float | None = None
+    """Part of the network provider's quota for deletes that was used, of a full bucket and all that flowed in from the
+    first delete to the last one that it let through; not known of a limit, as the following are."""
+    deletes: int | None = None
+    throttled: int | None = None
+    """Those among the deletes that were answered 429."""
+    calls: int | None = None
+    """All that were made, also those that came after the last interface was gone."""
+    refused: int | None = None
+    """Those among the calls that were answered 429."""
+
+
+@dataclass(frozen=True)
+class Reservations:
+    """Orphaned interfaces that come in `steps` even steps within `within` seconds, all reserved for so many seconds;
+    each refusal has its reservation begin anew, as its message says."""
+
+    interfaces: int
+    steps: int
+    within: float
+    seconds: float
+
+
 class Contender(Protocol):
     """One system. The arena is empty before every measurement; each call starts and ends its own
     processes."""
@@ -162,3 +203,10 @@ class Contender(Protocol):
 
     def outlast(self, arena: Arena, drains: Drains) -> Outlasted:
         """One process removes the security groups of such clusters, which can't go at once."""
+
+    def collect(self, arena: Arena, orphans: Orphans) -> Collected:
+        """One process removes such interfaces from an Azure subscription whose quotas are finite."""
+
+    def outwait(self, arena: Arena, reservations: Reservations) -> list[float]:
+        """One process removes such interfaces; seconds, in the subscription's own time, from the end of each one's
+        reservation to the interface gone."""

@@ -1,6 +1,6 @@
-"""A contender that knows nothing but an AWS account: no jobs, and no objects of a cluster.
+"""A contender that can do nothing, and says of each thing why: what all others begin as.
 
-Subclasses say how they clear the account; everything else they can't do.
+Subclasses override what they can do, and say in a word or two what they lack for the rest.
 """
 
 from __future__ import annotations
@@ -10,25 +10,31 @@ from collections.abc import Callable
 from bench.arena import Arena
 from bench.contenders.protocol import (
     Cleaned,
+    Collected,
     Drain,
     Drains,
     Kind,
     NotSupportedError,
+    Orphans,
     Outlasted,
     Released,
+    Reservations,
     Schedule,
 )
 from bench.order import Finding
 
 
-class AccountOnly:
+class Unable:
     name: str
     kind: Kind
     settings: str
     jobs: int = 0
     enqueue_jobs: int = 0
     most_parked: int = 0
-    lacks: str = "knows nothing but an AWS account"
+    no_jobs: str = "has no jobs"
+    no_objects: str = "watches nothing"
+    no_aws: str = "knows nothing of AWS"
+    no_azure: str = "knows nothing of Azure"
 
     def left_out(self) -> str | None:
         return None
@@ -39,29 +45,50 @@ class AccountOnly:
     def prepare(self, announce: Callable[[str], None]) -> None:
         pass
 
-    def clean(self, arena: Arena, finding: Finding, clusters: int) -> Cleaned:
-        raise NotImplementedError
-
-    def outlast(self, arena: Arena, drains: Drains) -> Outlasted:
-        raise NotImplementedError
+    # ---- jobs
 
     def enqueue(self, arena: Arena, jobs: int) -> float:
-        raise NotSupportedError(self.lacks)
+        raise NotSupportedError(self.no_jobs)
 
     def fill(self, arena: Arena, jobs: int) -> None:
-        raise NotSupportedError(self.lacks)
+        raise NotSupportedError(self.no_jobs)
 
     def drain(self, arena: Arena, jobs: int, before_end: Callable[[], None] | None = None) -> Drain:
-        raise NotSupportedError(self.lacks)
+        raise NotSupportedError(self.no_jobs)
 
     def lateness(self, arena: Arena, schedule: Schedule) -> list[float]:
-        raise NotSupportedError(self.lacks)
+        raise NotSupportedError(self.no_jobs)
 
     def park(self, arena: Arena, jobs: int) -> None:
-        raise NotSupportedError(self.lacks)
+        raise NotSupportedError(self.no_jobs)
+
+    # ---- objects of a cluster
 
     def release(self, arena: Arena, objects: int) -> Released:
-        raise NotSupportedError(self.lacks)
+        raise NotSupportedError(self.no_objects)
 
     def watch(self, arena: Arena, objects: int) -> int | None:
-        raise NotSupportedError(self.lacks)
+        raise NotSupportedError(self.no_objects)
+
+    # ---- clouds
+
+    def clean(self, arena: Arena, finding: Finding, clusters: int) -> Cleaned:
+        raise NotSupportedError(self.no_aws)
+
+    def outlast(self, arena: Arena, drains: Drains) -> Outlasted:
+        raise NotSupportedError(self.no_aws)
+
+    def collect(self, arena: Arena, orphans: Orphans) -> Collected:
+        raise NotSupportedError(self.no_azure)
+
+    def outwait(self, arena: Arena, reservations: Reservations) -> list[float]:
+        raise NotSupportedError(self.no_azure)
+
+
+class CloudOnly(Unable):
+    """It knows one cloud and nothing else; `lacks` says so, for the report."""
+
+    lacks: str
+
+    def __init_subclass__(cls) -> None:
+        cls.no_jobs = cls.no_objects = cls.no_aws = cls.no_azure = cls.lacks

@@ -6,26 +6,16 @@ The same steps for all of them, Knell included; they differ only in the process 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Final, Literal
 
 from bench.arena import Arena
-from bench.contenders.process import KNOWS_NO_AWS
 from bench.contenders.program import Program, running
-from bench.contenders.protocol import (
-    Cleaned,
-    ContenderFailedError,
-    Drain,
-    Drains,
-    Kind,
-    NotSupportedError,
-    Outlasted,
-    Released,
-    Schedule,
-)
+from bench.contenders.protocol import ContenderFailedError, Kind, NotSupportedError, Released
+from bench.contenders.unable import Unable
 from bench.objects import GROUP, HERD, THINGS, VERSION, TookTooLongError
-from bench.order import TOKEN_VARIABLE, Finding, WatchOrder
+from bench.order import TOKEN_VARIABLE, WatchOrder
 
 _READY_WITHIN: Final = 60.0
 _HELD_WITHIN: Final = 180.0
@@ -34,7 +24,6 @@ _LISTED_WITHIN: Final = 600.0
 _SEEN_WITHIN: Final = 30.0
 _AFTERMATH: Final = 1.0
 """Seconds in which what follows the last release is still counted."""
-_HAS_NO_JOBS: Final = "has no jobs, only objects that it watches"
 
 
 def release(name: str, command: Sequence[str], environment: Mapping[str, str], arena: Arena, objects: int) -> Released:
@@ -103,26 +92,13 @@ def _process(
     return running(name, [*command, order.encode()], {**environment, **token}, listens=True)
 
 
-class Watching:
+class Watching(Unable):
     """A contender that knows no jobs. Subclasses say what to run, and which of the two they take part in."""
 
-    name: str
     kind: Kind = "watcher"
-    settings: str
-    jobs: int = 0
-    enqueue_jobs: int = 0
-    most_parked: int = 0
+    no_jobs = "has no jobs, only objects that it watches"
     cannot_release: str | None = None
     cannot_watch: str | None = None
-
-    def left_out(self) -> str | None:
-        return None
-
-    def version(self) -> str:
-        raise NotImplementedError
-
-    def prepare(self, announce: Callable[[str], None]) -> None:
-        pass
 
     def command(self) -> list[str]:
         raise NotImplementedError
@@ -136,24 +112,3 @@ class Watching:
         if self.cannot_watch is not None:
             raise NotSupportedError(self.cannot_watch)
         return watch(self.name, self.command(), {}, arena, objects)
-
-    def enqueue(self, arena: Arena, jobs: int) -> float:
-        raise NotSupportedError(_HAS_NO_JOBS)
-
-    def fill(self, arena: Arena, jobs: int) -> None:
-        raise NotSupportedError(_HAS_NO_JOBS)
-
-    def drain(self, arena: Arena, jobs: int, before_end: Callable[[], None] | None = None) -> Drain:
-        raise NotSupportedError(_HAS_NO_JOBS)
-
-    def lateness(self, arena: Arena, schedule: Schedule) -> list[float]:
-        raise NotSupportedError(_HAS_NO_JOBS)
-
-    def park(self, arena: Arena, jobs: int) -> None:
-        raise NotSupportedError(_HAS_NO_JOBS)
-
-    def clean(self, arena: Arena, finding: Finding, clusters: int) -> Cleaned:
-        raise NotSupportedError(KNOWS_NO_AWS)
-
-    def outlast(self, arena: Arena, drains: Drains) -> Outlasted:
-        raise NotSupportedError(KNOWS_NO_AWS)

@@ -6,6 +6,8 @@ A file exports `ROWS`; what it needs to know of a contender is in the contender'
 from bench.rows import (
     aws_clean,
     aws_drain,
+    azure_clean,
+    azure_reservation,
     commands,
     cpu,
     drain,
@@ -31,6 +33,8 @@ ROWS: tuple[Row, ...] = (
     *release.ROWS,
     *aws_clean.ROWS,
     *aws_drain.ROWS,
+    *azure_clean.ROWS,
+    *azure_reservation.ROWS,
     # Last: what it leaves in the API server would weigh on all others.
     *watch_memory.ROWS,
 )

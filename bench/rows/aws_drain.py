@@ -8,7 +8,6 @@ one.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from statistics import quantiles
 from typing import Final
 
 from bench.arena import Arena
@@ -16,6 +15,7 @@ from bench.contenders.clearing import OUTLAST_WITHIN, OUTLASTED
 from bench.contenders.protocol import Contender, Drains
 from bench.goals import at_least, below, goal
 from bench.remains import GROUPS_OF_A_BALANCER
+from bench.rows.percentiles import percentiles
 from bench.rows.row import Row, Size, Trial
 
 _FULL: Final = Drains(clusters=100, entangled=10, shortest=30, longest=300)
@@ -24,12 +24,7 @@ _SHORT: Final = Drains(clusters=12, entangled=2, shortest=10, longest=30)
 
 def measure(contender: Contender, arena: Arena, size: Size) -> Mapping[str, float]:
     outlasted = contender.outlast(arena, size.pick(_FULL, _SHORT))
-    cuts = quantiles(outlasted.late, n=100, method="inclusive")
-    return {
-        "p50": cuts[49],
-        "p99": cuts[98],
-        "untied": 100 * outlasted.untied / outlasted.entangled,
-    }
+    return {**percentiles(outlasted.late), "untied": 100 * outlasted.untied / outlasted.entangled}
 
 
 DRAIN = Trial("aws-drain", measure, most_rounds=1)

@@ -6,24 +6,19 @@ Once with jobs due at a steady pace, once with a thousand due at one moment.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from statistics import quantiles
 
 from bench.arena import Arena
 from bench.contenders.protocol import Contender, Schedule
 from bench.goals import below, goal
+from bench.rows.percentiles import percentiles
 from bench.rows.row import Measure, Row, Size, Trial
 
 _PER_SECOND = 200
 
 
-def _percentiles(late: list[float]) -> Mapping[str, float]:
-    cuts = quantiles(late, n=100, method="inclusive")
-    return {"p50": cuts[49] * 1000, "p99": cuts[98] * 1000}
-
-
 def _measured(full: Schedule, short: Schedule) -> Measure:
     def measure(contender: Contender, arena: Arena, size: Size) -> Mapping[str, float]:
-        return _percentiles(contender.lateness(arena, size.pick(full, short)))
+        return percentiles(contender.lateness(arena, size.pick(full, short)), 1000)
 
     return measure
 

@@ -6,13 +6,13 @@ Time, latency of the handlers, processor time and memory come from one trial.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from statistics import quantiles
 from typing import Final
 
 from bench.arena import Arena
 from bench.contenders.protocol import Contender
 from bench.goals import at_most_peer, goal
 from bench.objects import DELETED_AT_ONCE
+from bench.rows.percentiles import percentiles
 from bench.rows.row import Row, Size, Trial
 
 _OBJECTS: Final = 2_000
@@ -21,12 +21,7 @@ _SHORT: Final = 50
 
 def measure(contender: Contender, arena: Arena, size: Size) -> Mapping[str, float]:
     released = contender.release(arena, size.pick(_OBJECTS, _SHORT))
-    cuts = quantiles(released.latencies, n=100, method="inclusive")
-    figures = {
-        "seconds": released.seconds,
-        "p50": cuts[49] * 1000,
-        "p99": cuts[98] * 1000,
-    }
+    figures = {"seconds": released.seconds, **percentiles(released.latencies, 1000)}
     if contender.kind == "knell":
         figures["redis_per_thousand"] = released.redis_seconds / released.objects * 1000
     if released.cpu_seconds is not None:

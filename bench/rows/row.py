@@ -56,7 +56,11 @@ class Row:
     trial: Trial
     figure: str
     better: Literal["more", "less"]
-    goal: Goal | None = None
+    goal: Goal | Callable[[Size], Goal] | None = None
+    """A function where what has to be reached depends on how much was done."""
+
+    def goal_of(self, size: Size) -> Goal | None:
+        return self.goal(size) if callable(self.goal) else self.goal
 
     def words(self, size: Size) -> str:
         return self.what if isinstance(self.what, str) else self.what(size)

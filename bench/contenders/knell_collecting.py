@@ -1,0 +1,98 @@
+"""Knell at an Azure subscription: a process of `knell run` whose sweeps find the interfaces that no NodeClaim has."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any, Final
+
+from bench import nodeclaims
+from bench.arena import Arena
+from bench.contenders.knell_settings import SOURCE, common, launched, scaled, shorter, url
+from bench.contenders.program import Program
+from bench.subscription import Subscription
+from service.contract import Draw
+from service.contract.azure import KARPENTER_AZURE, NODECLAIMS
+from service.settings import RedisSettings, Settings
+from service.settings.redis import RedisUrl
+from service.stream.installation import Installation
+from service.stream.views.deletions import list_deletions
+from workers.handlers.azure.limits import LATE, Call, call_draws
+from workers.handlers.azure.model import Where
+
+RESERVE: Final = 0.0
+"""The part of every quota that is left to others: there are none."""
+
+# Patterns of limits, a call that draws on them, and which of those that it draws on.
+LIMITS: Final[Mapping[str, tuple[Call, int]]] = {
+    "*/arm.deletes": ("network.delete", 0),
+    "*/network.writes": ("network.delete", 1),
+    "*/compute.vm-deletes": ("compute.delete", 1),
+    "*/arm.reads": ("network.read", 0),
+    "*/network.reads": ("network.read", 1),
+    "*/graph.queries": ("graph", 0),
+}
+READS: Final = ("*/arm.reads", "*/network.reads")
+_UNLIMITED: Final = {"rate": 100_000.0, "capacity": 100_000}
+
+
+def document(arena: Arena, there: Subscription, namespace: str, every: timedelta) -> dict[str, Any]:
+    """What would stand in the file of settings. Where nothing limits reads, neither does Knell."""
+    nodes = {
+        "subscription": there.number,
+        "resource_group": there.group,
+        "region": there.region,
+        "cluster": there.cluster,
+    }
+    source = {"resource": NODECLAIMS, "collector": KARPENTER_AZURE, "mode": "observe"}
+    pause = shorter(every, there.scale)
+    limits = {pattern: scaled(sample_of(there.region, pattern).limit, there.scale, LATE) for pattern in LIMITS}
+    if not there.behaviour.read_quotas:
+        limits |= dict.fromkeys(READS, _UNLIMITED)
+    return common(arena, namespace, source, there.scale) | {
+        "azure": {
+            "endpoint": there.address,
+            "nodes": {SOURCE: [nodes]},
+            "reserve": RESERVE,
+            # Orphaned in two passes is the same as for so long.
+            "sweep": {"every": pause, "age": pause / 2},
+        },
+        "limits": limits,
+    }
+
+
+def sample_of(region: str, pattern: str) -> Draw:
+    call, place = LIMITS[pattern]
+    return call_draws(Where(subscription="", group="", region=region), call, RESERVE)[place]
+
+
+class AtWork:
+    def __init__(self, arena: Arena, program: Program) -> None:
+        self._settings = Settings(redis=RedisSettings(url=RedisUrl.parse(url(arena))))
+        self._program = program
+
+    def check(self) -> None:
+        self._program.check()
+
+    def over(self) -> bool:
+        """When no deletion is open, every absence is proven."""
+        return asyncio.run(self._none_open())
+
+    async def _none_open(self) -> bool:
+        installation = Installation(self._settings)
+        try:
+            return not (await list_deletions(installation, limit=1)).deletions
+        finally:
+            await installation.aclose()
+
+
+@contextmanager
+def begin(arena: Arena, every: timedelta, there: Subscription, interfaces: int) -> Iterator[AtWork]:
+    """`every` is how often it sweeps, in the subscription's time."""
+    del interfaces
+    cluster = arena.cluster
+    cluster.run(nodeclaims.define)
+    with launched(document(arena, there, cluster.namespace(), every), there.identity) as program:
+        yield AtWork(arena, program)
