@@ -51,14 +51,34 @@ class Karpenter:
     def is_claimed(self, name: str) -> bool:
         return self.kube.get(NODECLAIMS.path("", name)) is not None
 
-    def node(self, claim: str, *, name: str = "", ready: str = "True", since: timedelta = timedelta(0)) -> str:
-        """A Node on the machine of a claim, whose Ready condition has that status since then."""
+    def node(
+        self,
+        claim: str,
+        *,
+        name: str = "",
+        ready: str = "True",
+        since: timedelta = timedelta(0),
+        provider_id: str = "",
+    ) -> str:
+        """A Node on the machine of a claim, whose Ready condition has that status since then; an empty one: it has no
+        such condition."""
         name = name or resource_name(claim)
         body = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name},
-                "spec": {"providerID": self.provider_id(claim)}}  # fmt: skip
+                "spec": {"providerID": provider_id or self.provider_id(claim)}}  # fmt: skip
         self.kube.create(NODES, body)
         self._nodes.append(name)
-        self.readiness(name, ready, since)
+        if ready:
+            self.readiness(name, ready, since)
+        return name
+
+    def settle(self) -> str:
+        """A Node of the cluster that runs in the group, as those of AKS's own pools do: the group is this cluster's."""
+        name = f"system-{self.prefix}"
+        scale_set = f"{self.provider_id('x').partition('/virtualMachines/')[0]}/virtualMachineScaleSets/pool"
+        body = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name},
+                "spec": {"providerID": f"{scale_set}/virtualMachines/0"}}  # fmt: skip
+        self.kube.create(NODES, body)
+        self._nodes.append(name)
         return name
 
     def readiness(self, node: str, ready: str, since: timedelta = timedelta(0)) -> None:

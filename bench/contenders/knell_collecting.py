@@ -32,9 +32,11 @@ LIMITS: Final[Mapping[str, tuple[Call, int]]] = {
     "*/compute.vm-deletes": ("compute.delete", 1),
     "*/arm.reads": ("network.read", 0),
     "*/network.reads": ("network.read", 1),
+    "*/compute.reads": ("compute.read", 1),
+    "*/compute.disks": ("disk.delete", 1),
     "*/graph.queries": ("graph", 0),
 }
-READS: Final = ("*/arm.reads", "*/network.reads")
+READS: Final = ("*/arm.reads", "*/network.reads", "*/compute.reads")
 _UNLIMITED: Final = {"rate": 100_000.0, "capacity": 100_000}
 
 

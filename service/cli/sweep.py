@@ -1,7 +1,7 @@
 """`knell sweep`: one pass of a sweep at once, in the foreground, or with --dry-run only what it would do.
 It needs no Lease: a pass that two make at once remembers and tells the same, and nothing twice."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,11 +13,13 @@ from service.cli import output, session
 from service.cli.reaching import reached_clusters
 from service.cli.work import azure_of
 from service.cluster import ClusterError
-from service.settings import Settings
+from service.settings import AzureNodes, Settings
 from service.stream.installation import Installation
 from workers.handlers.azure.errors import AzureError
 from workers.judging.wiring import places_in
-from workers.sweeps.passing import NoPass, Orphan, Pass, Swept
+from workers.sweeps.keeping import UnreadableRecord
+from workers.sweeps.passing import NoPass, Pass, Swept
+from workers.sweeps.ripening import Orphan
 
 SHOWN: Final = 50
 """Orphans that a table has; the rest is counted. JSON has all."""
@@ -27,6 +29,8 @@ _BECOMES: Final = {
     "told": "removed from now on",
     "known": "being removed already",
     "left": "left: that was decided when it was to be removed",
+    "doubted": "left: no Node of this cluster runs in that group",
+    "stays": "stays by policy",
     "would be told": "would be removed",
 }
 
@@ -46,10 +50,12 @@ def sweep(source: str | None, dry_run: bool, form: str, config: Path | None) -> 
     names = _chosen(settings, source)
     found = session.call(lambda opened: _sweep(settings, opened, names, dry_run=dry_run), config)
     if form == "json":
-        output.show_json({"dry_run": dry_run, "sweeps": [_picture(swept) for swept in found]})
+        output.show_json(
+            {"dry_run": dry_run, "sweeps": [_picture(swept, settings.azure.nodes[swept.source]) for swept in found]}
+        )
         return
     for swept in found:
-        _show(swept, dry_run=dry_run)
+        _show(swept, settings.azure.nodes[swept.source], dry_run=dry_run)
 
 
 def _chosen(settings: Settings, source: str | None) -> list[str]:
@@ -79,7 +85,7 @@ async def _sweep(settings: Settings, installation: Installation, names: list[str
             )  # fmt: skip
             try:
                 found.append(await one.run())
-            except (NoPass, AzureError, ClusterError, TimeoutError) as error:
+            except (NoPass, UnreadableRecord, AzureError, ClusterError, TimeoutError) as error:
                 raise session.Trouble(
                     f"no pass of {name} was made, and nothing is known of anything: {error}"
                 ) from None
@@ -94,13 +100,21 @@ def _progress(shown: Any, source: str) -> Callable[[str, int], None]:
     return tell
 
 
-def _show(swept: Swept, *, dry_run: bool) -> None:
+def _show(swept: Swept, nodes: Sequence[AzureNodes], *, dry_run: bool) -> None:
     by = "Resource Graph" if swept.way == "graph" else "the providers' lists"
     title = f"{swept.source}: {swept.listed} resources by {by}, {swept.claims} NodeClaims, {swept.found} orphans"
     columns = ("NodeClaim", "what", "group", "orphaned since", "passes", "what becomes of it")
     first = sorted(swept.orphans, key=lambda one: (one.becomes == "waits", one.first, one.claim))[:SHOWN]
     rows = [
-        (one.claim, _what(one), one.group, output.moment(_at(one)), one.passes, _BECOMES[one.becomes]) for one in first
+        (
+            one.claim,
+            _what(one),
+            nodes[one.place].resource_group,
+            output.moment(_at(one)),
+            one.passes,
+            _BECOMES[one.becomes],
+        )
+        for one in first
     ]
     if rows:
         output.show([output.table(title, columns, rows, numbers=("passes",))])
@@ -122,7 +136,7 @@ def _at(one: Orphan) -> datetime:
     return datetime.fromtimestamp(one.first / 1000, UTC)
 
 
-def _picture(swept: Swept) -> dict[str, Any]:
+def _picture(swept: Swept, nodes: Sequence[AzureNodes]) -> dict[str, Any]:
     return {
         "source": swept.source,
         "by": swept.way,
@@ -133,8 +147,9 @@ def _picture(swept: Swept) -> dict[str, Any]:
         "known": swept.known,
         "orphans": [
             {
-                "claim": one.claim, "uid": one.uid, "what": _what(one), "subscription": one.subscription,
-                "group": one.group, "since": _at(one), "passes": one.passes, "becomes": one.becomes,
+                "claim": one.claim, "uid": one.uid, "what": _what(one), "subscription": nodes[one.place].subscription,
+                "group": nodes[one.place].resource_group, "since": _at(one), "passes": one.passes,
+                "becomes": one.becomes,
             }
             for one in swept.orphans
         ],

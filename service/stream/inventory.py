@@ -14,6 +14,7 @@ import msgspec
 
 from service.contract import VERSION
 from service.contract.errors import Undecodable
+from service.settings.sources import ORPHANS
 from service.stream.away import is_away
 from service.stream.installation import Installation
 from service.stream.views.reading import Command, batch, server_ms, text, texts
@@ -129,7 +130,7 @@ class Inventory:
         self.records_key = installation.keys.of(0, f"inventory:{source}")
         self.rounds_key = installation.keys.of(0, f"rounds:{source}")
         self.marks_key = installation.keys.of(0, f"namespaces:{source}")
-        self._orphans_key = installation.keys.of(0, f"orphans:{source}")
+        self._swept = [installation.keys.of(0, name) for name in (f"orphans:{source}", f"source:{source}{ORPHANS}")]
 
     # ---- where the watch stands
 
@@ -281,7 +282,7 @@ class Inventory:
 
     async def drop(self) -> None:
         """Remove everything of a source that is no longer declared. Its open deletions lose what they recognise."""
-        for key in (self.state_key, self.records_key, self.rounds_key, self.marks_key, self._orphans_key):
+        for key in (self.state_key, self.records_key, self.rounds_key, self.marks_key, *self._swept):
             await self._caller.command("UNLINK", key)
 
     async def _held(self, *, drop: bool) -> int:

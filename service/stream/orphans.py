@@ -2,6 +2,7 @@
 Everything lies in the first shard, in one plain hash; what a pass does not see any more is forgotten by it."""
 
 from collections.abc import Iterable, Iterator, Mapping
+from datetime import timedelta
 from typing import Final, NamedTuple
 
 import msgspec
@@ -10,20 +11,27 @@ from service.contract import VERSION
 from service.stream.installation import Installation
 from service.stream.views.reading import server_ms, text
 
+DECIDED: Final = timedelta(days=90)
+"""So long it is remembered that something was to stay which is not seen any more."""
+
 STEP: Final = 500
 """Records in one round trip."""
 
 
 class Sighting(msgspec.Struct, frozen=True, kw_only=True):
     """`first` is when it was first seen orphaned, by the server's clock; `passes` counts, and `last` is the number of
-    the one that saw it last. `round` is that of its deletion; `left` says that it was decided to leave it there."""
+    the one that saw it last. `ids` are the provider's own of what was seen: with others it is another orphan of that
+    name. `round` is that of its deletion, and `told` are the ids for which that was published; `left` is when it was
+    found that somebody has decided to leave it there, 0 where nobody has."""
 
     v: int = VERSION
     first: int
     last: int
     passes: int = 1
+    ids: str = ""
     round: int = 1
-    left: bool = False
+    told: str = ""
+    left: int = 0
 
 
 class Begun(NamedTuple):
@@ -94,13 +102,14 @@ class Orphans:
             words = [word for uid in part for word in (uid, _encode(sightings[uid]))]
             await self._caller.command("HSET", self.key, *words)
 
-    async def forget_before(self, number: int) -> int:
-        """Those that this pass and later ones have not seen: they are gone, or have an owner again."""
+    async def forget_before(self, number: int, now: int) -> int:
+        """Those that this pass and later ones have not seen: they are gone, or have an owner again. A decision is kept
+        for longer: a list may leave out what is there."""
         cursor, forgotten = b"0", 0
         while True:
             cursor, page = await self._caller.command("HSCAN", self.key, cursor, "COUNT", STEP)
             rows = page.items() if isinstance(page, dict) else zip(page[::2], page[1::2], strict=True)
-            doomed = [uid for uid, raw in rows if (one := _readable(raw)) is None or one.last < number]
+            doomed = [uid for uid, raw in rows if (one := _readable(raw)) is None or _is_over(one, number, now)]
             if doomed:
                 forgotten += int(await self._caller.command("HDEL", self.key, *doomed))
             if int(cursor) == 0:
@@ -108,6 +117,10 @@ class Orphans:
 
     async def size(self) -> int:
         return int(await self._caller.command("HLEN", self.key))
+
+
+def _is_over(one: Sighting, number: int, now: int) -> bool:
+    return one.last < number and (not one.left or now - one.left > DECIDED / timedelta(milliseconds=1))
 
 
 def _readable(raw: bytes) -> Sighting | None:

@@ -8,11 +8,11 @@ import msgspec
 
 from service.contract import Event
 from service.contract.traits import traits_of
+from service.stream.endings import FINAL
 from service.stream.withdrawal import withdraw
 from service.watching.assignment import Assignment
 from service.watching.reporting import Report
 
-FINAL: Final = frozenset({"done", "dropped"})
 _NOT_BEGUN: Final = frozenset({"published", "held"})
 
 

@@ -7,8 +7,8 @@ from typing import NamedTuple
 import msgspec
 
 from service.cluster import Served
-from service.stream.inventory import Inventory, Remembered, deletion_states
-from service.watching.claims import FINAL
+from service.stream.endings import FINAL, endings
+from service.stream.inventory import Inventory, Remembered
 from service.watching.proving import Missing, prove
 from service.watching.publishing import Publisher
 from service.watching.reporting import Report
@@ -62,12 +62,19 @@ class Diff:
         """Those known to be gone: each must have a deletion, and is forgotten when that has ended."""
         if not gone:
             return
-        states = await deletion_states(
-            self._strand.assignment.installation, [self._publisher.deletion_of(uid) for uid, _ in gone]
-        )
-        over = [one.uid for one, state in zip(gone, states, strict=True) if state in FINAL]
-        lost = [one for one, state in zip(gone, states, strict=True) if not state]
-        self._strand.assignment.act()
+        assignment = self._strand.assignment
+        ended = await endings(assignment.installation, [self._publisher.deletion_of(uid) for uid, _ in gone])
+        rows = list(zip(gone, ended, strict=True))
+        # Where a sweep would find what stays, and remove it for want of an owner.
+        kept = {
+            one.uid: msgspec.structs.replace(one.record, kept=ending.kept)
+            for one, ending in rows
+            if assignment.traits.swept and ending.state in FINAL and ending.kept
+        }
+        over = [one.uid for one, ending in rows if ending.state in FINAL and one.uid not in kept]
+        lost = [one for one, ending in rows if not ending.state]
+        assignment.act()
+        await self._store.remember(kept)
         await self._store.forget(over)
         await self._publisher.send([self._publisher.event_of(uid, record) for uid, record in lost])
 

@@ -8,9 +8,10 @@ import msgspec
 
 from service.cluster import NotServed, Seen, Served
 from service.contract import Event
+from service.stream.endings import FINAL
 from service.stream.inventory import Inventory, Remembered, Round, deletion_states
 from service.stream.withdrawal import withdraw
-from service.watching.claims import FINAL, Claims
+from service.watching.claims import Claims
 from service.watching.collectors import Unrecognisable
 from service.watching.proving import Definition, Missing, Proof, definition_of, prove
 from service.watching.reporting import Known, Report

@@ -17,7 +17,7 @@ from service.contract import Draw, Feedback, Job, Pause, Record, Verdict
 from service.contract.azure import CLUSTER_TAG, KARPENTER_AZURE, NODECLAIMS, NODEPOOL_TAG
 from service.contract.version import VERSION
 from service.local.azure import GROUP, REGION, Behaviour, Disk, Entry, Group, LocalAzure, Nic, PublicIp, There, Vm
-from service.settings import Settings, SourceSettings
+from service.settings import AzureNodes, AzureSettings, Settings, SourceSettings
 from tests.clusters import ApiServer, TestApi
 from tests.integration.front import Front
 from tests.karpenter import Karpenter
@@ -105,7 +105,13 @@ class Removing(Karpenter):
         self.settings = Settings(sources={SOURCE: declared}, clusters={"here": api.settings(Path(os.devnull).parent)})
         self.places = self.reached({"here": cluster})
         self.nodes = Nodes(self.places, NOT_READY)
+        # The groups that the settings name.
+        self.named = (self.group_named(),)
         self.since = 0
+
+    def group_named(self, **changes: Any) -> AzureNodes:
+        given = {"subscription": self.subscription, "resource_group": GROUP, "region": REGION, "cluster": "prod"}
+        return AzureNodes(**{**given, **changes})
 
     def reached(self, clusters: dict[str, Cluster]) -> Places:
         async def remembered(_name: str) -> None:
@@ -170,7 +176,8 @@ class Removing(Karpenter):
         def calling(where: Where, meter: Meter) -> AzureCalls:
             return self.calls(meter, where)
 
-        return Removal(kind, calling, self.nodes, RESERVE)
+        settings = AzureSettings(nodes={SOURCE: self.named}, reserve=RESERVE)
+        return Removal(kind, calling, self.nodes, settings)
 
     async def attempt(self, hand: Hand, *, balances: bool = True) -> dict[str, Verdict | Exception]:
         """One attempt; the answer is by target. The tokens balance afterwards."""

@@ -12,7 +12,7 @@ from typing import Any, Final
 import msgspec
 import pytest
 
-from service.cluster import Cluster
+from service.cluster import Cluster, connect
 from service.contract import Event
 from service.contract.azure import KARPENTER_AZURE, NODECLAIMS
 from service.local.azure import GROUP, REGION, Nic
@@ -28,9 +28,13 @@ from service.settings.azure import SweepSettings
 from service.stream.inventory import Inventory, Remembered
 from service.stream.orphans import Orphans, Sighting
 from service.stream.views.deletions import DeletionView, list_deletions
+from service.watching.assignment import Assignment
+from service.watching.collectors import COLLECTORS
+from service.watching.run import SourceRun
 from tests.engine.world import Running, World
 from tests.integration.azure_removing import SOURCE, TAGS, Removing
 from tests.servers import TestServer
+from workers.handlers.azure.kinds import Kind
 from workers.handlers.azure.listing import Lister
 from workers.handlers.azure.meters import QuotaMeter
 from workers.handlers.azure.wiring import azure_side
@@ -38,7 +42,8 @@ from workers.handlers.places import Places
 from workers.judging.wiring import places_in, registry_for
 from workers.runtime.quota import BudgetQuota
 from workers.runtime.worker import Worker
-from workers.sweeps.passing import Orphan, Pass, Swept
+from workers.sweeps.passing import Pass, Swept
+from workers.sweeps.ripening import Orphan
 
 AGE: Final = timedelta(minutes=5)
 
@@ -65,6 +70,11 @@ class Sweeping(World):
     def nodes(self, **changes: Any) -> AzureNodes:
         given = {"subscription": self.cloud.subscription, "resource_group": GROUP, "region": REGION, "cluster": "prod"}
         return AzureNodes(**{**given, **changes})
+
+    def places(self, *nodes: AzureNodes) -> None:
+        """The groups that the settings name from now on."""
+        changed = msgspec.structs.replace(self.settings.azure, nodes={SOURCE: nodes})
+        self.settings = msgspec.structs.replace(self.settings, azure=changed)
 
     # ---- Azure
 
@@ -107,6 +117,10 @@ class Sweeping(World):
     def orphans(self) -> Orphans:
         return Orphans(self.installation, SOURCE)
 
+    def uid(self, claim: str) -> str:
+        """What the deletion of an orphan of that name in the test's own group goes by."""
+        return f"orphan.{self.cloud.subscription}.{GROUP}.{claim}".lower()
+
     async def sightings(self) -> dict[str, Sighting]:
         raw = await self.client.hgetall(self.orphans.key)
         return {uid.decode(): msgspec.json.decode(text, type=Sighting) for uid, text in raw.items()}
@@ -130,13 +144,69 @@ class Sweeping(World):
         listings = [await list_deletions(self.installation, state=state) for state in (None, "done", "dropped")]
         return {f"{view.uid}/{view.round}": view for listing in listings for view in listing.deletions}
 
+    async def until_state(self, state: str, number: int = 1) -> list[DeletionView]:
+        """So many deletions have that state."""
+
+        async def look() -> list[DeletionView]:
+            found = [view for view in (await self.told()).values() if view.state == state]
+            return found if len(found) == number else []
+
+        return await self.until(f"{number} are {state}", look)
+
+    async def until_refused(self, view: DeletionView, kind: Kind) -> str:
+        """The job of that kind waits for a person; answers its id."""
+
+        async def refused() -> str:
+            if not (await self.deletion(view.id)).get("plan"):
+                return ""
+            for job in await self.jobs_of(self.event(view)):
+                record = await self.job(job)
+                if record.get("kind") == kind.name and "stays until that is taken off" in record.get("detail", ""):
+                    return job
+            return ""
+
+        return await self.until(f"the {kind.name} of {view.name} is refused", refused)
+
     def event(self, view: DeletionView) -> Event:
         return Event(
             cluster=view.cluster, resource=view.resource, uid=view.uid, name=view.name, source=view.source,
             round=view.round,
         )  # fmt: skip
 
-    # ---- workers
+    # ---- who watches, and who works
+
+    async def watch(self) -> SourceRun:
+        """The watch side of the source, as soon as it has listed everything; it ends with the test."""
+        declared = self.settings.sources[SOURCE]
+        # Not by way of the front, which passes on whole answers and no watches.
+        cluster = await self.stack.enter_async_context(await connect("here", self.settings.clusters["here"]))
+        run = SourceRun(
+            Assignment(
+                name=SOURCE, settings=declared, cluster=cluster, cluster_uid=self.identity,
+                installation=self.install(), recognise=COLLECTORS[declared.collector],
+            )
+        )  # fmt: skip
+        task = asyncio.create_task(run.run())
+
+        async def end() -> None:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+        async def listed() -> bool:
+            return run.ready
+
+        self.stack.push_async_callback(end)
+        await self.until("everything is listed", listed)
+        return run
+
+    async def relist(self, run: SourceRun) -> None:
+        before = run.tally.relists
+        await self.inventory.ask_for_relist()
+
+        async def listed() -> bool:
+            return run.tally.relists > before
+
+        await self.until("it is listed again", listed)
 
     async def work(self) -> Running:
         """A worker as `knell work` puts it together; it ends with the test."""
@@ -195,5 +265,6 @@ async def sweeping(embedded_server: TestServer, removing: Removing, tmp_path: Pa
         )  # fmt: skip
         made.change("retry", refused_recheck=timedelta(milliseconds=200))
         made.identity = await removing.cluster.identity()
+        await asyncio.to_thread(removing.settle)
         await made.arrive()
         yield made

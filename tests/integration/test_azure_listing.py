@@ -205,11 +205,11 @@ async def test_each_page_draws_for_itself_and_tells_what_its_answer_said(removin
     for number in range(3):
         await removing.nic(f"aks-{number}")
     assert len(await pages(removing, NIC, "provider", quota)) == 2
-    arm, network = f"{REGION}/own/arm.reads", f"{REGION}/network.reads"
+    arm, network, compute = (f"{REGION}/{name}" for name in ("own/arm.reads", "network.reads", "compute.reads"))
     assert quota.drawn == [(arm, network)] * 2
     assert quota.told == [(arm, 249.0), (network, None), (arm, 248.0), (network, None)]
     await pages(removing, VM, "provider", quota)
-    assert (quota.drawn[-1], quota.told[-1]) == ((arm,), (arm, 247.0))
+    assert (quota.drawn[-1], quota.told[-2:]) == ((arm, compute), [(arm, 247.0), (compute, None)])
     await pages(removing, NIC, "graph", quota)
     assert (quota.drawn[-1], quota.told[-1]) == (("own/graph.queries",), ("own/graph.queries", None))
 
@@ -273,5 +273,5 @@ async def test_what_others_used_up_is_learnt_from_an_answer(removing: Removing, 
     await removing.azure.behave(arm_reads=Size(30, 1.0))
     await pages(removing, VM, "provider", quota)
     # Of 30 are 29 left, and 50 are kept for others.
-    (draw,) = call_draws(removing.where, "compute.read", 0.2)
+    draw, _ = call_draws(removing.where, "compute.read", 0.2)
     assert await quota.draw(removing.where.budget, (draw,), urgent=False) > timedelta(0)

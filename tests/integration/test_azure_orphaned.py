@@ -1,5 +1,6 @@
 """What becomes of an orphan that a sweep told of: a worker looks again at everything, and so does the next pass."""
 
+import asyncio
 from datetime import timedelta
 
 import msgspec
@@ -9,11 +10,11 @@ from service.contract import Event
 from service.contract.azure import NODECLAIMS
 from service.settings import GuardSettings
 from service.stream.guard import Guard
-from service.stream.views.deletions import DeletionView
 from tests.integration.azure_removing import ON_AZURE, SOURCE, TAGS, azure, local_azure, own_api, removing
 from tests.integration.azure_sweeping import Sweeping, by_claim, sweeping
 from tests.integration.operating import knell
 from workers.handlers.azure.collector import Sighted
+from workers.handlers.azure.kinds import NIC
 
 __all__ = ["azure", "local_azure", "own_api", "removing", "sweeping"]
 pytestmark = ON_AZURE
@@ -27,16 +28,6 @@ async def clock(sweeping: Sweeping) -> None:
     await sweeping.cloud.azure.set_rate(QUICK)
 
 
-async def until(sweeping: Sweeping, state: str, number: int = 1) -> list[DeletionView]:
-    """So many deletions have that state."""
-
-    async def look() -> list[DeletionView]:
-        found = [view for view in (await sweeping.told()).values() if view.state == state]
-        return found if len(found) == number else []
-
-    return await sweeping.until(f"{number} are {state}", look)
-
-
 async def test_a_machine_and_all_that_it_has_goes(sweeping: Sweeping) -> None:
     name = f"aks-{sweeping.cloud.name('a')}"
     await sweeping.cloud.vm(name, nics=(name,))
@@ -44,7 +35,7 @@ async def test_a_machine_and_all_that_it_has_goes(sweeping: Sweeping) -> None:
     await sweeping.cloud.disk(name)
     await sweeping.work()
     assert (await sweeping.ripe()).told == 1
-    await until(sweeping, "done")
+    await sweeping.until_state("done")
     assert await sweeping.cloud.names() == set()
 
 
@@ -53,7 +44,7 @@ async def test_an_interface_goes_by_four_calls(sweeping: Sweeping) -> None:
     await sweeping.ripe()
     sweeping.cloud.since = len(await sweeping.cloud.azure.journal())
     await sweeping.work()
-    await until(sweeping, "done")
+    await sweeping.until_state("done")
     assert await sweeping.cloud.names() == set()
     assert await sweeping.cloud.asked() == ["vm.get", "nic.get", "nic.delete", "nic.get"]
 
@@ -63,7 +54,7 @@ async def test_what_comes_to_life_before_its_turn_stays(sweeping: Sweeping) -> N
     await sweeping.ripe()
     sweeping.cloud.claim(claim, launched=False)
     await sweeping.work()
-    (done,) = await until(sweeping, "done")
+    (done,) = await sweeping.until_state("done")
     assert "lives, so that what has its name is no orphan" in done.policy
     assert await sweeping.cloud.names() == {f"aks-{claim}"}
     sweeping.cloud.unclaim(claim)
@@ -82,14 +73,14 @@ async def test_what_comes_to_life_between_plan_and_call_stays(sweeping: Sweeping
     await sweeping.until("it is planned", planned)
     sweeping.cloud.claim(claim, launched=False)
     await shard.pause("*", stop=False, who="test")
-    (done,) = await until(sweeping, "done")
+    (done,) = await sweeping.until_state("done")
     assert "lives, so that what has its name is no orphan" in done.withdrawn
     assert await sweeping.cloud.names() == {f"aks-{claim}"}
     # Something spoke for it then; when nothing does any more, it is a new reason to act.
     sweeping.cloud.unclaim(claim)
     sweeping.sweeps(listing="provider")
     await sweeping.ripe()
-    await until(sweeping, "done", 2)
+    await sweeping.until_state("done", 2)
     assert await sweeping.cloud.names() == set()
 
 
@@ -98,7 +89,7 @@ async def test_a_source_that_chooses_its_objects_has_its_orphans_held(sweeping: 
     await sweeping.ripe()
     sweeping.source(selector="team=a")
     await sweeping.work()
-    (held,) = await until(sweeping, "held")
+    (held,) = await sweeping.until_state("held")
     assert "chooses by selector" in held.held_why
     assert len(await sweeping.cloud.names()) == 1
 
@@ -113,7 +104,7 @@ async def test_an_orphan_of_a_source_that_is_not_swept_is_held(sweeping: Sweepin
     )  # fmt: skip
     await sweeping.publish(forged)
     await sweeping.work()
-    (held,) = await until(sweeping, "held")
+    (held,) = await sweeping.until_state("held")
     assert "which has no sweep" in held.held_why
 
 
@@ -126,7 +117,7 @@ async def test_rows_of_what_was_proven_gone_are_a_lag(sweeping: Sweeping) -> Non
     # Seen, and from now on Resource Graph learns of nothing.
     await sweeping.cloud.azure.behave(graph_lag=100_000.0)
     await sweeping.work()
-    await until(sweeping, "done")
+    await sweeping.until_state("done")
     # What comes now it shows at once. Two lists of one pass are still one pass.
     await sweeping.cloud.azure.behave(graph_lag=0.0)
     sweeping.sweeps(age=timedelta(0))
@@ -142,13 +133,14 @@ async def test_what_is_there_by_a_fresh_list_although_its_deletion_is_over_is_to
     claim = await sweeping.nic(guid=guid)
     await sweeping.ripe()
     await sweeping.work()
-    await until(sweeping, "done")
+    await sweeping.until_state("done")
     await sweeping.nic(guid=guid)
     swept = await sweeping.sweep()
     assert (swept.way, swept.told, by_claim(swept)[claim].becomes) == ("provider", 1, "told")
-    assert set(await sweeping.told()) == {f"nic-{guid}/1", f"nic-{guid}/2"}
-    assert (await sweeping.sightings())[f"nic-{guid}"].round == 2
-    await until(sweeping, "done", 2)
+    uid = sweeping.uid(claim)
+    assert set(await sweeping.told()) == {f"{uid}/1", f"{uid}/2"}
+    assert (await sweeping.sightings())[uid].round == 2
+    await sweeping.until_state("done", 2)
     assert await sweeping.cloud.names() == set()
     # And what was told as the second round is not told as the first again.
     await sweeping.sweep()
@@ -161,7 +153,7 @@ async def test_what_a_person_gave_up_is_left(sweeping: Sweeping) -> None:
     await sweeping.work()
     sweeping.source(selector="")
     await sweeping.ripe()
-    (held,) = await until(sweeping, "held")
+    (held,) = await sweeping.until_state("held")
     answer = await knell(sweeping, "held", "drop", f"deletion:{held.id}", "--yes")
     assert answer.code == 0, answer.err
     for listing in ("graph", "provider", "graph"):
@@ -176,12 +168,7 @@ async def test_one_that_cannot_go_yet_is_known_and_not_told_again(sweeping: Swee
     await sweeping.ripe()
     await sweeping.work()
     (one,) = (await sweeping.told()).values()
-
-    async def refused() -> bool:
-        jobs = await sweeping.jobs_of(sweeping.event(one)) if (await sweeping.deletion(one.id)).get("plan") else []
-        return bool(jobs) and "stays until that is taken off" in (await sweeping.job(jobs[0])).get("detail", "")
-
-    await sweeping.until("it is refused", refused)
+    await sweeping.until_refused(one, NIC)
     swept = await sweeping.sweep()
     assert (swept.told, swept.known, by_claim(swept)[claim].becomes) == (0, 1, "known")
     assert await sweeping.cloud.names() == {f"aks-{claim}"}
@@ -196,8 +183,8 @@ async def test_a_flood_of_orphans_is_held_by_a_count_of_its_own_and_let_go_by_a_
         await sweeping.nic(str(number))
     assert (await sweeping.ripe()).told == 5
     await sweeping.work()
-    held = await until(sweeping, "held", 3)
-    await until(sweeping, "done", 2)
+    held = await sweeping.until_state("held", 3)
+    await sweeping.until_state("done", 2)
     assert all(view.held_why.startswith("guard: more than 2 deletions of source nodeclaims.orphans") for view in held)
     assert len(await sweeping.cloud.names()) == 3
     guards = {view.source: view for view in await Guard(sweeping.install()).status()}
@@ -207,7 +194,7 @@ async def test_a_flood_of_orphans_is_held_by_a_count_of_its_own_and_let_go_by_a_
     assert await Guard(sweeping.installation).held(SOURCE) == []
     answer = await knell(sweeping, "guard", "release", f"{SOURCE}.orphans", "--yes")
     assert (answer.code, "3 deletions are planned again" in answer.out) == (0, True), answer
-    await until(sweeping, "done", 5)
+    await sweeping.until_state("done", 5)
     assert await sweeping.cloud.names() == set()
 
 
@@ -217,13 +204,34 @@ async def test_what_somebody_deleted_goes_while_orphans_are_held(sweeping: Sweep
         await sweeping.nic(str(number))
     await sweeping.ripe()
     await sweeping.work()
-    await until(sweeping, "held", 2)
+    await sweeping.until_state("held", 2)
     claim = await sweeping.nic("deleted")
     uid = await sweeping.remember(claim, gone=1, at=1, data='{"group":"karpenter.azure.com"}')
     await sweeping.publish(Event(cluster=sweeping.identity, resource=NODECLAIMS, uid=uid, name=claim, source=SOURCE))
-    await until(sweeping, "done", 2)
+    await sweeping.until_state("done", 2)
     assert f"aks-{claim}" not in await sweeping.cloud.names()
     assert await Guard(sweeping.installation).held(SOURCE) == []
+
+
+async def test_a_source_that_is_dropped_leaves_nothing_under_its_orphans_name(sweeping: Sweeping) -> None:
+    sweeping.source(guard=GuardSettings(most=1, percent=100))
+    for number in range(2):
+        await sweeping.nic(str(number))
+    await sweeping.ripe()
+    await sweeping.work()
+    await sweeping.until_state("held")
+
+    async def listed() -> set[str]:
+        """Without the settings that declared it."""
+        answer = await knell(sweeping, "sources", "list", "--output", "json")
+        assert answer.code == 0, answer.err
+        return {one["name"] for one in answer.json["sources"]}
+
+    assert SOURCE in await listed()
+    await asyncio.gather(*(one.crash() for one in sweeping.running))
+    answer = await knell(sweeping, "sources", "drop", SOURCE, "--yes")
+    assert answer.code == 0, answer.err
+    assert await listed() == set()
 
 
 # ---- what is to stay

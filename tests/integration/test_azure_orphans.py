@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from service.contract import VERSION
 from service.settings import Settings
 from service.stream.attendance import Attendance
 from service.stream.installation import Installation
@@ -12,6 +13,7 @@ from service.stream.orphans import STEP, Orphans, Sighting
 from tests.servers import TestServer
 
 MANY = 2 * STEP + 7
+NOW = 1_800_000_000_000
 
 
 @pytest.fixture
@@ -40,6 +42,7 @@ async def test_numbers_of_passes_only_grow_also_after_the_count_is_lost(
     third = await orphans.begin()
     # What was seen by a pass that nobody counts any more is older than this one, by the clock if by nothing else.
     assert third.number >= first.number
+    assert third.number >= third.now
     assert (await orphans.begin()).number == third.number + 1
 
 
@@ -56,10 +59,10 @@ async def test_what_is_kept_is_recalled_in_many_steps_and_what_is_not_known_is_l
 async def test_what_a_pass_has_not_seen_is_forgotten(orphans: Orphans) -> None:
     await orphans.keep({f"old-{number}": Sighting(first=1, last=6) for number in range(MANY)})
     await orphans.keep({f"new-{number}": Sighting(first=1, last=7 + number % 2) for number in range(MANY)})
-    assert await orphans.forget_before(7) == MANY
+    assert await orphans.forget_before(7, NOW) == MANY
     assert await orphans.size() == MANY
     assert "old-0" not in await orphans.recall(["old-0", "new-0"])
-    assert await orphans.forget_before(7) == 0
+    assert await orphans.forget_before(7, NOW) == 0
 
 
 async def test_a_record_that_cannot_be_read_counts_as_never_seen_and_goes(
@@ -69,7 +72,7 @@ async def test_a_record_that_cannot_be_read_counts_as_never_seen_and_goes(
     for uid, raw in (("a", "{"), ("b", '{"first":"x","last":9}'), ("c", "")):
         await installation.caller.command("HSET", orphans.key, uid, raw)
     assert set(await orphans.recall(["good", "a", "b", "c"])) == {"good"}
-    assert await orphans.forget_before(9) == 3
+    assert await orphans.forget_before(9, NOW) == 3
     assert await orphans.size() == 1
 
 
@@ -106,3 +109,24 @@ async def test_sources_are_apart_and_one_that_is_dropped_takes_its_sightings_alo
         await one.keep({"a": Sighting(first=1, last=1)})
     await Inventory(installation, "nodes").drop()
     assert (await orphans.size(), await others.size()) == (0, 1)
+
+
+async def test_a_decision_is_remembered_for_long_although_no_pass_sees_what_it_was_about(orphans: Orphans) -> None:
+    """A list may leave out what is there, and then it is nobody's again."""
+    await orphans.keep({"seen": Sighting(first=1, last=6), "left": Sighting(first=1, last=6, left=NOW)})
+    days = 24 * 60 * 60 * 1000
+    assert await orphans.forget_before(7, NOW) == 1
+    assert await orphans.forget_before(8, NOW + 89 * days) == 0
+    assert set(await orphans.recall(["seen", "left"])) == {"left"}
+    assert await orphans.forget_before(9, NOW + 91 * days) == 1
+    assert await orphans.size() == 0
+
+
+async def test_a_decision_about_what_is_still_seen_is_never_forgotten(orphans: Orphans) -> None:
+    await orphans.keep({"left": Sighting(first=1, last=7, left=1)})
+    assert await orphans.forget_before(7, NOW) == 0
+
+
+async def test_what_a_later_version_wrote_counts_as_never_seen(orphans: Orphans) -> None:
+    await orphans.keep({"a": Sighting(v=VERSION + 1, first=1, last=9)})
+    assert await orphans.recall(["a"]) == {}

@@ -101,9 +101,24 @@ async def test_what_is_not_ours_is_never_deleted(
 
 async def test_tags_of_the_settings_are_asked_for_too(removing: Removing) -> None:
     await removing.nic()
-    owner = removing.owner(tags={"team": "a"})
-    refused = await removing.one(removing.hand(NIC, owner=owner))
+    removing.named = (removing.group_named(tags={"team": "a"}),)
+    refused = await removing.one(removing.hand(NIC))
     assert refused == Refused("aks-a: its tag team is None, not 'a'")
+
+
+@pytest.mark.parametrize("changes", [{"resource_group": "mc_other"}, {"cluster": "other"}])
+async def test_what_was_planned_before_the_settings_were_changed_is_not_removed(
+    removing: Removing, changes: dict[str, str]
+) -> None:
+    guid = await removing.nic()
+    removing.named = (removing.group_named(**changes),)
+    for looks in (True, False):
+        hand = removing.hand(NIC, owner=removing.owner(judged=guid), looks=looks)
+        refused = await removing.one(hand)
+        assert isinstance(refused, Refused)
+        assert "azure.nodes does not name" in refused.reason
+    assert await removing.asked() == []
+    assert await removing.names("nic") == {NAME}
 
 
 async def test_a_volume_of_a_csi_driver_stays_whatever_it_is_named_and_tagged(removing: Removing) -> None:

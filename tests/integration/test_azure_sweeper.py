@@ -116,6 +116,41 @@ async def test_when_the_next_is_due_is_known_to_whoever_takes_over(sweeping: Swe
         await sweeping.until("the next one is made when it is due", second)
 
 
+async def test_a_last_pass_that_lies_in_the_future_is_none(sweeping: Sweeping) -> None:
+    """The server's clock went back, or its memory is that of another server: nobody waits until then."""
+    sweeping.sweeps(every=timedelta(hours=1))
+    await sweeping.orphans.note({"sweep_at": await sweeping.orphans.now() + 24 * 60 * 60 * 1000})
+    passes = Passes(sweeping)
+
+    async def made() -> bool:
+        return passes.made == 1
+
+    async with running(sweeping, passes):
+        await sweeping.until("one is made at once", made)
+    assert await sweeping.orphans.last() <= await sweeping.orphans.now()
+
+
+async def test_machines_in_a_group_of_no_node_are_shown_as_the_sources_problem(sweeping: Sweeping) -> None:
+    sweeping.sweeps(every=timedelta(milliseconds=50), age=timedelta(0))
+    await sweeping.cloud.vm(f"aks-{sweeping.cloud.name('a')}")
+    sweeping.cloud.clear()
+
+    async def doubted() -> bool:
+        return "1 machines seem to be orphans in a group in which no Node" in (await facts(sweeping)).get(
+            "problem@sweep", ""
+        )
+
+    async def settled() -> bool:
+        return "problem@sweep" not in await facts(sweeping)
+
+    async with running(sweeping, Passes(sweeping)):
+        await sweeping.until("it is shown", doubted)
+        assert await sweeping.told() == {}
+        sweeping.cloud.settle()
+        await sweeping.until("it is no problem any more", settled)
+    assert len(await sweeping.told()) == 1
+
+
 async def test_a_pass_that_fails_is_shown_and_made_again_soon(sweeping: Sweeping) -> None:
     sweeping.sweeps(every=timedelta(seconds=2))
     passes = Passes(sweeping)

@@ -9,10 +9,11 @@ import pytest
 
 from service.cluster import Cluster, Page, Served
 from service.contract.azure import NODECLAIMS
+from service.settings import PolicySettings
 from tests.integration.azure_removing import ON_AZURE, SOURCE, azure, local_azure, own_api, removing
 from tests.integration.azure_sweeping import AGE, Sweeping, by_claim, sweeping
 from workers.handlers.azure.collector import Sighted
-from workers.sweeps.passing import NoPass
+from workers.sweeps.keeping import UnreadableRecord
 
 __all__ = ["azure", "local_azure", "own_api", "removing", "sweeping"]
 pytestmark = ON_AZURE
@@ -51,7 +52,7 @@ async def test_the_event_says_what_was_judged_and_stands_behind_all_that_somebod
     told = {view.name: view for view in (await sweeping.told()).values()}
     assert set(told) == {claim, alone}
     one = told[claim]
-    assert (one.uid, one.reason, one.source, one.resource) == (f"vm-{vm}", "orphan", SOURCE, NODECLAIMS)
+    assert (one.uid, one.reason, one.source, one.resource) == (sweeping.uid(claim), "orphan", SOURCE, NODECLAIMS)
     assert (one.urgent, one.cluster) == (False, sweeping.identity)
     seen = msgspec.json.decode(one.data, type=Sighted)
     assert (seen.subscription, seen.vm, seen.nic) == (sweeping.cloud.subscription, vm, "")
@@ -92,6 +93,43 @@ async def test_a_rehearsal_shows_what_would_be_told_and_writes_nothing(sweeping:
     after = await sweeping.sightings(), await sweeping.hash(sweeping.installation.keys.of(0, f"source:{SOURCE}"))
     assert after == before
     assert await sweeping.told() == {}
+
+
+async def test_a_rehearsal_knows_what_is_under_way_and_what_stays_by_policy(sweeping: Sweeping) -> None:
+    claim = await sweeping.nic()
+    await sweeping.ripe()
+    found = await sweeping.sweep(rehearse=True)
+    assert (by_claim(found)[claim].becomes, found.known, found.told) == ("known", 1, 0)
+    later = await sweeping.nic("later")
+    await sweeping.sweep()
+    await sweeping.jump(AGE)
+    for policy in (PolicySettings(deletion_policy="retain"), PolicySettings(paused=True)):
+        sweeping.settings = msgspec.structs.replace(sweeping.settings, policy=policy)
+        shown = await sweeping.found(rehearse=True)
+        assert {name: one.becomes for name, one in shown.items()} == {claim: "known", later: "stays"}
+    sweeping.settings = msgspec.structs.replace(sweeping.settings, policy=PolicySettings())
+    assert (await sweeping.found(rehearse=True))[later].becomes == "would be told"
+    assert len(await sweeping.told()) == 1
+
+
+async def test_another_one_of_the_same_name_gets_no_deletion_of_its_own_while_one_is_open(sweeping: Sweeping) -> None:
+    """And when that is over it gets the next round, for nothing has been done about it."""
+    claim = await sweeping.nic()
+    await sweeping.ripe()
+    await sweeping.cloud.azure.remove("nic", f"aks-{claim}", subscription=sweeping.cloud.subscription)
+    await sweeping.nic()
+    swept = await sweeping.ripe()
+    assert (swept.told, by_claim(swept)[claim].becomes) == (0, "known")
+    await sweeping.cloud.azure.set_rate(100.0)
+    await sweeping.work()
+    # It was planned for the one that was judged first, and that is gone.
+    await sweeping.until_state("done")
+    assert await sweeping.cloud.names("nic") == {f"aks-{claim}"}
+    await sweeping.sweep()
+    await sweeping.until_state("done", 2)
+    uid = sweeping.uid(claim)
+    assert set(await sweeping.told()) == {f"{uid}/1", f"{uid}/2"}
+    assert await sweeping.cloud.names("nic") == set()
 
 
 async def test_many_orphans_are_told_step_by_step_as_fast_as_they_are_planned(
@@ -161,19 +199,18 @@ async def test_a_claim_whose_end_nobody_has_noticed_yet_is_the_watch_sides(sweep
 async def test_a_record_that_nobody_can_read_may_have_said_that_something_stays(sweeping: Sweeping) -> None:
     await sweeping.nic()
     await sweeping.client.hset(sweeping.inventory.records_key, "u", "{")
-    with pytest.raises(NoPass, match="the inventory's record of uid u can't be read"):
+    with pytest.raises(UnreadableRecord, match="the inventory's record of uid u can't be read"):
         await sweeping.sweep()
     assert await sweeping.sightings() == {}
 
 
-async def test_what_stays_is_forgotten_when_a_list_of_the_providers_shows_nothing_of_it(sweeping: Sweeping) -> None:
+async def test_what_stays_is_forgotten_when_reads_of_it_say_that_nothing_is_left(sweeping: Sweeping) -> None:
+    """A list that shows nothing of it is no proof, by whichever way."""
     there, gone = await sweeping.nic("there"), sweeping.cloud.name("gone")
     for claim in (there, gone):
         await sweeping.remember(claim, kept="retain: so", gone=7)
     lives = await sweeping.remember(sweeping.cloud.name("lives"), kept="out-of-scope: so")
-    await sweeping.sweep()
-    assert await sweeping.inventory.size() == 3
-    sweeping.sweeps(listing="provider")
+    await sweeping.cloud.azure.behave(graph_omits=[f"aks-{there}"])
     await sweeping.sweep()
     kept = await sweeping.inventory.recall([f"uid-{there}", f"uid-{gone}", lives])
     assert {one.name for one in kept.values()} == {there, sweeping.cloud.name("lives")}

@@ -10,10 +10,10 @@ import pytest
 
 from service.cluster import Cluster, ClusterError, Page, Unreadable, connect
 from service.local.api import EmbeddedApi
-from service.local.azure import Fault
+from service.local.azure import GROUP, Fault
 from service.settings import PolicySettings
 from tests.clusters import TestApi
-from tests.integration.azure_removing import ON_AZURE, SOURCE, azure, local_azure, own_api, removing
+from tests.integration.azure_removing import ON_AZURE, azure, local_azure, own_api, removing
 from tests.integration.azure_sweeping import Sweeping, by_claim, sweeping
 from tests.karpenter import NODECLAIMS as CRD
 from tests.karpenter import install
@@ -38,6 +38,38 @@ async def test_a_list_that_fails_ends_the_pass_without_a_word(sweeping: Sweeping
     with pytest.raises(AzureError):
         await sweeping.sweep()
     assert (await sweeping.sightings(), await sweeping.orphans.last()) == before
+
+
+@pytest.mark.parametrize("way", ["graph", "provider"])
+@pytest.mark.parametrize(
+    "elsewhere", [{"resource_group": "mc_none"}, {"subscription": "0aaaaaaa-0000-4000-8000-00000000dead"}]
+)
+async def test_a_group_or_a_subscription_that_is_not_there_is_an_error_and_never_empty(
+    sweeping: Sweeping, elsewhere: dict[str, str], way: str
+) -> None:
+    """Resource Graph has no rows of it, as of an empty one."""
+    await sweeping.nic()
+    await sweeping.sweep()
+    before = await sweeping.sightings(), await sweeping.orphans.last()
+    sweeping.sweeps(listing=way)
+    for places in ((sweeping.nodes(**elsewhere),), (sweeping.nodes(), sweeping.nodes(**elsewhere))):
+        sweeping.places(*places)
+        with pytest.raises(AzureError) as caught:
+            await sweeping.sweep()
+        assert caught.value.what == "nowhere"
+    assert (await sweeping.sightings(), await sweeping.orphans.last()) == before
+
+
+async def test_a_group_that_may_not_be_read_is_not_empty_because_resource_graph_shows_nothing(
+    sweeping: Sweeping,
+) -> None:
+    claim = await sweeping.nic()
+    await sweeping.cloud.azure.behave(graph_omits=[f"aks-{claim}"])
+    await sweeping.cloud.azure.trouble(Fault(what="deny", operation="nic.list"))
+    with pytest.raises(AzureError) as caught:
+        await sweeping.sweep()
+    assert caught.value.what == "denied"
+    assert await sweeping.orphans.last() == 0
 
 
 @pytest.mark.parametrize("ending", ["/nodeclaims", "/kube-system", "/nodeclaims.karpenter.sh"])
@@ -103,7 +135,7 @@ async def test_by_what_the_settings_say_nothing_is_told_but_all_is_seen(sweeping
         sweeping.settings = msgspec.structs.replace(sweeping.settings, policy=policy)
         swept = await sweeping.ripe()
         assert (swept.decision.kind, swept.found, swept.told) == (kind, 1, 0)
-        assert by_claim(swept)[claim].becomes == "would be told"
+        assert by_claim(swept)[claim].becomes == "stays"
     assert await sweeping.told() == {}
     sweeping.settings = msgspec.structs.replace(sweeping.settings, policy=PolicySettings())
     assert (await sweeping.sweep()).told == 1
@@ -150,13 +182,34 @@ async def test_what_resource_graph_does_not_show_is_found_by_the_providers(sweep
 async def test_two_groups_are_swept_and_one_that_fails_ends_the_pass(sweeping: Sweeping) -> None:
     here = await sweeping.nic("here")
     there = await sweeping.nic("there", group="mc_two")
-    places = (sweeping.nodes(), sweeping.nodes(resource_group="MC_two"))
-    sweeping.settings = msgspec.structs.replace(
-        sweeping.settings, azure=msgspec.structs.replace(sweeping.settings.azure, nodes={SOURCE: places})
-    )
+    sweeping.places(sweeping.nodes(), sweeping.nodes(resource_group="MC_two"))
     found = await sweeping.found()
-    assert {claim: one.group for claim, one in found.items()} == {here: places[0].resource_group, there: "MC_two"}
+    assert {claim: one.place for claim, one in found.items()} == {here: 0, there: 1}
     sweeping.sweeps(listing="provider")
     await sweeping.cloud.azure.trouble(Fault(what="throttle", about="mc_two"))
     with pytest.raises(AzureError):
         await sweeping.sweep()
+
+
+# ---- whose nodes a group has
+
+
+async def test_machines_in_a_group_in_which_no_node_of_this_cluster_runs_are_doubted_and_interfaces_are_not(
+    sweeping: Sweeping,
+) -> None:
+    """Another cluster's settings would make orphans of all its machines; an interface without one serves nobody."""
+    machine = sweeping.cloud.name("machine")
+    await sweeping.cloud.vm(f"aks-{machine}")
+    alone = await sweeping.nic("alone")
+    sweeping.cloud.clear()
+    elsewhere = sweeping.cloud.provider_id("other").lower().replace(f"/{GROUP.lower()}/", "/mc_other/")
+    sweeping.cloud.node("other", name=sweeping.cloud.name("other"), provider_id=elsewhere)
+    swept = await sweeping.ripe()
+    assert {claim: one.becomes for claim, one in by_claim(swept).items()} == {machine: "doubted", alone: "told"}
+    assert (swept.told, swept.doubted) == (1, 1)
+    assert [view.name for view in (await sweeping.told()).values()] == [alone]
+    # A rehearsal says the same.
+    assert (await sweeping.found(rehearse=True))[machine].becomes == "doubted"
+    # When a Node runs there, nothing has to be waited for a second time.
+    sweeping.cloud.settle()
+    assert (await sweeping.found())[machine].becomes == "told"

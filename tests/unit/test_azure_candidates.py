@@ -44,7 +44,7 @@ async def gathered(*found: Found, place: int = 0, into: Candidates | None = None
 async def test_a_machine_and_an_interface_without_one_are_candidates_of_their_claim() -> None:
     found = await gathered(vm("a"), nic("a"), nic("b"))
     assert dict(found) == {"a": Candidate("v-a", "n-a", 0), "b": Candidate("", "n-b", 0)}
-    assert [one.uid for _, one in found] == ["vm-v-a", "nic-n-b"]
+    assert [one.ids for _, one in found] == ["v-a n-a", " n-b"]
     assert (len(found), found.listed) == (2, 3)
 
 

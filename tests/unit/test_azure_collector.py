@@ -82,9 +82,11 @@ async def test_karpenter_has_a_grace_for_its_own_work_before_the_first_look() ->
 async def test_whose_it_is_travels_with_each_target() -> None:
     (first, *_) = await planned(collector(THERE), facts(kept()))
     whose = owner(first)
-    assert (whose.claim, whose.cluster, whose.source, whose.tags) == ("pool-a", "prod", "nodes", {"team": "a"})
+    assert (whose.claim, whose.cluster, whose.source) == ("pool-a", "prod", "nodes")
     assert (whose.where.subscription, whose.where.group, whose.where.region) == (TWO, "mc_prod", "northeurope")
     assert whose.judged == ""
+    # What its tags must say is read in the settings at every turn.
+    assert "team" not in first.data
 
 
 async def test_a_claim_that_was_launched_names_its_place_in_whatever_case() -> None:

@@ -39,15 +39,17 @@ def test_reads_are_counted_as_well() -> None:
     arm, network = call_draws(OWN, "network.read", 0.0)
     assert (arm.limit.name, size(arm.limit)) == ("westeurope/own/arm.reads", (250, 25))
     assert (network.limit.name, size(network.limit)) == ("westeurope/network.reads", (10_000, 33.333))
-    (alone,) = call_draws(OWN, "compute.read", 0.0)
-    assert alone.limit == arm.limit
+    same, compute = call_draws(OWN, "compute.read", 0.0)
+    assert same.limit == arm.limit
+    assert (compute.limit.name, size(compute.limit)) == ("westeurope/compute.reads", (1000, 50))
 
 
 def test_deletes_of_machines_and_of_disks() -> None:
     arm, machines = call_draws(OWN, "compute.delete", 0.0)
     assert (machines.limit.name, size(machines.limit)) == ("westeurope/compute.vm-deletes", (1500, 8.333))
-    (alone,) = call_draws(OWN, "disk.delete", 0.0)
-    assert alone.limit == arm.limit
+    same, disks = call_draws(OWN, "disk.delete", 0.0)
+    assert same.limit == arm.limit
+    assert (disks.limit.name, size(disks.limit)) == ("westeurope/compute.disks", (200, 10))
 
 
 def test_resource_graph_is_never_asked_more_than_15_times_in_five_seconds() -> None:
@@ -80,13 +82,16 @@ def test_a_job_draws_on_its_call_and_on_the_fresh_reads_before_it() -> None:
     arm = "westeurope/own/arm"
     assert costs(OWN, "network.delete") == {
         f"{arm}.deletes": 1, "westeurope/network.writes": 1, f"{arm}.reads": 2, "westeurope/network.reads": 1,
+        "westeurope/compute.reads": 1,
     }  # fmt: skip
     assert costs(OWN, "compute.delete") == {
-        f"{arm}.deletes": 1, "westeurope/compute.vm-deletes": 1, f"{arm}.reads": 1,
+        f"{arm}.deletes": 1, "westeurope/compute.vm-deletes": 1, f"{arm}.reads": 1, "westeurope/compute.reads": 1,
     }  # fmt: skip
-    assert costs(OWN, "disk.delete") == {f"{arm}.deletes": 1, f"{arm}.reads": 1}
+    assert costs(OWN, "disk.delete") == {
+        f"{arm}.deletes": 1, "westeurope/compute.disks": 1, f"{arm}.reads": 1, "westeurope/compute.reads": 1,
+    }  # fmt: skip
     assert costs(OWN, "network.read") == {f"{arm}.reads": 1, "westeurope/network.reads": 1}
-    assert costs(OWN, "compute.read") == {f"{arm}.reads": 1}
+    assert costs(OWN, "compute.read") == {f"{arm}.reads": 1, "westeurope/compute.reads": 1}
 
 
 def test_a_lane_and_the_calls_in_it_draw_on_the_same_limits() -> None:
@@ -133,7 +138,7 @@ def test_what_is_left_at_resource_manager_is_told_for_the_right_kind_of_call() -
     assert told("network.delete", x_ms_ratelimit_remaining_subscription_deletes="199") == [199, None]
     assert told("network.delete", X_Ms_Ratelimit_Remaining_Subscription_Deletes="199") == [199, None]
     assert told("network.delete", x_ms_ratelimit_remaining_subscription_reads="11") == [None, None]
-    assert told("compute.read", x_ms_ratelimit_remaining_subscription_reads="11") == [11]
+    assert told("compute.read", x_ms_ratelimit_remaining_subscription_reads="11") == [11, None]
     # Of all principals together: another bucket.
     assert told("network.delete", x_ms_ratelimit_remaining_subscription_global_deletes="2999") == [None, None]
 

@@ -97,6 +97,11 @@ def test_names_that_could_not_be_lease_names_are_refused(read: Read) -> None:
     )
 
 
+def test_a_name_that_stands_for_what_a_sweep_finds_is_refused(read: Read) -> None:
+    said = problems(read, ONE_CLUSTER + "sources:\n  w.orphans: {resource: ws.x.org, collector: none}\n")
+    assert "sources.w.orphans: .orphans at the end of a name stands for what a sweep of another source finds" in said
+
+
 @pytest.mark.parametrize(
     ("first", "second"),
     [

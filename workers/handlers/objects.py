@@ -17,8 +17,7 @@ BESIDE: Final = "; another object has its name by now"
 class About(msgspec.Struct, frozen=True, kw_only=True):
     """How a deletion's record names its object; a hint until the object has been read. `at` is when it began to go,
     `beside` says that a namesake lived already when it was planned. For an `orphan`, which a sweep found, there is no
-    object: the name is that of the one that should own it, and `data` is what the sweep saw. `kept` is why what it
-    owned stays, where that was decided."""
+    object: the name is that of the one that should own it, and `data` is what the sweep saw."""
 
     deletion: str
     source: str
@@ -32,7 +31,6 @@ class About(msgspec.Struct, frozen=True, kw_only=True):
     beside: bool = False
     orphan: bool = False
     data: str = ""
-    kept: str = ""
 
     @property
     def object(self) -> str:

@@ -35,7 +35,7 @@ CONFLICT: Final = timedelta(milliseconds=500)
 """How often an object that others write is tried at once, and when it is tried again after that."""
 
 Known = Callable[[Collection[str]], Awaitable[Mapping[str, About]]]
-Forget = Callable[[About], Awaitable[None]]
+Forget = Callable[[About], Awaitable[str]]
 
 
 class Release:
@@ -54,7 +54,8 @@ class Release:
 
 
 class LiveRelease:
-    """`known` tells which objects deletions are about, `forget` drops an observed one from the inventory;
+    """`known` tells which objects deletions are about, `forget` drops an observed one from the inventory,
+    and says why what it owned stays, where it does;
     `detached` are sources without a cluster, whose release is only recorded."""
 
     kind = RELEASE
@@ -117,9 +118,11 @@ class LiveRelease:
                 f"{about.object} is held back by our finalizer, but source {about.source} only observes; set its mode "
                 f"to finalizer until it is released",
             )
-        await self._forget(about)
-        kept = "; what it owned stays, and the inventory remembers that" if about.kept else ""
-        return self._done(about, None, f"released: the inventory has forgotten it{kept}")
+        kept = await self._forget(about)
+        words = (
+            f"the inventory remembers that something of it stays ({kept})" if kept else "the inventory has forgotten it"
+        )
+        return self._done(about, None, f"released: {words}")
 
     async def _is_held_back(self, about: About, source: SourceSettings, place: Place) -> bool:
         try:

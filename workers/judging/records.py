@@ -35,10 +35,5 @@ def _about(deletion: str, row: list[str]) -> About | None:
     return About(
         deletion=deletion, source=source, cluster=cluster, resource=resource, uid=uid, namespace=namespace,
         name=name, at=int(at) if at.isdecimal() else 0, withdrawn=withdrawn, beside=policy.endswith(BESIDE),
-        orphan=reason == "orphan", data=data, kept=_kept(policy, withdrawn),
+        orphan=reason == "orphan", data=data,
     )  # fmt: skip
-
-
-def _kept(policy: str, withdrawn: str) -> str:
-    """By the word of a person on the object, when it was planned or since."""
-    return next((words for words in (withdrawn, policy) if words.startswith("retain: ")), "")

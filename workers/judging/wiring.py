@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from service.cluster import Cluster, Sightings
 from service.contract.traits import traits_of
 from service.settings import Settings
+from service.stream.endings import endings
 from service.stream.guard import Guard
 from service.stream.installation import Installation
 from service.stream.inventory import Inventory
@@ -65,15 +66,17 @@ def registry_for(
         tell=tell,
     )  # fmt: skip
 
-    async def forget(about: About) -> None:
+    async def forget(about: About) -> str:
         memory = Inventory(installation, about.source)
-        swept = traits_of(settings.sources[about.source].collector).swept
-        known = await memory.recall_one(about.uid) if swept and about.kept else None
-        if known is not None:
-            # Else a sweep would find what stays for want of an owner, and remove it.
-            await memory.remember({about.uid: replace(known, kept=about.kept)})
-        else:
-            await memory.forget([about.uid])
+        if traits_of(settings.sources[about.source].collector).swept:
+            (ending,) = await endings(installation, [about.deletion])
+            known = await memory.recall_one(about.uid) if ending.kept else None
+            if known is not None:
+                # Else a sweep would find what stays, and remove it for want of an owner.
+                await memory.remember({about.uid: replace(known, kept=ending.kept)})
+                return ending.kept
+        await memory.forget([about.uid])
+        return ""
 
     release = LiveRelease(
         settings.sources, settings.policy, places, records.about, forget, features=settings.features, detached=apart,

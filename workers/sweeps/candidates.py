@@ -22,9 +22,18 @@ class Candidate(NamedTuple):
     place: int
 
     @property
-    def uid(self) -> str:
-        """Of the very resource, whatever comes to have its name later."""
-        return f"vm-{self.vm}" if self.vm else f"nic-{self.nic}"
+    def ids(self) -> str:
+        return f"{self.vm} {self.nic}"
+
+    def is_other(self, ids: str) -> bool:
+        """Than what had those ids. An interface that its machine has left was a part of that: only an id that is
+        another one says so."""
+        vm, _, nic = ids.partition(" ")
+        return any(before and now and before != now for before, now in ((vm, self.vm), (nic, self.nic)))
+
+    def is_news(self, told: str) -> bool:
+        """Whether a machine has come to what was told as an interface alone."""
+        return bool(self.vm) and told.startswith(" ")
 
 
 class Candidates:
@@ -53,7 +62,7 @@ class Candidates:
 
     async def gather(self, lister: Lister, nodes: AzureNodes, place: int, way: Way, seen: Seen) -> None:
         """Raises AzureError, and then nothing is known of anything."""
-        where = Where.of(nodes)
+        where, before = Where.of(nodes), self.listed
         for kind in (VM, NIC):
             async for page in lister.pages(kind, where, nodes.cluster, way):
                 for found in page:
@@ -62,6 +71,8 @@ class Candidates:
                 seen(self.listed)
                 # Otherwise it would live on while the next one is fetched.
                 del page
+        if way == "graph" and self.listed == before:
+            await lister.answers(where)
 
     def _add(self, found: Found, place: int) -> None:
         claim = claim_of(found.name.lower())

@@ -1,13 +1,10 @@
 """One pass of a sweep: list what might be orphaned, then every sign of life, and tell what has been orphaned for long.
 A list that is not whole ends the pass without a word about anything."""
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
-from datetime import timedelta
 from functools import partial
-from typing import Literal
 
-import msgspec
 import structlog
 
 from service.cluster import Served, Unreadable
@@ -17,40 +14,30 @@ from service.policy.verdict import verdict_of
 from service.settings import Settings
 from service.stream.installation import Installation
 from service.stream.inventory import Inventory
-from service.stream.orphans import STEP, Begun, Orphans, Sighting
+from service.stream.orphans import STEP, Begun, Orphans
 from workers.handlers.azure.errors import AzureError
 from workers.handlers.azure.listing import Lister, Way
 from workers.handlers.places import Place, Places
 from workers.judging.inspection import chooses
 from workers.sweeps.candidates import Candidate, Candidates, of_no_use
+from workers.sweeps.homes import at_home
+from workers.sweeps.keeping import Keeping
 from workers.sweeps.pacing import Pacing
-from workers.sweeps.telling import Ripe, Telling, Told
+from workers.sweeps.ripening import Orphan, Part, Ripening
+from workers.sweeps.telling import Telling
 
 log = structlog.get_logger(__name__)
 Progress = Callable[[str, int], None]
-Becomes = Literal["waits", "told", "known", "left", "would be told"]
 
 
 class NoPass(Exception):
     """Nothing was found out, and nothing was changed; the message says why and what to do."""
 
 
-class Orphan(msgspec.Struct, frozen=True, kw_only=True):
-    """One that has no owner. `becomes` says what this pass did with it."""
-
-    claim: str
-    uid: str
-    subscription: str
-    group: str
-    machine: bool
-    first: int
-    passes: int
-    becomes: Becomes
-
-
 @dataclass(slots=True)
 class Swept:
-    """What a pass found. `orphans` are only kept for who asks for them; `told` were published for the first time."""
+    """What a pass found. `orphans` are only kept for who asks for them; `told` were published for the first time,
+    `doubted` are machines in a group in which no Node of this cluster runs."""
 
     source: str
     way: Way
@@ -61,7 +48,14 @@ class Swept:
     told: int = 0
     known: int = 0
     stale: int = 0
+    doubted: int = 0
     orphans: list[Orphan] = field(default_factory=list)
+
+    def add(self, part: Part, *, shown: bool) -> None:
+        self.told, self.known, self.stale = self.told + part.told, self.known + part.known, self.stale + part.stale
+        self.doubted += sum(one.becomes == "doubted" for one in part.orphans)
+        if shown:
+            self.orphans += part.orphans
 
 
 def _silent(words: str, count: int) -> None:
@@ -87,7 +81,8 @@ class Pass:
         self._source, self._rehearse, self._shown, self._progress = source, rehearse, shown or rehearse, progress
         self._declared = settings.sources[source]
         self._nodes = settings.azure.nodes.get(source, ())
-        self._orphans, self._inventory = Orphans(installation, source), Inventory(installation, source)
+        self._orphans = Orphans(installation, source)
+        self._keeping = Keeping(Inventory(installation, source), lister, self._nodes)
         self._telling = Telling(installation, self._orphans, source, self._declared.resource, self._nodes)
 
     async def run(self) -> Swept:
@@ -123,24 +118,25 @@ class Pass:
         return verdict_of(known)
 
     async def _by(self, way: Way, place: Place, decision: Decision, begun: Begun) -> Swept:
-        number, now = begun
         cluster = await place.identity()
         candidates, way = await self._candidates(way)
         swept = Swept(self._source, way, decision, listed=candidates.listed)
-        names = candidates.names() if not self._rehearse else set()
         await self._owners(place, candidates, swept)
-        finished = await self._looked_after(candidates, names)
+        finished = await self._keeping.spare(candidates, begun.now)
         swept.found = len(candidates)
-        acts = decision.kind == "delete" and not self._rehearse
-        pacing = Pacing(self._installation)
+        # Only where a machine is in question: the Nodes of a cluster are a long list.
+        home = await at_home(place, self._nodes) if any(one.vm for _, one in candidates) else set[int]()
+        age = self._settings.azure.sweep.age
+        ripening = Ripening(self._orphans, self._telling, begun, cluster, age, writes=not self._rehearse)
+        deletes, pacing = decision.kind == "delete", Pacing(self._installation)
         async for part in _parts(candidates):
-            await self._judge(part, number, now, cluster, swept, acts=acts and await pacing.room())
+            acts = deletes and not self._rehearse and await pacing.room()
+            found = await ripening.judge(part, way, home, acts=acts, policy=deletes)
+            swept.add(found, shown=self._shown)
         if not self._rehearse and not (swept.stale and way == "graph"):
-            await self._orphans.forget_before(number)
-            if way == "provider":
-                # What Resource Graph does not show may be there all the same.
-                await self._inventory.forget(finished)
-            await self._orphans.note({"sweep_at": now, "sweep_found": swept.found, "sweep_by": way})
+            await self._orphans.forget_before(begun.number, begun.now)
+            await self._keeping.forget(finished)
+            await self._orphans.note({"sweep_at": begun.now, "sweep_found": swept.found, "sweep_by": way})
         return swept
 
     # ---- candidates first
@@ -183,68 +179,6 @@ class Pass:
         state = await place.crd_state(resource)
         if state != "established":
             raise NoPass(f"the CRD of {resource} is {state}, so that missing NodeClaims prove nothing")
-
-    async def _looked_after(self, candidates: Candidates, names: set[str]) -> list[str]:
-        """What a NodeClaim left that the inventory knows is its own deletion's, or is to stay; also where nobody has
-        noticed yet that it is gone: its marks count then, not ours. Answers the uids of those that were to stay and of
-        which nothing is left."""
-        finished: list[str] = []
-        async for part in self._inventory.scan():
-            for uid, record in part:
-                if record is None:
-                    raise NoPass(f"the inventory's record of uid {uid} can't be read, so nobody knows what is to stay")
-                if record.kept and record.gone and record.name not in names:
-                    finished.append(uid)
-                else:
-                    candidates.lives(record.name)
-        return finished
-
-    # ---- how long
-
-    async def _judge(
-        self, part: Sequence[tuple[str, Candidate]], number: int, now: int, cluster: str, swept: Swept, *, acts: bool
-    ) -> None:
-        known = await self._orphans.recall(one.uid for _, one in part)
-        sightings: dict[str, Sighting] = {}
-        ripe: list[Ripe] = []
-        for claim, one in part:
-            before = known.get(one.uid)
-            seen = Sighting(first=now, last=number)
-            if before is not None:
-                # A pass that was made anew for another list is the same pass.
-                passes = before.passes + (before.last != number)
-                seen = msgspec.structs.replace(before, last=number, passes=passes)
-            sightings[one.uid] = seen
-            if self._is_ripe(seen, now):
-                ripe.append(Ripe(claim, one))
-        told = await self._telling.tell(ripe, sightings, cluster, now, swept.way) if acts else Told({}, 0)
-        swept.stale += told.stale
-        swept.told += (new := sum(state == "added" for state in told.states.values()))
-        swept.known += len(told.states) - new
-        if not self._rehearse:
-            await self._orphans.keep(sightings)
-        if self._shown:
-            due = {one.uid for _, one in ripe}
-            swept.orphans += [self._shape(claim, one, sightings[one.uid], told.states, due) for claim, one in part]
-
-    def _is_ripe(self, seen: Sighting, now: int) -> bool:
-        age = self._settings.azure.sweep.age / timedelta(milliseconds=1)
-        # A rehearsal is a pass, too, that only is not written down.
-        return seen.passes >= 2 and now - seen.first >= age
-
-    def _shape(self, claim: str, one: Candidate, seen: Sighting, states: dict[str, str], due: set[str]) -> Orphan:
-        nodes = self._nodes[one.place]
-        becomes: Becomes = "waits"
-        if seen.left:
-            becomes = "left"
-        elif one.uid in states:
-            becomes = "told" if states[one.uid] == "added" else "known"
-        elif one.uid in due:
-            becomes = "would be told"
-        return Orphan(
-            claim=claim, uid=one.uid, subscription=nodes.subscription, group=nodes.resource_group, machine=bool(one.vm),
-            first=seen.first, passes=seen.passes, becomes=becomes,
-        )  # fmt: skip
 
 
 async def _parts(candidates: Candidates) -> AsyncIterator[list[tuple[str, Candidate]]]:

@@ -74,7 +74,8 @@ class Sweeper:
         every = self._settings.azure.sweep.every / timedelta(milliseconds=1)
         while True:
             wait = await self._orphans.last() + every - await self._orphans.now()
-            if wait > 0:
+            # A clock that went back makes the last pass one of the future.
+            if 0 < wait <= every:
                 await asyncio.sleep(wait / 1000)
                 continue
             if not await self._one():
@@ -88,9 +89,18 @@ class Sweeper:
             self._log.warning("sweep made no pass, nothing is known of anything", reason=why)
             await self._orphans.trouble(f"sweep: {why}")
             return False
-        await self._orphans.trouble("")
+        await self._orphans.trouble(_doubts(swept))
         self._log.info(
             "swept", by=swept.way, listed=swept.listed, claims=swept.claims, orphans=swept.found, told=swept.told,
             policy=swept.decision.kind,
         )  # fmt: skip
         return True
+
+
+def _doubts(swept: Swept) -> str:
+    if not swept.doubted:
+        return ""
+    return (
+        f"sweep: {swept.doubted} machines seem to be orphans in a group in which no Node of this cluster runs; see "
+        f"whether azure.nodes and the source's cluster belong together"
+    )

@@ -5,20 +5,25 @@ import asyncio
 import contextlib
 import inspect
 import uuid
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from datetime import timedelta
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
 from service.contract.azure import CLUSTER_TAG, KARPENTER_AZURE, NODEPOOL_TAG, resource_name
-from service.local.azure import GROUP, REGION, Behaviour, Entry, Group, LocalAzure, Nic, There, Vm
+from service.local.azure import GROUP, REGION, Behaviour, Entry, Fault, Group, LocalAzure, Nic, There, Vm
+from service.local.azure.behaviour import Trouble
+from service.local.azure.resources import Made
 from service.settings import RedisSettings, Settings, load
 from service.stream.installation import Installation
-from service.stream.views.deletions import DeletionView, list_deletions, one_deletion
+from service.stream.orphans import Orphans, Sighting
+from service.stream.views.deletions import DeletionView, list_deletions, one_deletion, story
 from service.stream.views.jobs import JobView, list_jobs
+from service.stream.views.reading import text
 from tests.clusters import TestApi
 from tests.engine.waiting import stays, until
 from tests.integration.operating import Answer, environment, invoke
@@ -40,6 +45,10 @@ QUICK: Final[dict[str, Any]] = {
 }  # fmt: skip
 RATE: Final = 10.0
 """Seconds of the stand-in in one of ours: a machine that takes ten seconds to go is gone in one."""
+NIC: Final = "azure-network-interface"
+VM: Final = "azure-virtual-machine"
+DISK: Final = "azure-disk"
+PROBLEM: Final = "problem@sweep"
 TAGS: Final = {CLUSTER_TAG: CLUSTER, NODEPOOL_TAG: "default"}
 
 
@@ -71,13 +80,15 @@ class Stage(Karpenter):
         return {**given, **changes}
 
     def sweeping(self, **changes: Any) -> None:
-        """With sweeps, from now on."""
+        """With sweeps, from now on, as quickly one after the other as they are told to come."""
         self.document["azure"]["sweep"] |= {"enabled": True, **changes}
+        self.document["limits"] = {"*graph.queries": {"capacity": 1000, "rate": 1000}}
 
     async def begin(self) -> None:
         await self.azure.behave(**msgspec.to_builtins(Behaviour()))
         await self.azure.set_rate(RATE)
         await self.azure.declare(Group(subscription=self.subscription))
+        await asyncio.to_thread(self.settle)
         self._since = len(await self.azure.journal())
 
     async def aclose(self) -> None:
@@ -122,6 +133,12 @@ class Stage(Karpenter):
         (guid,) = await self.azure.make(Nic(**made))
         return guid
 
+    async def make(self, made: Iterable[Made]) -> None:
+        """Very many, in parts that a request has room for."""
+        rest = iter(made)
+        while step := list(islice(rest, 2000)):
+            await self.azure.make(*step)
+
     async def vm(self, claim: str, **given: Any) -> str:
         """A machine named after a claim with its interface, which goes with it; answers its guid."""
         name = resource_name(claim)
@@ -129,6 +146,12 @@ class Stage(Karpenter):
         made = {"name": name, "tags": TAGS, "subscription": self.subscription, "nics": (name,), **given}
         (guid,) = await self.azure.make(Vm(**made))
         return guid
+
+    async def trouble(self, what: Trouble, operation: str, **given: Any) -> None:
+        """That one from now on, and no other, for this test's subscription."""
+        # Resource Graph is asked for subscriptions in the body.
+        mine = {"about": self.subscription} if operation == "graph.query" else {"subscription": self.subscription}
+        await self.azure.trouble(Fault(what=what, operation=operation, **{**mine, **given}))
 
     async def there(self, kind: Any = None) -> list[There]:
         """What is in this test's subscription."""
@@ -162,6 +185,49 @@ class Stage(Karpenter):
 
     async def jobs(self, **wanted: Any) -> Sequence[JobView]:
         return (await list_jobs(self.installation, **wanted)).jobs
+
+    async def all_jobs(self, view: DeletionView) -> Sequence[JobView]:
+        """Of one deletion, those that have ended, too."""
+        found = await story(self.installation, view.id)
+        return found.jobs if found is not None else []
+
+    async def job(self, claim: str, kind: str = NIC) -> JobView | None:
+        """The one that has to do with a claim's resource of a kind, in whatever deletion, as long as it goes on."""
+        known = await self.jobs()
+        return next((one for one in known if (one.target, one.kind) == (resource_name(claim), kind)), None)
+
+    @property
+    def orphans(self) -> Orphans:
+        """What sweeps remember."""
+        return Orphans(self.installation, SOURCE)
+
+    async def sighting(self, claim: str) -> Sighting | None:
+        """What sweeps remember of what is named after a claim."""
+        keys = await self.installation.caller.command("HKEYS", self.orphans.key)
+        (uid, *_) = [*(text(key) for key in keys if text(key).endswith(f".{claim}")), ""]
+        return (await self.orphans.recall([uid])).get(uid)
+
+    async def swept(self) -> dict[str, str]:
+        """What the last pass noted."""
+        answer = await self.installation.caller.command("HGETALL", self.installation.keys.of(0, f"source:{SOURCE}"))
+        pairs = answer.items() if isinstance(answer, dict) else zip(answer[::2], answer[1::2], strict=True)
+        return {text(name): text(value) for name, value in pairs}
+
+    async def sweep(self, *words: str) -> Any:
+        """One pass, made by hand; what it found."""
+        answer = await asyncio.to_thread(self.knell, "sweep", *words, "--output", "json")
+        assert answer.code == 0, answer
+        (found,) = answer.json["sweeps"]
+        return found
+
+    async def until_no_pass(self, *words: str) -> str:
+        """A pass came to nothing, and the source says these words of why."""
+
+        async def look() -> str:
+            said = (await self.swept()).get(PROBLEM, "")
+            return said if all(word in said for word in words) else ""
+
+        return str(await self.until(f"a pass comes to nothing for {words}", look))
 
     # ---- waiting
 
@@ -206,6 +272,39 @@ class Stage(Karpenter):
         found = await self.until(f"the deletion of {uid} is done", look, within)
         assert isinstance(found, DeletionView)
         return found
+
+    async def until_told(self, claim: str, *words: str, kind: str = NIC) -> JobView:
+        """The job of a claim's resource says all of these words of why it stands where it stands."""
+        seen: list[str] = []
+
+        async def look() -> JobView | None:
+            job = await self.job(claim, kind)
+            if job is not None and job.reason not in seen:
+                seen.append(job.reason)
+            return job if job is not None and all(word in job.reason for word in words) else None
+
+        try:
+            found = await self.until(f"{kind} {claim} says {words}", look)
+        except AssertionError as error:
+            raise AssertionError(f"{error}; it said {seen}") from None
+        assert isinstance(found, JobView)
+        return found
+
+    async def passes(self, number: int = 2) -> None:
+        """So many whole passes of a sweep more have begun and ended from now on."""
+        for _ in range(number + 1):
+            before = await self.orphans.last()
+
+            async def another(before: int = before) -> bool:
+                return await self.orphans.last() > before
+
+            await self.until("a pass was made", another)
+
+    async def until_delayed(self, operation: str) -> None:
+        async def look() -> bool:
+            return operation in await self.azure.delayed()
+
+        await self.until(f"{operation} waits at a gate", look)
 
     async def until_gone(self, *names: str) -> None:
         async def look() -> bool:

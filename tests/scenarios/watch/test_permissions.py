@@ -1,38 +1,16 @@
 """RBAC forbids one source of two: that one is reported and waits, the other goes on, and a granted right is enough."""
 
-from typing import Any
-
 import pytest
 
 from service.settings import load
 from service.stream.inventory import Inventory
 from service.watching.role import Holder, manifests
+from tests.scenarios.granting import path_of, without
 from tests.scenarios.watch.evidence import assert_story, until_released
 from tests.scenarios.watch.objects import DISKS, VMS
 from tests.scenarios.watch.world import World, control_plane
 
 pytestmark = pytest.mark.long
-
-RBAC = "/apis/rbac.authorization.k8s.io/v1"
-
-
-def _path(item: Any, *, collection: bool = False) -> str:
-    kind, meta = item["kind"], item["metadata"]
-    place = f"/namespaces/{meta['namespace']}" if "namespace" in meta else ""
-    root = "/api/v1" if kind == "ServiceAccount" else RBAC
-    return f"{root}{place}/{kind.lower()}s" + ("" if collection else f"/{meta['name']}")
-
-
-def _without(item: Any, plural: str) -> Any:
-    """The same role, but for everything about objects of one kind."""
-    if "rules" not in item:
-        return item
-    rules = [
-        {**rule, "resources": rest}
-        for rule in item["rules"]
-        if (rest := [one for one in rule["resources"] if one.partition("/")[0] != plural])
-    ]
-    return {**item, "rules": rules}
 
 
 async def test_a_forbidden_source_is_reported_and_recovers_while_the_other_goes_on(world: World) -> None:
@@ -40,7 +18,7 @@ async def test_a_forbidden_source_is_reported_and_recovers_while_the_other_goes_
     account = f"knell-{world.home}"
     granted = manifests(load(world.config(), {}), "here", Holder(world.home, account))
     for item in granted:
-        await world.admin.create(_path(item, collection=True), _without(item, world.crds[DISKS].plural))
+        await world.admin.create(path_of(item, collection=True), without(item, world.crds[DISKS].plural))
     try:
         token = plane.token_of(world.home, account)
         way = plane.kubeconfig(world.folder / "account", token=token)
@@ -59,7 +37,7 @@ async def test_a_forbidden_source_is_reported_and_recovers_while_the_other_goes_
         assert service.post(DISKS).tally.relists == 0
         for item in granted:
             if "rules" in item:
-                await world.admin.patch(_path(item), {"rules": item["rules"]})
+                await world.admin.patch(path_of(item), {"rules": item["rules"]})
         await service.until("it is well again", lambda: service.post(DISKS).trouble == "")
         await world.ready(*disks)
         await world.delete(*vms[2:3], *disks[:2])
@@ -69,4 +47,4 @@ async def test_a_forbidden_source_is_reported_and_recovers_while_the_other_goes_
         await assert_story(world, [*vms[:3], *disks[:2]])
     finally:
         for item in granted:
-            await world.admin.request("DELETE", _path(item))
+            await world.admin.request("DELETE", path_of(item))

@@ -69,14 +69,16 @@ class Clients:
         return found
 
     def _credential(self, client_id: str) -> Any:
-        """Workload identity, managed identity, or what the environment names; nothing of a developer's own machine."""
+        """Workload identity, managed identity, or what the environment names, unless settings choose one; nothing of a
+        developer's own machine."""
         found = self._credentials.get(client_id)
         if found is None:
             words = {"managed_identity_client_id": client_id, "workload_identity_client_id": client_id}
             found = self._credentials[client_id] = DefaultAzureCredential(
                 exclude_cli_credential=True, exclude_developer_cli_credential=True, exclude_powershell_credential=True,
                 exclude_shared_token_cache_credential=True, exclude_visual_studio_code_credential=True,
-                exclude_interactive_browser_credential=True, **(words if client_id else {}),
+                exclude_interactive_browser_credential=True, exclude_environment_credential=bool(client_id),
+                **(words if client_id else {}),
             )  # fmt: skip
             self._open.push_async_exit(found)
         return found

@@ -82,7 +82,7 @@ class KarpenterCollector:
     def _target(self, facts: Facts, place: AzureNodes, kind: Kind, chain: str, judged: str = "") -> Target:
         where = Where.of(place)
         owner = Owner(
-            where=where, source=facts.about.source, claim=facts.about.name, cluster=place.cluster, tags=place.tags,
+            where=where, source=facts.about.source, claim=facts.about.name, cluster=place.cluster,
             judged=judged,
         )  # fmt: skip
         # What was judged already goes straight to its removal, which reads it again; the rest is looked at first.

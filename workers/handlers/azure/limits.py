@@ -14,6 +14,8 @@ Call = Literal["network.read", "network.delete", "compute.read", "compute.delete
 # Capacity and refill per second.
 _ARM: Final = {"reads": (250.0, 25.0), "deletes": (200.0, 10.0)}
 _NETWORK: Final = {"reads": (10_000.0, 10_000 / 300), "writes": (1000.0, 1000 / 300)}
+# Nobody names figures for these; a refusal of compute's must not stop who asks others.
+_COMPUTE: Final = {"reads": (1000.0, 50.0), "disks": (200.0, 10.0)}
 _VM_DELETES: Final = (1500.0, 500 / 60)
 # A window of five seconds at the provider. A bucket in front of it never has more than 15 in any five seconds.
 _GRAPH: Final = (5.0, 2.0)
@@ -38,13 +40,14 @@ def call_draws(where: Where, call: Call, reserve: float) -> tuple[Draw, ...]:
         case "network.delete":
             return _arm(who, "deletes", reserve), _unseen(f"{region}/network.writes", _NETWORK["writes"], reserve)
         case "compute.read":
-            return (_arm(who, "reads", reserve),)
+            return _arm(who, "reads", reserve), _unseen(f"{region}/compute.reads", _COMPUTE["reads"], reserve)
         case "compute.delete":
             return _arm(who, "deletes", reserve), _told(f"{region}/compute.vm-deletes", _VM_DELETES, reserve)
         case "disk.delete":
-            return (_arm(who, "deletes", reserve),)
+            return _arm(who, "deletes", reserve), _unseen(f"{region}/compute.disks", _COMPUTE["disks"], reserve)
         case "graph":
-            # It counts users and knows no region; each subscription's budget has its part of it.
+            # It counts users and knows no region. Budgets are of subscriptions: who sweeps several at once may be
+            # refused, and comes again.
             return (_unseen(f"{where.principal}/graph.queries", _GRAPH, 0.0),)
 
 

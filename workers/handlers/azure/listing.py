@@ -6,7 +6,7 @@ from typing import Any, Final, Literal
 
 from azure.mgmt.resourcegraph.models import QueryRequest, QueryRequestOptions
 
-from service.contract.azure import AKS_MACHINE_TAG, CLUSTER_TAG
+from service.contract.azure import AKS_MACHINE_TAG, CLUSTER_TAG, resource_name
 from workers.handlers.azure.calls import AzureCalls
 from workers.handlers.azure.errors import AzureError, no_answer_of_azure
 from workers.handlers.azure.kinds import NIC, VM, Kind, lower_id
@@ -37,6 +37,16 @@ class Lister:
         error; raises AzureError, and then nothing is known of any of them."""
         calls = self._calling(where)
         return _by_graph(calls, kind, cluster) if way == "graph" else _by_provider(calls, kind, cluster)
+
+    async def find(self, kind: Kind, where: Where, claim: str) -> Found | None:
+        """What a NodeClaim of that name has of this kind, by GET; None only where Azure says that there is none."""
+        return await self._calling(where).read(kind, resource_name(claim))
+
+    async def answers(self, where: Where) -> None:
+        """Raises AzureError where the group does not answer: Resource Graph shows nothing of one that is not there, and
+        nothing of one that may not be read."""
+        async for _ in self._calling(where).pages(NIC):
+            return
 
 
 async def _by_provider(calls: AzureCalls, kind: Kind, cluster: str) -> AsyncIterator[list[Found]]:

@@ -49,14 +49,13 @@ class Where(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Owner(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The NodeClaim whose resources are meant, and by which tags they are its cluster's. `judged` is the provider's own
+    """The NodeClaim whose resources are meant, and its cluster as their tags name it. `judged` is the provider's own
     id of the very resource that was judged, where it is known before the first read."""
 
     where: Where
     source: str
     claim: str
     cluster: str
-    tags: dict[str, str] = {}
     judged: str = ""
 
 

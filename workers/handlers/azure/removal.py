@@ -9,32 +9,31 @@ from typing import Final, NamedTuple, Protocol
 
 import msgspec
 
-from service.contract import Blocked, Draw, Gone, Job, Left, Pending, Refused, Throttled, Verdict
+from service.contract import Blocked, Draw, Gone, Job, Left, Pending, Refused, Verdict
+from service.settings import AzureNodes, AzureSettings
 from workers.handlers.azure.calls import AzureCalls
-from workers.handlers.azure.errors import NO_ROOM, AzureError
+from workers.handlers.azure.errors import AzureError
 from workers.handlers.azure.kinds import NIC, VM, Kind
 from workers.handlers.azure.limits import lane_draws
+from workers.handlers.azure.meaning import meaning
 from workers.handlers.azure.meters import BatchMeter
 from workers.handlers.azure.model import Accepted, Found, Meter, Owner, Where
 from workers.handlers.azure.ownership import judged
+from workers.handlers.azure.trails import Trail
 from workers.handlers.protocol import Batch, NotCleared
 from workers.handlers.single import Single
 from workers.handlers.tokens import Cleared, Tokens
 
-ROLE: Final = "deploy/azure/role-definition.json"
 CHECK: Final = timedelta(seconds=4)
 """When an accepted delete is looked after, where Azure does not say; then later and later, while it takes its time."""
 
 LONGEST_CHECK: Final = timedelta(minutes=1)
-BUSY: Final = timedelta(seconds=10)
 LIVES: Final = 60_000
 """Milliseconds after which a machine that a Node protects is asked about again."""
 
 FRESH: Final = timedelta(seconds=5)
 FRESH_SIGNS: Final = timedelta(seconds=30)
-AGAIN: Final = 1_000
-"""How old the reading of a resource, and that of the signs of life, may be when its delete is sent; milliseconds until
-they are read again where they are older."""
+"""How old the reading of a resource, and that of the signs of life, may be when its delete is sent."""
 
 VAIN: Final = timedelta(seconds=15)
 LONGEST_VAIN: Final = timedelta(minutes=30)
@@ -46,35 +45,17 @@ MANY: Final = 20
 _owner: Final = msgspec.json.Decoder(Owner)
 
 
-class Trail(NamedTuple):
-    """What one turn leaves for the next, as text: which very resource was judged, and how often a delete of it was
-    accepted; `looks` counts those after the last one."""
-
-    guid: str
-    deletes: int = 0
-    looks: int = 0
-
-    @classmethod
-    def read(cls, text: str, judged: str) -> "Trail":
-        words = text.split(" ")
-        if len(words) == 3 and words[1].isdecimal() and words[2].isdecimal():
-            return cls(words[0], int(words[1]), int(words[2]))
-        return cls(judged)
-
-    def __str__(self) -> str:
-        return f"{self.guid} {self.deletes} {self.looks}"
-
-
 class Protecting(Protocol):
     async def protects(self, source: str, machine: str, node: str) -> str:
         """Why a machine must stay; empty where nothing speaks for it."""
 
 
 class Turn(NamedTuple):
-    """One job's turn, in one of the two lanes of its kind."""
+    """One job's turn, in one of the two lanes of its kind; `place` is what the settings say of its group now."""
 
     job: Job
     owner: Owner
+    place: AzureNodes
     calls: AzureCalls
     batch: Cleared
     trail: Trail
@@ -88,14 +69,15 @@ Calling = Callable[[Where, Meter], AzureCalls]
 
 
 class Removal:
-    """The handler of one kind. `calling` gives calls that a meter counts; `reserve` is what is left of quotas."""
+    """The handler of one kind. `calling` gives calls that a meter counts; `settings` say where anything may be removed,
+    whatever was planned before they were changed."""
 
-    def __init__(self, kind: Kind, calling: Calling, nodes: Protecting, reserve: float) -> None:
-        self.kind, self._reserve = kind.name, reserve
+    def __init__(self, kind: Kind, calling: Calling, nodes: Protecting, settings: AzureSettings) -> None:
+        self.kind, self._settings = kind.name, settings
         self._kind, self._calling, self._nodes = kind, calling, nodes
 
     def draws(self, lane: str) -> Sequence[Draw] | None:
-        return lane_draws(lane, self._reserve)
+        return lane_draws(lane, self._settings.reserve)
 
     async def attempt(self, batch: Batch) -> AsyncIterator[tuple[Job, Verdict | Exception]]:
         tokens = Tokens(batch, self.draws(batch.lane) or (), len(batch.jobs))
@@ -120,22 +102,35 @@ class Removal:
         operation = batch.lane.rpartition("/")[2]
         if owner.where.lane(operation) != batch.lane:
             raise ValueError(f"it is in {owner.where.lane(operation)}, and stands in lane {batch.lane}")
-        turn = Turn(
-            job, owner, self._calling(owner.where, BatchMeter(tokens)), batch, Trail.read(job.resume, owner.judged)
-        )
+        place = self._place(owner)
+        if place is None:
+            return Refused(
+                f"azure.nodes does not name group {owner.where.group} of subscription {owner.where.subscription} for "
+                f"cluster {owner.cluster} and source {owner.source} any more, so nothing there is touched; name it "
+                f"again, or let go by `knell jobs abandon`"
+            )
+        calls = self._calling(owner.where, BatchMeter(tokens))
+        turn = Turn(job, owner, place, calls, batch, Trail.read(job.resume, owner.judged))
         try:
             if operation == self._kind.removing:
                 return await self._remove(turn)
+            if self._kind is NIC and operation == VM.removing:
+                return await self._remove_machine(turn)
             return await self._look(turn)
         except AzureError as error:
-            return meaning(error, turn)
+            return meaning(error, turn.where)
+
+    def _place(self, owner: Owner) -> AzureNodes | None:
+        places = self._settings.nodes.get(owner.source, ())
+        here = (one for one in places if one.describes(owner.where.subscription, owner.where.group))
+        return next((one for one in here if one.cluster == owner.cluster), None)
 
     # ---- looking
 
     async def _look(self, turn: Turn) -> Verdict:
         """Nothing is destroyed here. Most of what is asked for is gone, for others have removed it."""
         found = await turn.calls.read(self._kind, turn.job.target)
-        against = self._judge(turn, found)
+        against = self._judge(turn, self._kind, found, turn.trail.guid)
         if against is not None or found is None:
             return against or Gone()
         trail = turn.trail
@@ -150,22 +145,21 @@ class Removal:
         after = str(trail._replace(guid=found.guid, looks=0))
         return Pending(wait, words, lane=turn.where.lane(self._kind.removing), resume=after)
 
-    def _judge(self, turn: Turn, found: Found | None) -> Verdict | None:
+    def _judge(self, turn: Turn, kind: Kind, found: Found | None, guid: str) -> Verdict | None:
         """What the resource itself says; None for one that is ours, and the one that was judged before."""
         if found is None:
             return Gone()
         if not found.guid:
-            raise ValueError(f"Azure does not say which {self._kind.type} this is")
-        if turn.trail.guid and found.guid != turn.trail.guid:
+            raise ValueError(f"Azure does not say which {kind.type} this is")
+        if guid and found.guid != guid:
             return Gone(f"it is gone, and another one has its name by now ({found.guid})")
-        owner = turn.owner
-        whose = judged(found.tags, owner.cluster, owner.tags)
+        whose = judged(found.tags, turn.place.cluster, turn.place.tags)
         match whose.kind:
             case "left":
                 return Left(f"{found.name} is left alone: {whose.reason}")
             case "kept" | "untagged":
                 return Refused(f"{found.name}: {whose.reason}")
-            case "ours" if spared := self._kind.spared(found):
+            case "ours" if spared := kind.spared(found):
                 return Refused(f"{found.name}: {spared}")
         return None
 
@@ -177,27 +171,48 @@ class Removal:
     # ---- removing
 
     async def _remove(self, turn: Turn) -> Verdict:
-        """Signs of life first, then the resource itself, and consent last: who makes anything anew under this name has
-        made its NodeClaim before, so that a read which took long does no harm."""
         begun = time.monotonic()
         against = await self._alive(turn)
         if against is not None:
             return against
         found = await turn.calls.read(self._kind, turn.job.target)
-        against = self._judge(turn, found)
+        against = self._judge(turn, self._kind, found, turn.trail.guid)
         if against is None and found is not None:
             against = self._unfit(turn, found)
         if against is not None or found is None:
             return against or Gone()
+        late = await self._cleared(turn, begun)
+        if late is not None:
+            return late
+        accepted = await turn.calls.delete(self._kind, turn.job.target)
+        return self._accepted(turn, accepted, turn.trail._replace(guid=found.guid))
+
+    async def _cleared(self, turn: Turn, begun: float) -> Verdict | None:
+        """Signs of life first, then the resource itself, and consent last: who makes anything anew under this name has
+        made its NodeClaim before, so that a read which took long does no harm."""
         read = time.monotonic()
         await turn.batch.clear(turn.job)
         now = time.monotonic()
         if now - read > FRESH.total_seconds() or now - begun > FRESH_SIGNS.total_seconds():
             # Nothing is destroyed on the strength of what was so a while ago.
-            raise NotCleared("what was read first had grown old when the last answer came", AGAIN)
-        trail = turn.trail._replace(guid=found.guid)
-        accepted = await turn.calls.delete(self._kind, turn.job.target)
-        return self._accepted(turn, accepted, trail)
+            return Blocked("answers of its cluster that take so long that what was read of it before has grown old")
+        return None
+
+    async def _remove_machine(self, turn: Turn) -> Verdict:
+        """Of an interface whose claim is gone: a machine came to have it after the stage of machines was over."""
+        begun, back = time.monotonic(), turn.trail._replace(machine="")
+        await self._protected(turn)
+        machine = await turn.calls.read(VM, turn.job.target)
+        against = self._judge(turn, VM, machine, turn.trail.machine)
+        if isinstance(against, Gone) or machine is None:
+            return Pending(timedelta(0), "its machine is gone", lane=turn.where.lane(NIC.removing), resume=str(back))
+        if against is not None or machine.going:
+            return against or Blocked(f"virtual machine {machine.name}, which is being deleted")
+        late = await self._cleared(turn, begun)
+        if late is not None:
+            return late
+        accepted = await turn.calls.delete(VM, turn.job.target)
+        return self._later(turn, back, "the deletion of its machine was accepted", accepted.after or timedelta(0))
 
     def _accepted(self, turn: Turn, accepted: Accepted, trail: Trail) -> Verdict:
         trail = trail._replace(deletes=trail.deletes + 1, looks=0)
@@ -208,52 +223,34 @@ class Removal:
 
     async def _alive(self, turn: Turn) -> Verdict | None:
         """What else has to be read before: the Node of a machine, and the machine of an interface, by GET."""
-        name = turn.job.target
-        if self._kind is VM and (
-            # A Node of Karpenter's has its machine's name, but for the casing.
-            why := await self._nodes.protects(turn.owner.source, turn.where.id(VM.type, name), name.lower())
-        ):
-            raise NotCleared(f"{name} stays: {why}", LIVES, refused=True, deletion=turn.job.deletion)
+        if self._kind is VM:
+            await self._protected(turn)
         if self._kind is not NIC:
             return None
         machine = await turn.calls.read(VM, turn.job.target)
         if machine is None:
             return None
-        # Its removal takes the interface along; should it live, so does the interface.
-        return Blocked(f"virtual machine {machine.name} ({machine.state}), which it belongs to")
+        words = f"virtual machine {machine.name} ({machine.state}), which it belongs to"
+        ours = self._judge(turn, VM, machine, "") is None and not machine.going
+        if turn.owner.judged or not ours:
+            # Its removal takes the interface along; what a sweep found of it, a sweep finds of its machine.
+            return Blocked(words)
+        # A launch that was under way when its claim went: it gets the same grace as any, in which its Node may speak.
+        after, lane = str(turn.trail._replace(machine=machine.guid)), turn.where.lane(VM.removing)
+        return Pending(self._settings.grace, f"{words}, goes first", lane=lane, resume=after)
+
+    async def _protected(self, turn: Turn) -> None:
+        name = turn.job.target
+        # A Node of Karpenter's has its machine's name, but for the casing.
+        why = await self._nodes.protects(turn.owner.source, turn.where.id(VM.type, name), name.lower())
+        if why:
+            raise NotCleared(f"{name} stays: {why}", LIVES, refused=True, deletion=turn.job.deletion)
 
     def _unfit(self, turn: Turn, found: Found) -> Verdict | None:
         if found.going:
             trail = turn.trail._replace(guid=found.guid, looks=turn.trail.looks + 1)
             return self._later(turn, trail, "it is being deleted")
         return Blocked(found.used_by) if found.used_by else None
-
-
-def meaning(error: AzureError, turn: Turn | None = None) -> Verdict:
-    """What an error is for the job that it stopped; what has no meaning of its own is a failed attempt."""
-    match error.what:
-        case "throttled":
-            return Throttled(error.after, str(error), unasked=error.code == NO_ROOM)
-        case "reserved":
-            return Blocked(str(error), until=error.after)
-        case "busy":
-            return Blocked(str(error), until=error.after or BUSY)
-        case "used":
-            return Blocked(str(error))
-        case "locked":
-            return Refused(f"it is locked, and goes once the lock is lifted: {error}")
-        case "denied":
-            return Refused(f"{error}; allow it, as {ROLE} does")
-        case "nowhere":
-            where = f" ({turn.where.subscription}, {turn.where.group})" if turn is not None else ""
-            return Refused(
-                f"{error}; that says nothing about the resource: see whether azure.nodes names the right subscription "
-                f"and group{where}, or let go by `knell held drop`"
-            )
-        case "credentials":
-            return Refused(f"{error}; give the process an identity that may act there")
-        case _:
-            raise error.with_traceback(None)
 
 
 class _Turns:

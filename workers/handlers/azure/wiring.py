@@ -35,7 +35,7 @@ async def azure_side(settings: Settings, places: Places, quota: Quota | None) ->
         def calling(where: Where, meter: Meter) -> AzureCalls:
             return AzureCalls(clients, where, meter, azure.reserve)
 
-        handlers = tuple(Removal(kind, calling, nodes, azure.reserve) for kind in KINDS)
+        handlers = tuple(Removal(kind, calling, nodes, azure) for kind in KINDS)
         lister = Lister(lambda where: calling(where, QuotaMeter(where, quota)))
         try:
             yield AzureSide(KarpenterCollector(azure), handlers, lister)

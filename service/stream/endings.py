@@ -1,0 +1,47 @@
+"""How deletions ended: with everything removed, or with something that stays by somebody's word.
+Who looks for orphans must know the second kind: what a person left behind has no owner either."""
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from service.stream.installation import Installation
+
+FINAL: Final = frozenset({"done", "dropped"})
+_FIELDS: Final = ("state", "policy", "withdrawn", "abandoned", "given_up")
+
+
+class Ending(NamedTuple):
+    """`state` is empty where there is no record. `kept` is why something stays, empty where nothing was left by a
+    decision: then all is removed, or something still speaks for it."""
+
+    state: str
+    kept: str = ""
+
+
+async def endings(installation: Installation, deletions: Sequence[str]) -> list[Ending]:
+    """In their order; of one that has not ended `kept` is what is decided so far."""
+    by_shard: dict[int, list[int]] = {}
+    for place, deletion in enumerate(deletions):
+        by_shard.setdefault(installation.keys.shard_of(deletion), []).append(place)
+    found = [Ending("")] * len(deletions)
+    for shard, places in by_shard.items():
+        rows = await installation.shards[shard].recall([deletions[place] for place in places], _FIELDS)
+        for place, row in zip(places, rows, strict=True):
+            found[place] = Ending(row[0], _kept(*row))
+    return found
+
+
+def _kept(state: str, policy: str, withdrawn: str, abandoned: str, given_up: str) -> str:
+    said = next((words for words in (withdrawn, policy) if words.startswith("retain: ")), "")
+    if said or withdrawn:
+        # Withdrawn for another reason: something has its name, and speaks for it.
+        return said
+    if state == "dropped":
+        return "dropped: a person gave its deletion up"
+    if _count(abandoned) or _count(given_up):
+        return "left: a part of its deletion was abandoned or given up"
+    return ""
+
+
+def _count(text: str) -> int:
+    return int(text) if text.isdecimal() else 0

@@ -1,0 +1,65 @@
+"""Passes of a sweep in a process of their own, whose memory tells what they need: `python -m ... CONFIG`.
+For each line that it is sent it makes a pass and writes what that found, and the most memory that it had meanwhile."""
+
+import asyncio
+import sys
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from service import logs
+from service.cli.reaching import reached_clusters
+from service.cli.work import azure_of
+from service.settings import load
+from service.stream.installation import Installation
+from tests.scenarios.azure.stage import SOURCE
+from workers.judging.wiring import places_in
+from workers.sweeps.passing import Pass
+
+_STATUS: Final = Path("/proc/self/status")
+
+
+class Made(msgspec.Struct, frozen=True):
+    """`peak` are the bytes that it had at most, `after` those that it had when it was over."""
+
+    listed: int
+    found: int
+    told: int
+    way: str
+    peak: int
+    after: int
+
+
+async def sweep(config: Path) -> None:
+    settings = load(config, {})
+    logs.configure(settings.log)
+    installation = Installation(settings)
+    try:
+        async with reached_clusters(settings) as clusters:
+            places = places_in(settings, clusters, installation)
+            async with azure_of(settings, places, installation) as side:
+                while places.of(SOURCE) is None:  # noqa: ASYNC110 - clusters come in without a bell
+                    await asyncio.sleep(0.05)
+                while await asyncio.to_thread(sys.stdin.readline):
+                    _forget_peak()
+                    one = await Pass(settings, installation, places, side.lister, SOURCE).run()
+                    made = Made(one.listed, one.found, one.told, one.way, _bytes("VmHWM"), _bytes("VmRSS"))
+                    sys.stdout.write(msgspec.json.encode(made).decode() + "\n")
+                    sys.stdout.flush()
+            await places.aclose()
+    finally:
+        await installation.aclose()
+
+
+def _forget_peak() -> None:
+    Path("/proc/self/clear_refs").write_text("5")
+
+
+def _bytes(name: str) -> int:
+    lines = _STATUS.read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(f"{name}:"))
+
+
+if __name__ == "__main__":
+    asyncio.run(sweep(Path(sys.argv[1])))

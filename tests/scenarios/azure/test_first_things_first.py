@@ -1,0 +1,44 @@
+"""A sweep has found very many orphans, and then somebody's node goes: what is left of that one does not wait behind
+them, although they share planners, lanes and quotas."""
+
+from datetime import timedelta
+from functools import partial
+from typing import Final
+
+import pytest
+
+from service.contract.azure import resource_name
+from service.local.azure import Nic
+from tests.scenarios.azure.stage import TAGS, Stage
+
+ORPHANS: Final = 5_000
+FREE: Final = {"capacity": 1_000_000, "rate": 1_000_000}
+A_SECOND: Final = 10
+"""Interfaces that may go in a second, so that 5,000 of them would take eight minutes."""
+
+
+@pytest.mark.parametrize("told", [300, 4_000], ids=["while the orphans are told", "when nearly all of them wait"])
+async def test_what_an_event_told_goes_before_the_orphans_of_a_sweep(vast: Stage, told: int) -> None:
+    vast.sweeping(age="0s")
+    vast.document["limits"] = {"*": FREE, "*network.writes": {"capacity": A_SECOND, "rate": A_SECOND}}
+    await vast.azure.behave(delete_quotas=False, read_quotas=False)
+    names = (resource_name(vast.name(f"{number:04}")) for number in range(ORPHANS))
+    await vast.make(Nic(name=name, tags=TAGS, subscription=vast.subscription) for name in names)
+    await vast.start()
+    claim = vast.name("event")
+    uid = await vast.claimed(claim)
+    await vast.nic(claim)
+    await vast.until("so many orphans wait", partial(_open, vast, told), timedelta(seconds=80))
+    before = len(await vast.asked("nic.delete"))
+    await vast.unclaimed(claim)
+    await vast.until_done(uid)
+    deletes = [one.name for one in await vast.asked("nic.delete")]
+    ahead = deletes.index(resource_name(claim)) - before
+    # Planning and reading take their moment, and what flows meanwhile is the others'.
+    assert ahead < 4 * A_SECOND, f"{ahead} of the {told} waiting orphans went before it"
+
+
+async def _open(stage: Stage, number: int) -> bool:
+    """So many deletions are told of, and not over."""
+    (shard,) = stage.installation.shards
+    return int(await shard.caller.command("ZCARD", f"{shard.stem}open")) >= number
