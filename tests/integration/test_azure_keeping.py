@@ -1,4 +1,4 @@
-"""How long the inventory remembers what is to stay: until reads of every group that ever was named say that it is gone."""
+"""How long the inventory remembers what is to stay: until reads in every group that was ever named say it is gone."""
 
 from collections.abc import AsyncGenerator
 from typing import Any

@@ -2,34 +2,95 @@
 Each waits in its own way, or is shown to a person, and the rest goes on."""
 
 from datetime import timedelta
+from typing import Any
 
 import msgspec
 import pytest
 
-from service.contract import Blocked, Pending, Refused, Throttled
+from service.contract import Blocked, Gone, Pending, Refused, Throttled
+from service.contract.azure import CLUSTER_TAG
 from service.local.azure import Fault
-from tests.integration.azure_removing import NAME, ON_AZURE, Removing, azure, local_azure, own_api, removing
+from tests.integration.azure_removing import NAME, ON_AZURE, TAGS, Hand, Removing, azure, local_azure, own_api, removing
 from workers.handlers.azure.errors import AzureError
 from workers.handlers.azure.kinds import ADDRESS, DISK, NIC, VM
+from workers.handlers.azure.trails import Trail
+from workers.handlers.protocol import NotCleared
 
 __all__ = ["azure", "local_azure", "own_api", "removing"]
 pytestmark = ON_AZURE
 
 
-async def test_an_interface_waits_for_its_machine_which_is_read_fresh(removing: Removing) -> None:
+async def test_an_interface_that_a_sweep_found_waits_for_its_machine_which_is_read_fresh(removing: Removing) -> None:
+    """Attached to it or not: what a sweep finds of the one it finds of the other."""
     await removing.vm(nics=(NAME,))
-    await removing.nic(vm=NAME)
-    blocked = await removing.one(removing.hand(NIC))
-    assert isinstance(blocked, Blocked)
-    assert f"virtual machine {NAME}" in blocked.by
-    assert await removing.asked() == ["vm.get"]
+    guid = await removing.nic(vm=NAME)
+    for _ in range(2):
+        blocked = await removing.one(removing.hand(NIC, owner=removing.owner(judged=guid)))
+        assert isinstance(blocked, Blocked)
+        assert f"virtual machine {NAME}" in blocked.by
+        assert await removing.asked() == ["vm.get"]
+        guid = await removing.nic()
 
 
-async def test_a_machine_of_its_name_protects_an_interface_that_is_not_attached(removing: Removing) -> None:
-    await removing.vm()
+@pytest.mark.parametrize("given", [{"tags": {}}, {"tags": {**TAGS, CLUSTER_TAG: "staging"}}, {"state": "Deleting"}])
+async def test_an_interface_waits_for_a_machine_of_its_name_that_is_not_ours_to_remove(
+    removing: Removing, given: dict[str, Any]
+) -> None:
+    await removing.vm(**given)
     await removing.nic()
     assert isinstance(await removing.one(removing.hand(NIC)), Blocked)
     assert NAME in await removing.names("nic")
+
+
+# ---- a machine that came after the stage of machines was over
+
+
+def late(removing: Removing, machine: str, name: str = NAME, **how: Any) -> Hand:
+    """The job of an interface in the lane in which machines are removed."""
+    hand = removing.hand(NIC, name, resume=str(Trail("", machine=machine)), **how)
+    hand.lane = removing.where.lane(VM.removing)
+    return hand
+
+
+async def test_a_machine_that_came_late_goes_before_its_interface_and_not_before_the_grace(removing: Removing) -> None:
+    machine = await removing.vm(nics=(NAME,))
+    await removing.nic(vm=NAME)
+    found = await removing.one(removing.hand(NIC))
+    assert isinstance(found, Pending)
+    assert (found.check_after, found.lane) == (timedelta(seconds=60), removing.where.lane(VM.removing))
+    assert (found.resume, await removing.asked()) == (str(Trail("", machine=machine)), ["vm.get"])
+    found = await removing.one(late(removing, machine))
+    assert isinstance(found, Pending)
+    assert (found.lane, found.resume) == (removing.where.lane(NIC.reading), str(Trail("")))
+    assert await removing.asked() == ["vm.get", "vm.delete"]
+    await removing.azure.advance(30)
+    assert isinstance(await removing.one(removing.hand(NIC, looks=True, resume=found.resume)), Gone)
+    assert await removing.names() == set()
+
+
+async def test_a_machine_that_came_later_still_is_another_one_and_gets_a_grace_of_its_own(removing: Removing) -> None:
+    await removing.vm()
+    found = await removing.one(late(removing, "0aaaaaaa-0000-4000-8000-00000000dead"))
+    assert isinstance(found, Pending)
+    assert (found.lane, found.detail) == (removing.where.lane(NIC.removing), "its machine is gone")
+    assert await removing.asked() == ["vm.get"]
+
+
+async def test_a_late_machine_stays_while_its_node_lives_or_its_owner_objects(removing: Removing) -> None:
+    claim = removing.name("a")
+    machine = await removing.vm(f"aks-{claim}")
+    objects = NotCleared("its owner objects")
+    assert await removing.one(late(removing, machine, f"aks-{claim}", clear=objects)) is objects
+    assert await removing.asked() == ["vm.get"]
+    removing.node(claim)
+    found = await removing.one(late(removing, machine, f"aks-{claim}"))
+    assert isinstance(found, NotCleared)
+    assert "runs on it and is Ready" in str(found)
+    assert await removing.asked() == []
+    assert await removing.names("vm") == {f"aks-{claim}"}
+
+
+# ---- others that use it
 
 
 async def test_an_interface_of_somebody_elses_machine_is_blocked_by_it(removing: Removing) -> None:

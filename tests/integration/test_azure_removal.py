@@ -11,7 +11,8 @@ from service.contract.azure import AKS_MACHINE_TAG, CLUSTER_TAG, KEEP_TAG
 from service.local.azure import Fault
 from tests.integration.azure_removing import NAME, ON_AZURE, TAGS, Removing, azure, local_azure, own_api, removing
 from workers.handlers.azure.kinds import ADDRESS, DISK, KINDS, NIC, VM, Kind
-from workers.handlers.azure.removal import LONGEST_CHECK, LONGEST_VAIN, Trail
+from workers.handlers.azure.removal import LONGEST_CHECK, LONGEST_VAIN
+from workers.handlers.azure.trails import Trail
 
 __all__ = ["azure", "local_azure", "own_api", "removing"]
 pytestmark = ON_AZURE

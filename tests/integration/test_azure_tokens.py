@@ -5,6 +5,7 @@ import asyncio
 from datetime import timedelta
 
 import pytest
+from msgspec.structs import replace
 
 from service.contract import Blocked, Job, Pending, Remaining, Throttled
 from service.local.azure import REGION, Fault, Size
@@ -13,8 +14,8 @@ from tests.integration.azure_removing import NAME, ON_AZURE, Hand, Removing, azu
 from workers.handlers.azure.errors import NO_ROOM, AzureError
 from workers.handlers.azure.kinds import DISK, NIC, VM, Kind
 from workers.handlers.azure.limits import call_draws
+from workers.handlers.azure.meaning import meaning
 from workers.handlers.azure.meters import BatchMeter
-from workers.handlers.azure.removal import meaning
 from workers.handlers.protocol import NotCleared
 from workers.handlers.tokens import Tokens
 
@@ -83,11 +84,11 @@ async def test_compute_pauses_the_deletes_of_machines(removing: Removing) -> Non
 @pytest.mark.parametrize(("kind", "looks"), [(VM, True), (VM, False), (NIC, False), (DISK, False), (DISK, True)])
 async def test_compute_pauses_its_own_reads_and_nobody_elses(removing: Removing, kind: Kind, looks: bool) -> None:
     """Whoever asks Resource Manager for interfaces and addresses goes on."""
-    await removing.vm(), await removing.nic("aks-b"), await removing.disk()
-    said = {"code": "OperationNotAllowed", "message": "too many requests", "status": 429, "seconds": 40.0}
-    await removing.azure.trouble(
-        Fault(what="error", operation="vm.get", **said), Fault(what="error", operation="disk.get", **said)
-    )
+    await removing.vm()
+    await removing.disk()
+    await removing.nic("aks-b")
+    said = Fault(what="error", code="OperationNotAllowed", message="too many", status=429, seconds=40)
+    await removing.azure.trouble(*(replace(said, operation=one) for one in ("vm.get", "disk.get")))
     hand = removing.hand(kind, looks=looks)
     assert throttled(await removing.one(hand)).retry_after == timedelta(seconds=40)
     assert hand.pauses == {COMPUTE_READS: timedelta(seconds=40)}
@@ -139,7 +140,7 @@ async def test_a_call_that_nothing_was_reserved_for_is_not_made_and_azure_is_not
         await calls.read(VM, NAME)
     assert (caught.value.what, caught.value.code) == ("throttled", NO_ROOM)
     assert await removing.asked() == ["vm.get"]
-    verdict = meaning(caught.value)
+    verdict = meaning(caught.value, removing.where)
     assert isinstance(verdict, Throttled)
     assert verdict.unasked
     assert hand.pauses == {}

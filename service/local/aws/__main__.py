@@ -1,14 +1,12 @@
 """The stand-in for AWS as a process of its own: `python -m service.local.aws --port 0`.
 Its first line of output is a JSON object with its address."""
 
-import asyncio
-import signal
-
 import click
 import msgspec
 
 from service.local.aws.behaviour import Behaviour
 from service.local.aws.server import Server
+from service.local.listening import serve_alone
 
 
 @click.command()
@@ -17,20 +15,7 @@ from service.local.aws.server import Server
 @click.option("--behaviour", "text", default="{}", help="JSON, as for POST /_knell/behaviour.")
 def aws(port: int, rate: float, text: str) -> None:
     """Run a stand-in for AWS until it is told to stop."""
-    asyncio.run(_serve(Server(msgspec.json.decode(text, type=Behaviour), rate=rate, port=port)))
-
-
-async def _serve(server: Server) -> None:
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
-    await server.start()
-    try:
-        click.echo(msgspec.json.encode({"address": server.address}).decode())
-        await stop.wait()
-    finally:
-        await server.stop()
+    serve_alone(Server(msgspec.json.decode(text, type=Behaviour), rate=rate, port=port))
 
 
 if __name__ == "__main__":

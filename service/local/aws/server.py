@@ -2,7 +2,7 @@
 Requests are judged one after the other on the event loop; only what is slow on purpose waits beside it."""
 
 import asyncio
-from typing import Any, Self
+from typing import Any
 
 import msgspec
 from aiohttp import web
@@ -10,31 +10,16 @@ from aiohttp import web
 from service.local.aws.behaviour import Behaviour, Fault
 from service.local.aws.layer import Layer, Request
 from service.local.clock import Setting
+from service.local.listening import Listening
 
 CONTROL = "/_knell/"
 
 
-class Server:
+class Server(Listening):
     def __init__(self, behaviour: Behaviour | None = None, *, rate: float = 1.0, port: int = 0) -> None:
+        super().__init__(port)
         self.layer = Layer(behaviour or Behaviour(), rate)
-        self._port = port
         self._delayed: list[str] = []
-        self._runner: web.ServerRunner | None = None
-
-    @property
-    def address(self) -> str:
-        return f"http://127.0.0.1:{self._port}"
-
-    async def start(self) -> Self:
-        self._runner = web.ServerRunner(web.Server(self._serve, access_log=None), shutdown_timeout=0.2)
-        await self._runner.setup()
-        await web.TCPSite(self._runner, "127.0.0.1", self._port, backlog=1024).start()
-        self._port = self._runner.addresses[0][1]
-        return self
-
-    async def stop(self) -> None:
-        if self._runner is not None:
-            await self._runner.cleanup()
 
     async def _serve(self, request: web.BaseRequest) -> web.StreamResponse:
         body = await request.read()

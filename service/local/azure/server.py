@@ -3,7 +3,6 @@ Requests are judged one after the other on the event loop; only what is delayed 
 
 import time
 import uuid
-from typing import Self
 
 import msgspec
 from aiohttp import web
@@ -14,34 +13,19 @@ from service.local.azure.control import Control
 from service.local.azure.faults import WAITS
 from service.local.azure.layer import Layer
 from service.local.azure.waiting import Waiting
+from service.local.listening import Listening
 
 CONTROL = "/_knell/"
 IDENTITY = "/msi/token"
 _TOKEN_LIVES = 24 * 3600
 
 
-class Server:
+class Server(Listening):
     def __init__(self, behaviour: Behaviour | None = None, *, rate: float = 1.0, port: int = 0) -> None:
+        super().__init__(port)
         self.layer = Layer(behaviour or Behaviour(), rate)
         self._waiting = Waiting()
         self._control = Control(self.layer, self._waiting)
-        self._port = port
-        self._runner: web.ServerRunner | None = None
-
-    @property
-    def address(self) -> str:
-        return f"http://127.0.0.1:{self._port}"
-
-    async def start(self) -> Self:
-        self._runner = web.ServerRunner(web.Server(self._serve, access_log=None), shutdown_timeout=0.2)
-        await self._runner.setup()
-        await web.TCPSite(self._runner, "127.0.0.1", self._port, backlog=1024).start()
-        self._port = self._runner.addresses[0][1]
-        return self
-
-    async def stop(self) -> None:
-        if self._runner is not None:
-            await self._runner.cleanup()
 
     async def _serve(self, request: web.BaseRequest) -> web.StreamResponse:
         # Not `request.read()`, which takes a megabyte at most: worlds are made in larger pieces.

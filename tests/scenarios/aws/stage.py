@@ -1,10 +1,8 @@
 """One stage for a story of clusters on AWS: a namespace of a management cluster, an account, the service in between.
 What the service did is read from the objects, from its records, and from the account and its journal."""
 
-import asyncio
 import contextlib
-import inspect
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -15,23 +13,17 @@ import msgspec
 from service.contract.aws import CAPA
 from service.local.aws import Behaviour, Entry, LocalAws
 from service.local.aws.world import REGION, World
-from service.settings import RedisSettings, Settings, load
-from service.stream.installation import Installation
-from service.stream.views.deletions import DeletionView, list_deletions, one_deletion
+from service.settings import RedisSettings
+from service.stream.views.deletions import DeletionView, one_deletion
 from tests.capi import AWS_CLUSTERS, AWS_MANAGED_CONTROL_PLANES
 from tests.clusters import TestApi
-from tests.engine.waiting import stays, until
-from tests.integration.operating import Answer, environment, invoke
 from tests.kube import Crd
 from tests.scenarios.aws.clusters import Clusters, Infra
 from tests.scenarios.aws.holdings import Holdings, holdings
-from tests.scenarios.watch.service import Replica, Service
+from tests.scenarios.staging import PATIENCE, Staged
 
 RATE: Final = 10.0
 """Seconds of the stand-in in one of ours: interfaces that drain for five seconds are gone in half a second."""
-PATIENCE: Final = timedelta(seconds=40)
-STEP: Final = 0.05
-"""Between two looks; most go over HTTP."""
 SOURCES: Final = {"unmanaged": AWS_CLUSTERS, "managed": AWS_MANAGED_CONTROL_PLANES}
 QUICK: Final[dict[str, Any]] = {
     "features": {"ExternalResourceGC": True},
@@ -46,24 +38,15 @@ QUICK: Final[dict[str, Any]] = {
 _READS: Final = ("Describe", "Get", "List", "AssumeRole")
 
 
-class Stage(Clusters):
+class Stage(Clusters, Staged):
     """`document` are the settings, as their file has them; a test changes them before it starts something."""
 
     def __init__(self, api: TestApi, redis: RedisSettings, aws: LocalAws, world: World, folder: Path) -> None:
-        super().__init__(api.kube, api.namespace(), world)
-        self.api, self.aws, self.redis, self.folder = api, aws, redis, folder
-        self.account, self.home = world.account, api.namespace()
-        self.installation = Installation(Settings(redis=redis))
-        self.services: list[Service] = []
-        self.replicas: list[Replica] = []
+        Clusters.__init__(self, api.kube, api.namespace(), world)
+        Staged.__init__(self, api, redis, folder, QUICK)
+        self.aws, self.account = aws, world.account
         self._since = 0
-        # Deep, for tests change it.
-        self.document: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(QUICK))
-        self.document["redis"] = {"url": str(redis.url), "prefix": redis.prefix}
         self.document["aws"]["endpoint"] = aws.address
-        self.document["watch"]["namespace"] = self.home
-        here = {"kubeconfig": str(api.kubeconfig(folder / "admin")), "context": "local"}
-        self.document["clusters"] = {"here": here}
         self.document["sources"] = {name: self.source(crd) for name, crd in SOURCES.items()}
 
     def source(self, crd: Crd, **changes: Any) -> dict[str, Any]:
@@ -75,39 +58,6 @@ class Stage(Clusters):
         await self.aws.set_rate(RATE)
         self._since = len(await self.aws.journal())
 
-    async def aclose(self) -> None:
-        for replica in self.replicas:
-            replica.end()
-        for service in self.services:
-            await service.end()
-        await self.installation.aclose()
-
-    # ---- the service
-
-    async def start(self, *, watches: bool = True, works: bool = True) -> Service:
-        """Both sides in this process, with the settings as they stand; returns when all sources are listed."""
-        service = Service(load(self.config(), {}), None, watches=watches, works=works)
-        self.services.append(service)
-        await service.start()
-        if watches:
-            await service.until_watching(*self.document["sources"])
-        return service
-
-    def launch(self, *words: str) -> Replica:
-        """A real process, such as of `knell work`."""
-        replica = Replica(self.folder, self.redis, self.config(), *words)
-        self.replicas.append(replica)
-        return replica
-
-    def knell(self, *words: str) -> Answer:
-        """A command, as an operator types it; from an async test in a thread, for it brings a loop of its own."""
-        return invoke(environment(self.redis), "--config", str(self.config()), *words)
-
-    def config(self) -> Path:
-        path = self.folder / "knell.yaml"
-        path.write_bytes(msgspec.yaml.encode(self.document))
-        return path
-
     # ---- what came of it
 
     async def record(self, infra: Infra) -> DeletionView | None:
@@ -115,11 +65,6 @@ class Stage(Clusters):
         return await one_deletion(
             self.installation, f"{cluster['metadata']['uid']}/{infra.crd.resource}/{infra.uid}/1"
         )  # fmt: skip
-
-    async def deletions(self) -> list[DeletionView]:
-        """All that are recorded, whatever state they are in."""
-        listings = [await list_deletions(self.installation, state=state) for state in (None, "done", "dropped")]
-        return [view for listing in listings for view in listing.deletions]
 
     async def audited(self) -> str:
         """All that the audit says."""
@@ -139,22 +84,6 @@ class Stage(Clusters):
         return await holdings(self.world)
 
     # ---- waiting
-
-    async def until(self, what: str, look: Callable[[], Any], within: timedelta = PATIENCE) -> Any:
-        """`look` may be a coroutine function; one that is not looks from another thread, for the service is in this."""
-
-        async def seen() -> Any:
-            for service in self.services:
-                service.look()
-            return await self._seen(look)
-
-        return await until(what, seen, within, step=STEP)
-
-    async def stays(self, what: str, look: Callable[[], Any], during: timedelta = timedelta(seconds=1)) -> None:
-        await stays(what, partial(self._seen, look), during, step=STEP)
-
-    async def _seen(self, look: Callable[[], Any]) -> Any:
-        return await look() if inspect.iscoroutinefunction(look) else await asyncio.to_thread(look)
 
     async def until_marked(self, *infras: Infra) -> None:
         for infra in infras:

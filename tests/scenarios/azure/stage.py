@@ -3,9 +3,8 @@ What the service did is read from its records, and from the stand-in's resources
 
 import asyncio
 import contextlib
-import inspect
 import uuid
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from datetime import timedelta
 from functools import partial
 from itertools import islice
@@ -18,20 +17,15 @@ from service.contract.azure import CLUSTER_TAG, KARPENTER_AZURE, NODEPOOL_TAG, r
 from service.local.azure import GROUP, REGION, Behaviour, Entry, Fault, Group, LocalAzure, Nic, There, Vm
 from service.local.azure.behaviour import Trouble
 from service.local.azure.resources import Made
-from service.settings import RedisSettings, Settings, load
-from service.stream.installation import Installation
+from service.settings import RedisSettings
 from service.stream.orphans import Orphans, Sighting
-from service.stream.views.deletions import DeletionView, list_deletions, one_deletion, story
+from service.stream.views.deletions import DeletionView, one_deletion, story
 from service.stream.views.jobs import JobView, list_jobs
 from service.stream.views.reading import text
 from tests.clusters import TestApi
-from tests.engine.waiting import stays, until
-from tests.integration.operating import Answer, environment, invoke
 from tests.karpenter import NODECLAIMS, Karpenter
-from tests.scenarios.watch.service import Replica, Service
+from tests.scenarios.staging import PATIENCE, Staged
 
-PATIENCE: Final = timedelta(seconds=40)
-STEP: Final = 0.05
 SOURCE: Final = "nodeclaims"
 CLUSTER: Final = "prod"
 QUICK: Final[dict[str, Any]] = {
@@ -52,24 +46,15 @@ PROBLEM: Final = "problem@sweep"
 TAGS: Final = {CLUSTER_TAG: CLUSTER, NODEPOOL_TAG: "default"}
 
 
-class Stage(Karpenter):
+class Stage(Karpenter, Staged):
     """`document` are the settings, as their file has them; a test changes them before it starts something."""
 
     def __init__(self, api: TestApi, redis: RedisSettings, azure: LocalAzure, folder: Path) -> None:
-        super().__init__(api.kube, str(uuid.uuid4()), GROUP)
-        self.api, self.azure, self.redis, self.folder = api, azure, redis, folder
-        self.home = api.namespace()
-        self.installation = Installation(Settings(redis=redis))
-        self.services: list[Service] = []
-        self.replicas: list[Replica] = []
+        Karpenter.__init__(self, api.kube, str(uuid.uuid4()), GROUP)
+        Staged.__init__(self, api, redis, folder, QUICK)
+        self.azure = azure
         self._since = 0
-        # Deep, for tests change it.
-        self.document: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(QUICK))
-        self.document["redis"] = {"url": str(redis.url), "prefix": redis.prefix}
         self.document["azure"] |= {"endpoint": azure.address, "nodes": {SOURCE: [self.nodes()]}}
-        self.document["watch"]["namespace"] = self.home
-        here = {"kubeconfig": str(api.kubeconfig(folder / "admin")), "context": "local"}
-        self.document["clusters"] = {"here": here}
         self.document["sources"] = {SOURCE: {
             "resource": NODECLAIMS.resource, "collector": KARPENTER_AZURE, "cluster": "here", "mode": "observe",
             "guard": {"enabled": False},
@@ -92,38 +77,8 @@ class Stage(Karpenter):
         self._since = len(await self.azure.journal())
 
     async def aclose(self) -> None:
-        for replica in self.replicas:
-            replica.end()
-        for service in self.services:
-            await service.end()
+        await Staged.aclose(self)
         await asyncio.to_thread(self.clear)
-        await self.installation.aclose()
-
-    # ---- the service
-
-    async def start(self, *, watches: bool = True, works: bool = True) -> Service:
-        """Both sides in this process, with the settings as they stand; returns when the source is listed."""
-        service = Service(load(self.config(), {}), None, watches=watches, works=works)
-        self.services.append(service)
-        await service.start()
-        if watches:
-            await service.until_watching(SOURCE)
-        return service
-
-    def launch(self, *words: str) -> Replica:
-        """A real process, such as of `knell work`."""
-        replica = Replica(self.folder, self.redis, self.config(), *words)
-        self.replicas.append(replica)
-        return replica
-
-    def knell(self, *words: str) -> Answer:
-        """A command, as an operator types it; from an async test in a thread, for it brings a loop of its own."""
-        return invoke(environment(self.redis), "--config", str(self.config()), *words)
-
-    def config(self) -> Path:
-        path = self.folder / "knell.yaml"
-        path.write_bytes(msgspec.yaml.encode(self.document))
-        return path
 
     # ---- the world
 
@@ -178,11 +133,6 @@ class Stage(Karpenter):
         cluster = await asyncio.to_thread(self.cluster_uid)
         return await one_deletion(self.installation, f"{cluster}/{NODECLAIMS.resource}/{uid}/{number}")
 
-    async def deletions(self) -> list[DeletionView]:
-        """All that are recorded, whatever state they are in."""
-        listings = [await list_deletions(self.installation, state=state) for state in (None, "done", "dropped")]
-        return [view for listing in listings for view in listing.deletions]
-
     async def jobs(self, **wanted: Any) -> Sequence[JobView]:
         return (await list_jobs(self.installation, **wanted)).jobs
 
@@ -230,22 +180,6 @@ class Stage(Karpenter):
         return str(await self.until(f"a pass comes to nothing for {words}", look))
 
     # ---- waiting
-
-    async def until(self, what: str, look: Callable[[], Any], within: timedelta = PATIENCE) -> Any:
-        """`look` may be a coroutine function; one that is not looks from another thread, for the service is in this."""
-
-        async def seen() -> Any:
-            for service in self.services:
-                service.look()
-            return await self._seen(look)
-
-        return await until(what, seen, within, step=STEP)
-
-    async def stays(self, what: str, look: Callable[[], Any], during: timedelta = timedelta(seconds=1)) -> None:
-        await stays(what, partial(self._seen, look), during, step=STEP)
-
-    async def _seen(self, look: Callable[[], Any]) -> Any:
-        return await look() if inspect.iscoroutinefunction(look) else await asyncio.to_thread(look)
 
     async def claimed(self, name: str, **given: Any) -> str:
         """A NodeClaim that the service has seen: it is in its inventory."""
