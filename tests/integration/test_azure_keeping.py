@@ -9,7 +9,6 @@ from service.cluster import Cluster, Page
 from service.local.azure import Fault, Group
 from tests.integration.azure_removing import ON_AZURE, azure, local_azure, own_api, removing
 from tests.integration.azure_sweeping import AGE, Sweeping, sweeping
-from workers.handlers.azure.errors import AzureError
 from workers.sweeps.keeping import AT_ONCE
 
 __all__ = ["azure", "local_azure", "own_api", "removing", "sweeping"]
@@ -87,8 +86,7 @@ async def test_what_went_after_the_pass_began_may_still_leave_something(sweeping
 async def test_a_read_that_fails_forgets_nothing(sweeping: Sweeping, operation: str) -> None:
     uid = await sweeping.remember(sweeping.cloud.name("a"), **KEPT)
     await sweeping.cloud.azure.trouble(Fault(what="deny", operation=operation))
-    with pytest.raises(AzureError):
-        await sweeping.sweep()
+    await sweeping.sweep()
     assert await sweeping.inventory.recall_one(uid) is not None
 
 

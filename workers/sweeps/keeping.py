@@ -1,16 +1,21 @@
 """What the inventory has of NodeClaims that are gone: their own deletions look after it, or it is to stay.
 What was to stay is forgotten only when reads of it say that nothing is left."""
 
+import random
 from collections.abc import Sequence
 from typing import Final
 
+import structlog
+
 from service.settings import AzureNodes
 from service.stream.inventory import Inventory
+from workers.handlers.azure.errors import AzureError
 from workers.handlers.azure.kinds import NIC, VM
 from workers.handlers.azure.listing import Lister
 from workers.handlers.azure.model import Where
 from workers.sweeps.candidates import Candidates
 
+log = structlog.get_logger(__name__)
 AT_ONCE: Final = 20
 """Of those of which nothing seems to be left, so many are looked for in one pass: each costs reads."""
 
@@ -49,13 +54,18 @@ class Keeping:
         await self._inventory.note({_PLACES: " ".join(sorted(ever))})
         if ever != current:
             return
-        for uid, name in list(finished.items())[:AT_ONCE]:
+        # Any of them: those whose leftovers no list shows must not keep the others from their turn.
+        for uid, name in random.sample(list(finished.items()), min(AT_ONCE, len(finished))):
             if await self._is_absent(name):
                 await self._inventory.forget([uid])
 
     async def _is_absent(self, claim: str) -> bool:
-        for nodes in self._nodes:
-            for kind in (VM, NIC):
-                if await self._lister.find(kind, Where.of(nodes), claim) is not None:
-                    return False
+        try:
+            for nodes in self._nodes:
+                for kind in (VM, NIC):
+                    if await self._lister.find(kind, Where.of(nodes), claim) is not None:
+                        return False
+        except AzureError as error:
+            log.info("not known whether anything is left of what was to stay", claim=claim, reason=str(error))
+            return False
         return True
