@@ -322,7 +322,10 @@ def test_a_wrong_shard_count_refuses_in_one_sentence(world: Declared, start: Sta
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"collector": "magic"}, "sources.widgets.collector: 'magic' given; allowed: capa, none, simulated"),
+        (
+            {"collector": "magic"},
+            "sources.widgets.collector: 'magic' given; allowed: capa, karpenter-azure, none, simulated",
+        ),
         ({"selector": "a=b=c"}, "sources.widgets.selector"),
         ({"sources": {}}, "there is nothing to watch"),
     ],

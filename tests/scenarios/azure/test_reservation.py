@@ -4,6 +4,8 @@ meanwhile, and then it goes at once. All times are those at which requests reach
 from datetime import timedelta
 from itertools import pairwise
 
+import pytest
+
 from service.local.azure import Entry
 from service.local.servers import Server
 from service.stream.views.jobs import JobView
@@ -35,6 +37,7 @@ async def test_a_killed_worker_and_a_restarted_server_neither_lose_nor_restart_t
     assert record.state in ("running", "releasing", "done")
 
 
+@pytest.mark.long
 async def test_a_wait_that_one_worker_began_is_ended_in_time_by_another(stage: Stage) -> None:
     first = stage.launch("work")
     await stage.start(works=False)
