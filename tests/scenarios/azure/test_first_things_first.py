@@ -17,7 +17,13 @@ A_SECOND: Final = 10
 """Interfaces that may go in a second, so that 5,000 of them would take eight minutes."""
 
 
-@pytest.mark.parametrize("told", [300, 4_000], ids=["while the orphans are told", "when nearly all of them wait"])
+@pytest.mark.parametrize(
+    "told",
+    [
+        pytest.param(300, id="while the orphans are told", marks=pytest.mark.long),
+        pytest.param(4_000, id="when nearly all of them wait"),
+    ],
+)
 async def test_what_an_event_told_goes_before_the_orphans_of_a_sweep(vast: Stage, told: int) -> None:
     vast.sweeping(age="0s")
     vast.document["limits"] = {"*": FREE, "*network.writes": {"capacity": A_SECOND, "rate": A_SECOND}}
