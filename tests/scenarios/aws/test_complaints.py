@@ -121,8 +121,12 @@ async def test_c6_there_is_no_clue_which_resource_blocks_the_vpc(stage: Stage) -
     await stage.until_marked(infra)
     await stage.delete(infra)
     await stage.until_told(infra, had.groups[0], f"network interface {interface}")
-    answer = await asyncio.to_thread(stage.knell, "jobs", "list", "--output", "json")
-    assert interface in answer.out
+
+    def is_listed() -> bool:
+        return interface in stage.knell("jobs", "list", "--output", "json").out
+
+    # A job that changes its state while they are read, one after the other, is in none of them.
+    await stage.until("the list of jobs names it", is_listed)
     await stage.world.ec2.delete_network_interface(NetworkInterfaceId=interface)
     await stage.until_released(infra)
     assert_gone(before, await stage.holdings(), had.ids)
