@@ -9,6 +9,7 @@ from azure.core.exceptions import HttpResponseError, ServiceRequestError, Servic
 
 from service.local.azure import GROUP, Fault, LocalAzure, LocalAzureFailed, Nic, Vm
 from tests.azure import Arm, arm_on, refusal, said
+from tests.engine.waiting import until
 
 NICS = "Resources | where type =~ 'Microsoft.Network/networkInterfaces'"
 
@@ -111,9 +112,11 @@ async def test_a_connection_can_end_before_the_deed_or_after_it(azure: LocalAzur
 async def test_a_request_at_a_gate_sees_the_world_as_it_is_when_the_gate_opens(azure: LocalAzure, arm: Arm) -> None:
     await azure.trouble(Fault(what="gate", operation="nic.delete"))
     deleting = asyncio.ensure_future(arm.delete("aks-a"))
-    async with asyncio.timeout(10):
-        while await azure.delayed() != ["nic.delete"]:  # noqa: ASYNC110 - another process rings no bell
-            await asyncio.sleep(0.01)
+
+    async def waits() -> bool:
+        return await azure.delayed() == ["nic.delete"]
+
+    await until("the delete waits at the gate", waits)
     await azure.reserve("aks-a", "aks-x", 60)
     assert await azure.open("vm.*") == 0
     assert not deleting.done()
