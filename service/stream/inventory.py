@@ -94,19 +94,6 @@ async def ask(installation: Installation, commands: Sequence[Command]) -> list[A
             await asyncio.sleep(random.uniform(0.01, 0.1))
 
 
-async def deletion_states(installation: Installation, deletions: Sequence[str]) -> list[str]:
-    """The state of each deletion, empty where there is no record."""
-    by_shard: dict[int, list[int]] = {}
-    for place, deletion in enumerate(deletions):
-        by_shard.setdefault(installation.keys.shard_of(deletion), []).append(place)
-    states = [""] * len(deletions)
-    for shard, places in by_shard.items():
-        answers = await installation.shards[shard].recall([deletions[place] for place in places], ["state"])
-        for place, (state,) in zip(places, answers, strict=True):
-            states[place] = state
-    return states
-
-
 async def end_removed(installation: Installation, declared: Iterable[str]) -> list[str]:
     """Sources that were watched once and are declared no more; their inventories will never be diffed again."""
     known = await installation.caller.command("SMEMBERS", _declared_key(installation))

@@ -8,8 +8,8 @@ import msgspec
 
 from service.cluster import NotServed, Seen, Served
 from service.contract import Event
-from service.stream.endings import FINAL
-from service.stream.inventory import Inventory, Remembered, Round, deletion_states
+from service.stream.endings import FINAL, endings
+from service.stream.inventory import Inventory, Remembered, Round
 from service.stream.withdrawal import withdraw
 from service.watching.claims import Claims
 from service.watching.collectors import Unrecognisable
@@ -136,7 +136,7 @@ class Publisher:
             return []
         self._unshow(served, seens)
         ids = [self.deletion_of(seen.uid) for seen in seens]
-        states = await deletion_states(self._installation, ids)
+        states = [ending.state for ending in await endings(self._installation, ids)]
         rows = [(seen, one, state) for seen, one, state in zip(seens, ids, states, strict=True)
                 if self._concerns(seen, state)]  # fmt: skip
         living: list[Seen] = []

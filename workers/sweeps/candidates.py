@@ -47,9 +47,6 @@ class Candidates:
     def __len__(self) -> int:
         return sum(map(len, self._found.values()))
 
-    def __contains__(self, claim: str) -> bool:
-        return claim in self._found
-
     def __iter__(self) -> Iterator[tuple[str, Candidate]]:
         return ((claim, one) for claim, some in self._found.items() for one in some)
 
