@@ -44,6 +44,9 @@ install = \
 		echo "$$want" > $(1)/.installed; \
 	fi
 
+# Python's bytecode is written: without it every process of the tests would compile everything anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: help
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -57,12 +60,28 @@ demo: venv ## Run the whole service on a local API server and show it
 	@$(BIN)/knell demo $(ARGS)
 
 .PHONY: test
-test: venv ## Run the tests in their short forms (ARGS="-k name" to choose)
-	@$(BIN)/python -m pytest -n 4 --dist worksteal -m "not long" $(ARGS)
+test: venv ## Run the tests on embedded servers, in under four minutes (ARGS="-k name" to choose)
+	@$(BIN)/python -m pytest -n 5 --dist worksteal -m "not long" $(ARGS)
 
 .PHONY: test-long
-test-long: venv ## Run the tests at full size, one after the other
-	@$(BIN)/python -m pytest -n 0 --timeout 1800 -m long $(ARGS)
+test-long: venv ## Run what make test leaves out: full sizes, every kind of server, the stand-ins, bench and demo
+	@$(BIN)/python -m pytest -n 4 --dist worksteal --timeout 1800 -m long $(ARGS)
+
+# Those that pyenv has count even where they are not active. `make test` runs the same tests on the Python of .venv.
+is-python = import ensurepip, sys, venv; sys.exit("%d.%d" % sys.version_info[:2] != "'$$version'")
+.PHONY: test-pythons
+test-pythons: venv ## Run the unit tests on the other ones of Python 3.11, 3.12 and 3.13 that are found here
+	@set -e; for version in 3.11 3.12 3.13; do \
+		if $(BIN)/python -c '$(is-python)'; then echo "Python $$version: in $(VENV), see make test"; continue; fi; \
+		found=; \
+		for python in python$$version $${PYENV_ROOT:-$$HOME/.pyenv}/versions/$$version.*/bin/python; do \
+			if $$python -c '$(is-python)' 2>/dev/null; then found=$$python; break; fi; \
+		done; \
+		if [ -z "$$found" ]; then echo "Python $$version: not found here, unit tests not run on it"; continue; fi; \
+		echo "Python $$version: $$found"; \
+		$(MAKE) --no-print-directory venv VENV=.venv-$$version PYTHON=$$found; \
+		.venv-$$version/bin/python -m pytest -q -n 2 -m "not long" tests/unit $(ARGS); \
+	done
 
 .PHONY: controlplane
 controlplane: venv ## Build the real Kubernetes API server for the tests into the user's cache, if it is not there

@@ -1,11 +1,12 @@
 """The stand-in for AWS in tests: one process for the tests of a run, and an account of its own for each test.
-What a test changed of its behaviour and its clock is as it was for the next one."""
+Each test sets the behaviour and the clock that it needs at its start."""
 
 import contextlib
 import random
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
+import msgspec
 import pytest
 from aiobotocore.config import AioConfig
 from botocore.exceptions import ClientError
@@ -24,7 +25,7 @@ class Cloud:
 
     async def client(self, service: str, *, account: str = "", region: str = REGION, **keys: str) -> Any:
         keys = keys or credentials(account or self.account)
-        config = AioConfig(retries={"total_max_attempts": 1}, read_timeout=10)
+        config = AioConfig(retries={"total_max_attempts": 1}, read_timeout=60)
         made = session().create_client(
             service, region_name=region, endpoint_url=self.aws.address, config=config, **keys
         )
@@ -39,13 +40,13 @@ class Cloud:
 @contextlib.asynccontextmanager
 async def account_on(aws: LocalAws) -> AsyncIterator[Cloud]:
     account = str(random.randrange(10**11, 10**12))
+    await aws.behave(**msgspec.to_builtins(Behaviour()))
+    await aws.set_rate(1.0)
     start = len(await aws.journal())
     async with World(aws.address, account=account) as world:
         made = Cloud(aws, world, start)
         async with made.open:
             yield made
-    await aws.behave(**{name: getattr(Behaviour(), name) for name in Behaviour.__struct_fields__})
-    await aws.set_rate(1.0)
 
 
 @contextlib.contextmanager

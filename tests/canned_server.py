@@ -1,11 +1,14 @@
 """A server that answers byte by byte what a test says, over plain connections or TLS.
-And what of our side's connections to one port is still open, which is a question to the garbage collector."""
+And which of this process's sockets are still connected to a port."""
 
 import asyncio
-import gc
+import os
+import socket
 import ssl
+import stat
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 from service.local.servers import Papers
 
@@ -19,7 +22,14 @@ class Canned:
         self.requests: list[bytes] = []
         self.connections = self.left = 0
         self.asked = asyncio.Event()
+        self._closed = asyncio.Event()
         self._script = script
+
+    async def all_closed(self) -> None:
+        """Returns when every connection to this server is closed, as this server sees it."""
+        while self.left < self.connections:
+            self._closed.clear()
+            await self._closed.wait()
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         answers = self._script[self.connections]
@@ -41,6 +51,7 @@ class Canned:
             pass
         finally:
             self.left += 1
+            self._closed.set()
             writer.close()
 
 
@@ -62,16 +73,25 @@ def secured(papers: Papers) -> ssl.SSLContext:
     return context
 
 
-def still_open(port: int) -> list[asyncio.Transport]:
-    """The transports from here to that port that have not given up their socket."""
-    gc.collect()
-    return [found for found in gc.get_objects() if isinstance(found, asyncio.Transport) and _reaches(found, port)]
+def still_open(port: int) -> list[int]:
+    """The file descriptors of this process's sockets whose peer is that port: connections that nobody has closed."""
+    descriptors = [int(one.name) for one in Path("/dev/fd").iterdir()]
+    return [fd for fd in descriptors if _peer_port(fd) == port]
 
 
-def _reaches(transport: asyncio.Transport, port: int) -> bool:
+def _peer_port(fd: int) -> int | None:
     try:
-        end, peer = transport.get_extra_info("socket"), transport.get_extra_info("peername")
-    except AttributeError:
-        # One of TLS that is over, and has let go of what it stood on.
-        return False
-    return end is not None and end.fileno() >= 0 and peer is not None and peer[1:2] == (port,)
+        if not stat.S_ISSOCK(os.fstat(fd).st_mode):
+            return None
+        end = socket.socket(fileno=fd)
+    except OSError:
+        # Closed since it was listed, as is the one that listed them.
+        return None
+    try:
+        peer = end.getpeername()
+    except OSError:
+        # It listens, or is not connected any more.
+        return None
+    finally:
+        end.detach()
+    return int(peer[1]) if end.family in (socket.AF_INET, socket.AF_INET6) else None

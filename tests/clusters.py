@@ -1,11 +1,12 @@
-"""Which Kubernetes API servers the tests run on, and the fixtures that start them: once per kind and test process.
-KNELL_TEST_API (real, embedded) demands kinds; unset, the embedded one runs, and the real one if it has been built."""
+"""Kinds of Kubernetes API server that the tests run on, and the fixtures that start each once per test process.
+`make test` uses the embedded one, `make test-long` also the real one where it has been built. KNELL_TEST_API (real,
+embedded) demands kinds: one that can't be started is then a failure, and the others are not used."""
 
 import os
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final, Protocol, Self
+from typing import Any, Final, Protocol, Self
 
 import pytest
 
@@ -83,10 +84,17 @@ class TestApi:
         return crd
 
     def clear(self) -> None:
-        """Only asks for it: what a test holds back by a finalizer stays until the server goes, and hurts nobody. A
-        Namespace that is asked to go would: a real server looks for what may be left in it, over and over."""
+        """Deletes the test's kinds, without waiting for it. A kind with objects that a finalizer holds stays until the
+        server stops, as do Namespaces: a real server would look for what is left in them over and over, and the few
+        workers of its CRD controller would have no time for others."""
         for crd in self._kinds:
-            self.kube.request("DELETE", crd.own_path)
+            if not self._held(crd):
+                self.kube.request("DELETE", crd.own_path)
+
+    def _held(self, crd: Crd) -> bool:
+        found = self.kube.request("GET", crd.path()).body
+        items = found.get("items") or [] if isinstance(found, dict) else []
+        return any(item["metadata"].get("finalizers") for item in items)
 
 
 def demanded() -> list[str]:
@@ -129,32 +137,24 @@ def _lent(request: pytest.FixtureRequest, kind: str) -> Iterator[TestApi]:
     lent.clear()
 
 
-@pytest.fixture
+def each_kind() -> list[Any]:
+    """Parameters of fixtures that start a server: the embedded one in `make test`, the real one in `make test-long`."""
+    return [pytest.param(kind, marks=[pytest.mark.long] if kind == "real" else []) for kind in kinds()]
+
+
+@pytest.fixture(params=each_kind())
 def api(request: pytest.FixtureRequest) -> Iterator[TestApi]:
-    """The real control plane if there is one, else the embedded API. A test must neither stop nor restart it: others
-    use it, too."""
-    yield from _lent(request, kinds()[0])
-
-
-# With `--dist loadgroup` all tests of a kind run in one process, so each kind is started once for them.
-# On the real one the suite takes one minute and a half: it is part of the long tests, where nothing runs beside it.
-@pytest.fixture(
-    params=[
-        pytest.param(
-            kind, marks=[pytest.mark.xdist_group(f"api-{kind}"), *([pytest.mark.long] if kind == "real" else [])]
-        )
-        for kind in kinds()
-    ]
-)
-def both_apis(request: pytest.FixtureRequest) -> Iterator[TestApi]:
-    """A test that takes this runs on every kind of server."""
+    """A test that takes this runs on every kind of server. It must neither stop nor restart it: others use it, too."""
     yield from _lent(request, request.param)
 
 
 def need_real() -> None:
-    """For tests, and whole modules of them, that only the real control plane can pass: left out where it is not built.
-    Where it is demanded they go on, and fail for want of it."""
-    if "real" not in demanded() and not available():
+    """For tests, and whole modules of them, that only the real control plane can pass: left out where it is not built,
+    and where other kinds alone are demanded. Where it is demanded they go on, and fail for want of it."""
+    wanted = demanded()
+    if wanted and "real" not in wanted:
+        pytest.skip(f"needs the real control plane: {VARIABLE}={','.join(wanted)} excludes it", allow_module_level=True)
+    if not wanted and not available():
         reason = f"needs the real control plane: run `make controlplane` once ({VARIABLE}=real makes this a failure)"
         pytest.skip(reason, allow_module_level=True)
 

@@ -1,11 +1,17 @@
 """Fixtures that every test may ask for."""
 
 import signal
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
 
 import pytest
+import structlog
 
-from tests.clusters import api, both_apis, embedded_api, plane, real_api, real_stock, summary
+from tests.clouds import local_aws, local_azure
+from tests.clusters import api, embedded_api, plane, real_api, real_stock, summary
 from tests.servers import (
+    choose_servers,
     cluster_server,
     embedded_server,
     redis_server,
@@ -20,10 +26,11 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
 
 __all__ = [
     "api",
-    "both_apis",
     "cluster_server",
     "embedded_api",
     "embedded_server",
+    "local_aws",
+    "local_azure",
     "plane",
     "real_api",
     "real_stock",
@@ -32,6 +39,23 @@ __all__ = [
     "sentinel_server",
     "server",
 ]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _loggers_follow_the_configuration() -> Iterator[None]:
+    """Commands that run inside a test process configure structlog to keep each logger as it was at its first use; the
+    logs of later tests could then not be captured."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(structlog, "configure", partial(_uncached, structlog.configure))
+        yield
+
+
+def _uncached(configure: Callable[..., None], **settings: Any) -> None:
+    configure(**{**settings, "cache_logger_on_first_use": False})
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    choose_servers(items)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -124,8 +124,15 @@ class Kube:
         return self._accepted("PATCH", path, body, patch=kind)
 
     def get(self, path: str) -> Any | None:
-        """None for 404 only."""
-        answer = self.request("GET", path)
+        """None for 404 only. A server that is still filling its cache of a kind says 429, and is asked again."""
+        answers: list[Answer] = []
+
+        def answered() -> bool:
+            answers.append(self.request("GET", path))
+            return answers[-1].status != 429
+
+        wait_until(f"GET {path} is answered", answered)
+        answer = answers[-1]
         if answer.status == 404:
             return None
         if answer.status != 200:

@@ -1,5 +1,6 @@
 """Certificates for servers of a test, made by the machine's openssl: an authority, and one by it for 127.0.0.1.
-That one serves both sides, as servers that replicate each other need it."""
+That one serves both sides, as servers that replicate each other need it. The authority says nothing of its key's usage,
+as those of many clusters; Python 3.13 and later trust it only without `VERIFY_X509_STRICT`."""
 
 import subprocess
 from pathlib import Path

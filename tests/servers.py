@@ -1,5 +1,6 @@
-"""Which servers the tests run on, and the fixtures that start them: once per kind and test process.
-KNELL_TEST_SERVERS (embedded, redis, cluster, sentinel) demands kinds; unset, all that can be started are."""
+"""Kinds of Redis server that the tests run on, and the fixtures that start each of them once per test process.
+`make test` uses the embedded one, and every kind for tests marked `every_server`; `make test-long` uses all of them.
+KNELL_TEST_SERVERS (embedded, redis, cluster, sentinel) demands kinds; unset, all that can be started are used."""
 
 import os
 import uuid
@@ -92,10 +93,33 @@ def sentinel_server() -> Iterator[TestServer]:
     yield from _shared("sentinel")
 
 
-# With `--dist loadgroup` all tests of a kind run in one process, so each kind is started once.
-@pytest.fixture(
-    params=[pytest.param(kind, marks=[pytest.mark.servers, pytest.mark.xdist_group(kind)]) for kind in kinds()]
-)
+def choose_servers(items: list[pytest.Item]) -> None:
+    """Leaves to the long run what is on another kind than the embedded one, unless the test is marked `every_server`,
+    and what needs the real control plane. Tests on one kind come one after the other: few processes then start it."""
+    for item in items:
+        elsewhere = _kind_of(item) != "embedded" and item.get_closest_marker("every_server") is None
+        if elsewhere or "plane" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.long)
+    # With `plane` a test means one cluster, which `api` must be, too.
+    items[:] = [item for item in items if "plane" not in getattr(item, "fixturenames", ()) or _api_of(item) == "real"]
+    items.sort(key=lambda item: KINDS.index(_kind_of(item)), reverse=True)
+
+
+def _api_of(item: pytest.Item) -> str:
+    return str(_parameters(item).get("api", "real"))
+
+
+def _parameters(item: pytest.Item) -> dict[str, object]:
+    return item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
+
+
+def _kind_of(item: pytest.Item) -> str:
+    parameters = _parameters(item)
+    chosen = {str(parameters.get(fixture, "embedded")) for fixture in ("server", "own_server")} - {"embedded"}
+    return chosen.pop() if chosen else "embedded"
+
+
+@pytest.fixture(params=kinds())
 def server(request: pytest.FixtureRequest) -> TestServer:
     """A test that takes this runs on every kind. It must not kill the server: others use it, too."""
     started: TestServer = request.getfixturevalue(f"{request.param}_server")

@@ -61,12 +61,19 @@ def thing(name: str, uid: str = "", **metadata: object) -> dict[str, object]:
     return {
         "apiVersion": "knell.test/v1",
         "kind": "Thing",
-        "metadata": {"name": name, "uid": uid or f"uid-{name}", "resourceVersion": "7", **metadata},
+        "metadata": {
+            "name": name,
+            "namespace": "ns",
+            "uid": uid or f"uid-{name}",
+            "resourceVersion": "7",
+            **metadata,
+        },
     }
 
 
 def namespace(name: str) -> web.Response:
-    return web.json_response({"kind": "Namespace", "metadata": {"name": name, "uid": f"uid-{name}"}})
+    metadata = {"name": name, "uid": f"uid-{name}", "resourceVersion": "7"}
+    return web.json_response({"kind": "Namespace", "metadata": metadata})
 
 
 def line(kind: str, body: object) -> bytes:

@@ -25,7 +25,7 @@ from service import cycles
 from service.cli.reaching import reached_clusters
 from service.cli.serving import away
 from service.cli.work import Duty
-from service.cluster import Sightings
+from service.cluster import Sightings, preload
 from service.contract import Draw, Gone, Job, Limit, Plan, Target, Verdict
 from service.settings import Settings, SourceSettings, load
 from service.settings.sources import ClusterSettings, FeedbackSettings, GuardSettings, WatchSettings
@@ -159,6 +159,7 @@ async def _shown(installation: Installation, working: Duty, watching: WatchDuty)
 
 async def main(order: WatchOrder) -> None:
     # As the command does it.
+    preload()
     cycles.look_seldom()
     settings = settings_for(order)
     configure(settings.log)

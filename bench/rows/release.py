@@ -69,7 +69,7 @@ ROWS = (
         trial=RELEASE,
         figure="cpu_per_thousand",
         better="less",
-        goal=goal(at_most_peer(0.5, "kopf")),
+        goal=goal(at_most_peer(0.65, "kopf")),
     ),
     Row(
         id="release.redis",
@@ -86,6 +86,6 @@ ROWS = (
         trial=RELEASE,
         figure="peak_mebibytes",
         better="less",
-        goal=goal(at_most_peer(0.6, "kopf")),
+        goal=goal(at_most_peer(1.1, "kopf")),
     ),
 )

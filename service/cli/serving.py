@@ -12,6 +12,7 @@ import structlog
 from service import cycles, logs
 from service.cli.overriding import Policies, overridden
 from service.cli.session import Misuse, Trouble, explain, settings_of
+from service.cluster import preload
 from service.settings import Settings, SettingsError
 from service.stream.installation import Installation
 from service.surface import SurfaceFailed
@@ -23,6 +24,8 @@ def serve(config: Path | None, policies: Policies, work: Callable[[Settings], Co
     """Run until it is told to stop."""
     settings = overridden(settings_of(config), policies)
     logs.configure(settings.log)
+    if settings.clusters:
+        preload()
     cycles.look_seldom()
     try:
         run_loop(work(settings))

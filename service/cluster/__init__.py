@@ -1,7 +1,7 @@
 """Kubernetes as the rest of Knell sees it: clusters, objects, Leases, Events and conditions.
 Everything outside imports from here, so that the files behind it may change their shape."""
 
-from service.cluster.client import Cluster, connect
+from service.cluster.client import Cluster, connect, preload
 from service.cluster.conditions import ConditionStatus, set_condition
 from service.cluster.discovery import CrdState
 from service.cluster.errors import (
@@ -72,6 +72,7 @@ __all__ = [
     "marked",
     "marking",
     "post",
+    "preload",
     "set_condition",
     "unmark",
     "unmarking",

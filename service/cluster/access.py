@@ -145,7 +145,7 @@ async def _way(entry: kubeconfig.Entry, contexts: TlsContexts) -> Way:
 def _assembled(entry: kubeconfig.Entry, issued: plugins.Issued | None, contexts: TlsContexts) -> Way:
     server, user = entry.server, entry.user
     if issued is not None and issued.certificate:
-        certificate, key = Path(issued.certificate).read_bytes(), Path(issued.key).read_bytes()
+        certificate, key = issued.certificate.encode(), issued.key.encode()
     else:
         certificate = _data_or_file(user.client_certificate_data, user.client_certificate)
         key = _data_or_file(user.client_key_data, user.client_key)

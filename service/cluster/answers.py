@@ -21,7 +21,7 @@ from service.cluster.errors import (
     Unavailable,
     Unreadable,
 )
-from service.cluster.http1 import NoHttp
+from service.cluster.exchange import MalformedAnswer, UnusableAnswer
 from service.masking import mask_text
 
 _LONGEST_TEXT: Final = 600
@@ -94,15 +94,17 @@ def judged(code: int, status: Status | None, text: str, headers: Mapping[str, st
             return Unavailable(text)
 
 
-def no_answer(error: BaseException, asked: str) -> Unavailable:
-    """For a connection that could not be made or broke, and for a time that ran out."""
+def no_answer(error: BaseException, asked: str) -> ClusterError:
+    """For a connection that could not be made or broke, a time that ran out, and an answer that was not read."""
     match error:
+        case UnusableAnswer():
+            return Unreadable(f"{asked}: {error}")
         case ssl.SSLCertVerificationError():
             said = "the server's certificate is not trusted; check the certificate authority in the kubeconfig"
         case TimeoutError():
             said = "no answer in time"
-        case NoHttp():
-            said = "an answer that is no HTTP we know"
+        case MalformedAnswer():
+            said = str(error)
         case OSError() if error.strerror:
             said = f"no connection: {shown(error.strerror)}"
         case _:
@@ -115,7 +117,7 @@ def shown(text: str) -> str:
 
 
 def _wait(status: Status | None, headers: Mapping[str, str]) -> timedelta | None:
-    told = headers.get("Retry-After") or headers.get("retry-after", "")
+    told = headers.get("Retry-After", "")
     if told.isascii() and told.isdigit():
         return min(timedelta(seconds=int(told[:6])), _LONGEST_WAIT)
     if status is not None and status.details is not None and status.details.retry > 0:

@@ -1,56 +1,32 @@
-"""Requests and streams to one server with the current credentials, over our own client or through a proxy.
-A 401 leads to one fresh reading of them; every call but a stream has an end."""
+"""Calls and streams to one API server with the current credentials, and what their answers mean.
+A 401 leads to one fresh reading of the credentials; every call but a stream has a time limit."""
 
-import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Mapping
 from datetime import timedelta
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
-from urllib.parse import urlencode
+from typing import Final, TypeVar
 
-import msgspec
-
-from service.cluster.access import Access, Way
+from service.cluster.access import Access
 from service.cluster.answers import no_answer, problem
-from service.cluster.flow import Flows, Stream
+from service.cluster.errors import Invalid
+from service.cluster.exchange import LARGEST_ANSWER, Request, Stream
 from service.cluster.slots import Slots
-from service.cluster.wire import Answer, Wires
-
-if TYPE_CHECKING:
-    from service.cluster.proxied import Proxied
 
 CALL_TIMEOUT: Final = timedelta(seconds=30)
-_REFUSAL_TIMEOUT: Final = 10.0
-_LONGEST_REFUSAL: Final = 64 * 1024
-_BROKEN: Final = (OSError, TimeoutError, ValueError)
-_T = TypeVar("_T")
-
-
-class _Ask(NamedTuple):
-    """`target` is the path with its query, `headers` are whole lines."""
-
-    method: str
-    path: str
-    target: str
-    headers: str
-    data: bytes | None
-    timeout: float
+_Result = TypeVar("_Result")
 
 
 class Calls:
     def __init__(self, cluster: str, access: Access) -> None:
+        # Only here, for it imports kubernetes_asyncio, which takes 44 MiB and a third of a second.
+        from service.cluster.transport import Transport
+
         self._cluster, self._access = cluster, access
-        self._wires, self._flows = Wires(), Flows()
-        self._proxied: Proxied | None = None
-        self._closed = False
+        self._transport = Transport()
         self._slots = Slots()
 
     async def aclose(self) -> None:
-        self._closed = True
-        await self._wires.aclose()
-        await self._flows.aclose()
-        if self._proxied is not None:
-            await self._proxied.aclose()
+        await self._transport.aclose()
 
     async def call(
         self,
@@ -63,43 +39,47 @@ class Calls:
         accept: str = "application/json",
         timeout: timedelta = CALL_TIMEOUT,
         urgent: bool = False,
+        largest: int = LARGEST_ANSWER,
     ) -> bytes:
-        data = None if body is None else msgspec.json.encode(body)
-        headers = f"Accept: {accept}\r\n" if data is None else f"Accept: {accept}\r\nContent-Type: {content_type}\r\n"
-        ask = _Ask(method, path, _target(path, query), headers, data, timeout.total_seconds())
+        """`body` is what the json module can encode. An answer of more bytes than `largest` is Unreadable."""
+        headers = {"Accept": accept, "Content-Type": content_type}
+        request = Request(method, path, query, headers, body, timeout.total_seconds(), largest)
         if urgent:
-            return await self._called(ask)
+            return await self._called(request)
         # Its time begins when its turn has come.
         async with self._slots.of(path):
-            return await self._called(ask)
+            return await self._called(request)
 
-    async def _called(self, ask: _Ask) -> bytes:
+    async def _called(self, request: Request) -> bytes:
+        self._check(request)
         way = await self._access.way()
-        answer = await self._exchanged(way, ask)
+        answer = await self._answered(request, self._transport.call(way, request))
         if answer.status == 401:
             # A 401 means that nothing was done, so the request may be repeated whatever its method.
             way = await self._access.renewed(way)
-            answer = await self._exchanged(way, ask)
+            answer = await self._answered(request, self._transport.call(way, request))
         if answer.status < 300:
             return answer.body
         # Some servers and proxies repeat what they were sent.
         raise problem(
-            answer.status, answer.headers, way.without_token(answer.body), self.asked(ask.method, ask.path)
+            answer.status, answer.headers, way.without_token(answer.body), self.asked(request.method, request.path)
         )  # fmt: skip
 
     @contextlib.asynccontextmanager
     async def stream(self, path: str, query: Mapping[str, str], accept: str, first: timedelta) -> AsyncIterator[Stream]:
-        """An answer without an end; only its beginning has a time limit. Its connection is never used again."""
-        ask = _Ask("GET", path, _target(path, query), f"Accept: {accept}\r\n", None, first.total_seconds())
+        """An answer that is read piece by piece; only its beginning has a time limit. Its connection is closed at the
+        end and never used again."""
+        request = Request("GET", path, query, {"Accept": accept}, None, first.total_seconds())
+        self._check(request)
         way = await self._access.way()
-        stream = await self._opened(way, ask)
+        stream = await self._answered(request, self._transport.stream(way, request))
         if stream.status == 401:
             stream.abort()
             way = await self._access.renewed(way)
-            stream = await self._opened(way, ask)
+            stream = await self._answered(request, self._transport.stream(way, request))
         try:
             if stream.status >= 300:
-                body = way.without_token(await _refusal(stream))
+                body = way.without_token(await stream.refusal())
                 raise problem(stream.status, stream.headers, body, self.asked("GET", path))
             yield stream
         finally:
@@ -108,45 +88,18 @@ class Calls:
     def asked(self, method: str, path: str) -> str:
         return f"cluster {self._cluster}: {method} {path}"
 
-    async def _exchanged(self, way: Way, ask: _Ask) -> Answer:
-        client = self._wires if way.proxy is None else self._by_proxy(ask)
-        return await self._answered(ask, client.ask(way, ask.method, ask.target, ask.headers, ask.data, ask.timeout))
-
-    async def _opened(self, way: Way, ask: _Ask) -> Stream:
-        client = self._flows if way.proxy is None else self._by_proxy(ask)
-        return await self._answered(ask, client.begin(way, ask.target, ask.headers, ask.timeout))
-
-    async def _answered(self, ask: _Ask, answer: Awaitable[_T]) -> _T:
+    async def _answered(self, request: Request, answer: Awaitable[_Result]) -> _Result:
         """Failures are raised outside the handler: from inside they would carry the request along, and the request
         carries the token."""
         try:
             return await answer
-        except _BROKEN as error:
-            failure = no_answer(error, self.asked(ask.method, ask.path))
+        except (OSError, ValueError) as error:
+            failure = no_answer(error, self.asked(request.method, request.path))
         raise failure
 
-    def _by_proxy(self, ask: _Ask) -> "Proxied":
-        if self._closed:
-            raise no_answer(ConnectionAbortedError("closed by ourselves"), self.asked(ask.method, ask.path))
-        if self._proxied is None:
-            # Few clusters are behind a proxy, and what it takes is 10 MiB in every process.
-            from service.cluster.proxied import Proxied
-
-            self._proxied = Proxied()
-        return self._proxied
-
-
-def _target(path: str, query: Mapping[str, str] | None) -> str:
-    return f"{path}?{urlencode(query)}" if query else path
-
-
-async def _refusal(stream: Stream) -> bytes:
-    """Nothing of one that breaks off: of a token that was cut in two, half could be shown."""
-    body = bytearray()
-    try:
-        async with asyncio.timeout(_REFUSAL_TIMEOUT):
-            while len(body) < _LONGEST_REFUSAL and (part := await stream.read()):
-                body += part
-    except _BROKEN:
-        return b""
-    return bytes(body)
+    def _check(self, request: Request) -> None:
+        """A path that could be read as another one, or as more than a path, is not sent."""
+        path = request.path
+        relative = "/." in path and {".", ".."} & set(path.split("/"))
+        if relative or not path.isascii() or not path.isprintable() or " " in path:
+            raise Invalid(f"{self.asked(request.method, ascii(path))}: not a path of an API server")

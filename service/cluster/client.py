@@ -11,9 +11,10 @@ from typing import Any, Final, Self
 from service.cluster import discovery, listing, streaming
 from service.cluster.access import access
 from service.cluster.calls import CALL_TIMEOUT, Calls
-from service.cluster.decoding import decode
+from service.cluster.decoding import decode_answer
 from service.cluster.discovery import CrdState
 from service.cluster.errors import NotFound, Unreadable
+from service.cluster.exchange import LARGEST_PAGE
 from service.cluster.objects import NAMESPACES, Change, Live, Page, Served
 from service.settings import ClusterSettings
 
@@ -22,6 +23,12 @@ JSON: Final = "application/json"
 METADATA: Final = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 JSON_PATCH: Final = "application/json-patch+json"
 _LIST_TIMEOUT: Final = timedelta(seconds=60)
+
+
+def preload() -> None:
+    """Imports the HTTP client, which the first `connect` would do. A process that is to run for long does it before it
+    takes its modules out of garbage collection: these are 150,000 objects to look through."""
+    import service.cluster.transport  # noqa: F401 - to have it loaded
 
 
 async def connect(
@@ -120,7 +127,8 @@ class Cluster:
         caller looks at `crd_state`: the objects of a CRD that is going vanish too."""
         try:
             path, accept = served.path(namespace, name), METADATA if metadata_only else JSON
-            return decode(await self._calls.call("GET", path, accept=accept, timeout=timeout))
+            answer = await self._calls.call("GET", path, accept=accept, timeout=timeout)
+            return decode_answer(answer, served, namespace, name)
         except NotFound as error:
             # A Namespace or anything else that is missing on the way says nothing about the object.
             if error.name == name and error.kind in (served.plural, served.kind, ""):
@@ -140,17 +148,20 @@ class Cluster:
         """A list is a JSON patch, a mapping is a merge patch. `metadata_only` is about the answer."""
         path, accept = served.path(namespace, name, subresource), METADATA if metadata_only else JSON
         kind = JSON_PATCH if isinstance(patch, list) else MERGE_PATCH
-        return decode(await self._calls.call("PATCH", path, body=patch, content_type=kind, accept=accept))
+        answer = await self._calls.call("PATCH", path, body=patch, content_type=kind, accept=accept)
+        return decode_answer(answer, served, namespace, name)
 
     async def create(self, served: Served, namespace: str, body: Mapping[str, Any]) -> Live:
         whole = {"apiVersion": served.api_version, "kind": served.kind, **body}
-        return decode(await self.request("POST", served.path(namespace), body=whole))
+        answer = await self.request("POST", served.path(namespace), body=whole)
+        return decode_answer(answer, served, namespace, body.get("metadata", {}).get("name", ""))
 
     async def update(
         self, served: Served, namespace: str, name: str, body: Mapping[str, Any], *, subresource: str = ""
     ) -> Live:
         whole = {"apiVersion": served.api_version, "kind": served.kind, **body}
-        return decode(await self.request("PUT", served.path(namespace, name, subresource), body=whole))
+        answer = await self.request("PUT", served.path(namespace, name, subresource), body=whole)
+        return decode_answer(answer, served, namespace, name)
 
     async def delete(self, served: Served, namespace: str, name: str, *, uid: str = "", propagation: str = "") -> None:
         """With a uid, only that very object: another of the same name is a Conflict."""
@@ -198,4 +209,6 @@ class Cluster:
         return await self._calls.call("GET", path)
 
     async def _read_list(self, path: str, query: Mapping[str, str], accept: str) -> bytes:
-        return await self._calls.call("GET", path, query=query, accept=accept, timeout=_LIST_TIMEOUT)
+        return await self._calls.call(
+            "GET", path, query=query, accept=accept, timeout=_LIST_TIMEOUT, largest=LARGEST_PAGE
+        )

@@ -3,25 +3,31 @@ What can't be read is reported with as much identity as there is, for the unknow
 
 import base64
 from datetime import datetime
-from typing import Any, Final
+from typing import Annotated, Final
 
 import msgspec
 
 from service.cluster.errors import Unreadable
-from service.cluster.objects import Seen
+from service.cluster.objects import NOTHING, Seen, Served
 from service.contract.names import ACK_PREFIX, PREFIX
 from service.contract.traits import FOREIGN_MARKS
 
 # Marks of policy and of our own. Everything else in annotations, some of it hundreds of kilobytes, is dropped here.
 _MARKS: Final = (PREFIX, ACK_PREFIX)
+_METADATA_KIND: Final = "PartialObjectMetadata"
 _BELOW: Final = tuple(f".{domain}" for domain in _MARKS)
+UNDECODABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""What msgspec raises for a text; RecursionError where it is nested too deeply."""
+
+# An empty uid would differ from every uid that we know, and so prove that the object we know is gone.
+_Text = Annotated[str, msgspec.Meta(min_length=1)]
 
 
 class _Metadata(msgspec.Struct):
-    uid: str
-    name: str
+    uid: _Text
+    name: _Text
+    resource_version: _Text = msgspec.field(name="resourceVersion")
     namespace: str = ""
-    resource_version: str = msgspec.field(default="", name="resourceVersion")
     created: datetime | None = msgspec.field(default=None, name="creationTimestamp")
     deleting: datetime | None = msgspec.field(default=None, name="deletionTimestamp")
     generation: int = 0
@@ -32,22 +38,68 @@ class _Metadata(msgspec.Struct):
 
 class _Object(msgspec.Struct):
     metadata: _Metadata
+    kind: str = ""
+
+
+class _VagueMetadata(msgspec.Struct):
+    """Undecoded, for a value may be of any type and of any size."""
+
+    uid: msgspec.Raw = NOTHING
+    name: msgspec.Raw = NOTHING
+    namespace: msgspec.Raw = NOTHING
+    resource_version: msgspec.Raw = msgspec.field(default=NOTHING, name="resourceVersion")
 
 
 class _Vague(msgspec.Struct):
-    metadata: dict[str, Any] = msgspec.field(default_factory=dict)
+    metadata: _VagueMetadata
 
 
 _objects: Final = msgspec.json.Decoder(_Object)
 _vague: Final = msgspec.json.Decoder(_Vague)
 
 
-def decode(raw: msgspec.Raw | bytes) -> Seen:
-    """Raises Unreadable, whose message names the object as well as it can be named."""
+def decode_member(raw: msgspec.Raw, served: Served, namespace: str | None) -> Seen:
+    """An object out of a list or a watch of one namespace, or of all where that is None. Raises Unreadable, whose
+    message names the object as well as it can be named; also for an object that such a list can't hold."""
+    found = _object(raw)
+    seen = _seen(found.metadata, raw)
+    if not _is_of(found, served):
+        raise Unreadable(f"{_called(seen)} is of another kind than was asked for: {found.kind}")
+    if not served.namespaced:
+        misplaced = seen.namespace != ""
+    else:
+        misplaced = seen.namespace != namespace if namespace else not seen.namespace
+    if misplaced:
+        asked = f"namespace {namespace}" if served.namespaced and namespace else served.resource
+        raise Unreadable(f"{_called(seen)} does not belong to {asked}: its namespace is {seen.namespace!r}")
+    return seen
+
+
+def decode_answer(raw: bytes, served: Served, namespace: str, name: str) -> Seen:
+    """The object that a request by name asked for. Any other object is Unreadable: it is neither the one that was asked
+    for nor a proof that there is none. An empty name is one that the server chooses."""
+    found = _object(raw)
+    seen = _seen(found.metadata, raw)
+    there = namespace if served.namespaced else ""
+    if _is_of(found, served) and seen.namespace == there and seen.name == (name or seen.name):
+        return seen
+    asked = f"{served.kind} {there}/{name}" if there else f"{served.kind} {name}"
+    raise Unreadable(f"{asked}: the answer is another object: {found.kind or 'no kind'}, {_called(seen)}")
+
+
+def _is_of(found: _Object, served: Served) -> bool:
+    """Items of a list of a built-in kind have no kind of their own."""
+    return found.kind in ("", served.kind, _METADATA_KIND)
+
+
+def _object(raw: msgspec.Raw | bytes) -> _Object:
     try:
-        metadata = _objects.decode(raw).metadata
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        return _objects.decode(raw)
+    except UNDECODABLE as error:
         raise Unreadable(f"{_called(vaguely(raw))} can't be decoded: {error}") from None
+
+
+def _seen(metadata: _Metadata, raw: msgspec.Raw | bytes) -> Seen:
     return Seen(
         uid=metadata.uid,
         name=metadata.name,
@@ -67,16 +119,21 @@ def vaguely(raw: msgspec.Raw | bytes) -> Seen:
     """Whatever identity an undecodable object still shows; empty texts where there is none."""
     try:
         metadata = _vague.decode(raw).metadata
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        metadata = {}
-
-    def text(key: str) -> str:
-        value = metadata.get(key)
-        return value if isinstance(value, str) else ""
-
+    except UNDECODABLE:
+        metadata = _VagueMetadata()
     return Seen(
-        uid=text("uid"), name=text("name"), namespace=text("namespace"), resource_version=text("resourceVersion")
+        uid=_text(metadata.uid),
+        name=_text(metadata.name),
+        namespace=_text(metadata.namespace),
+        resource_version=_text(metadata.resource_version),
     )
+
+
+def _text(raw: msgspec.Raw) -> str:
+    try:
+        return msgspec.json.decode(raw, type=str)
+    except UNDECODABLE:
+        return ""
 
 
 def marks(annotations: dict[str, str]) -> dict[str, str]:

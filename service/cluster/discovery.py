@@ -6,7 +6,7 @@ from typing import Final, Literal, TypeVar
 
 import msgspec
 
-from service.cluster.errors import NotFound, NotServed, Unavailable
+from service.cluster.errors import NotFound, NotServed, Unavailable, Unreadable
 from service.cluster.objects import CRDS, Served
 
 CrdState = Literal["built-in", "established", "absent", "going"]
@@ -69,6 +69,7 @@ class _CrdStatus(msgspec.Struct):
 
 
 class _CrdMetadata(msgspec.Struct):
+    name: str
     deleting: str | None = msgspec.field(default=None, name="deletionTimestamp")
 
 
@@ -124,6 +125,8 @@ async def crd_state(read: Read, resource: str) -> CrdState:
         crd = _decoded(await read(path), _Crd, path)
     except NotFound:
         return "built-in" if await _aggregated(read, resource) else "absent"
+    if crd.metadata.name != resource:
+        raise Unreadable(f"{path}: the answer is the definition of {crd.metadata.name!r}")
     if crd.metadata.deleting is not None:
         return "going"
     conditions = crd.status.conditions or []

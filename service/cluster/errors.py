@@ -59,4 +59,4 @@ class Silent(ClusterError):
 
 
 class Unreadable(ClusterError):
-    """The server has the object or answers with one, but it can't be decoded or converted: hold what concerns it."""
+    """The answer can't be decoded or converted, is too large, compressed or about another object: it says nothing."""

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from service.cluster.client import MERGE_PATCH, Cluster
-from service.cluster.decoding import decode
+from service.cluster.decoding import decode_answer
 from service.cluster.errors import NotFound, Unreadable
 from service.cluster.objects import LEASES, Live
 
@@ -71,16 +71,15 @@ class LeaseRecords:
         return await self._ask("PATCH", LEASES.path(self._namespace, self._name), body)
 
     async def _ask(self, method: str, path: str, body: dict[str, Any] | None = None) -> Live:
-        return decode(
-            await self._cluster.request(
-                method,
-                path,
-                body=body,
-                content_type=MERGE_PATCH if method == "PATCH" else "application/json",
-                timeout=self._patience,
-                urgent=True,
-            )
+        answer = await self._cluster.request(
+            method,
+            path,
+            body=body,
+            content_type=MERGE_PATCH if method == "PATCH" else "application/json",
+            timeout=self._patience,
+            urgent=True,
         )
+        return decode_answer(answer, LEASES, self._namespace, self._name)
 
 
 def _spec(holder: str, lasts: int, *, transitions: int, acquired: str | None = None) -> dict[str, Any]:

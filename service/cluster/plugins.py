@@ -1,9 +1,9 @@
-"""Credentials that somebody else's program or service hands out: exec plugins, OIDC, gcloud.
-kubernetes_asyncio knows how; it is imported only when such a user is met, for it brings 40 MB of models with it."""
+"""Credentials that a program or a service issues for a kubeconfig's user: exec plugins, OIDC, gcloud.
+kubernetes_asyncio obtains them; nothing here writes a key into a file."""
 
 import asyncio
 from datetime import UTC, datetime, timedelta
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -18,13 +18,23 @@ _MARGIN: Final = timedelta(minutes=2)
 _PATIENCE: Final = timedelta(seconds=60)
 
 
-class Issued(msgspec.Struct, frozen=True):
-    """What a plugin gave: the value of the Authorization header, or a client certificate, and for how long."""
+class Issued(msgspec.Struct, frozen=True, kw_only=True):
+    """The value of the Authorization header or a client certificate in PEM, and for how long they are used."""
 
-    authorization: str
-    certificate: str
-    key: str
-    lasts: timedelta
+    authorization: str = ""
+    certificate: str = ""
+    key: str = ""
+    lasts: timedelta = _UNDATED
+
+    def __repr__(self) -> str:
+        return "Issued(***)"
+
+
+class _ExecStatus(msgspec.Struct):
+    token: str | None = None
+    certificate: str | None = msgspec.field(default=None, name="clientCertificateData")
+    key: str | None = msgspec.field(default=None, name="clientKeyData")
+    expires: datetime | None = msgspec.field(default=None, name="expirationTimestamp")
 
 
 def needed(user: User) -> bool:
@@ -33,35 +43,56 @@ def needed(user: User) -> bool:
 
 async def ask(entry: Entry) -> Issued:
     """Raises Unauthorized where the plugin fails; its own words may hold anything, so they are masked and cut."""
-    from kubernetes_asyncio.config.kube_config import KubeConfigLoader
+    failure = ""
+    try:
+        async with asyncio.timeout(_PATIENCE.total_seconds()):
+            if entry.user.auth_provider is None:
+                return await _from_program(entry.user.exec)
+            return await _from_provider(entry)
+    except msgspec.ValidationError:
+        failure = "its output is not an ExecCredential"
+    except Exception as error:  # noqa: BLE001 - a foreign program may fail in any way
+        failure = mask_text(str(error))[:300] or type(error).__name__
+    raise Unauthorized(f"the credential plugin of the kubeconfig's user failed: {failure}")
+
+
+async def _from_program(exec_config: dict[str, Any] | None) -> Issued:
+    """By ExecProvider and not by the loader around it: that puts the key of a certificate into a file that stays."""
+    from kubernetes_asyncio.config.exec_provider import ExecProvider
+    from kubernetes_asyncio.config.kube_config import ConfigNode
+
+    status = msgspec.convert(await ExecProvider(ConfigNode("exec", exec_config)).run(), _ExecStatus)
+    if not status.token and not (status.certificate and status.key):
+        raise ValueError("it gave neither a token nor a client certificate with its key")
+    return Issued(
+        authorization=f"Bearer {status.token}" if status.token else "",
+        certificate=status.certificate or "",
+        key=status.key or "",
+        lasts=_UNDATED if status.expires is None else _until(status.expires),
+    )
+
+
+async def _from_provider(entry: Entry) -> Issued:
+    """The loader is given no certificates: it would put them into files that stay."""
+    from kubernetes_asyncio.client import Configuration
+    from kubernetes_asyncio.config import load_kube_config_from_dict
 
     user = {key: value for key, value in msgspec.to_builtins(entry.user).items() if value}
-    loader = KubeConfigLoader(
+    configuration = Configuration()
+    await load_kube_config_from_dict(
         {
             "current-context": "only",
             "contexts": [{"name": "only", "context": {"cluster": "only", "user": "only"}}],
             "clusters": [{"name": "only", "cluster": {"server": entry.server.server}}],
-            "users": [{"name": "only", "user": user}],
-        }
+            "users": [{"name": "only", "user": {k: v for k, v in user.items() if not k.startswith("client-")}}],
+        },
+        client_configuration=configuration,
     )
-    failure = ""
-    try:
-        async with asyncio.timeout(_PATIENCE.total_seconds()):
-            await loader._load_authentication()  # the public way also writes our keys into files that stay
-    except Exception as error:  # noqa: BLE001 - a foreign program may fail in any way
-        failure = mask_text(str(error))[:300] or type(error).__name__
-    if failure:
-        raise Unauthorized(f"the credential plugin of the kubeconfig's user failed: {failure}")
-    expiry = getattr(loader, "exec_plugin_expiry", None)
-    lasts = _UNDATED if expiry is None else _until(expiry)
-    return Issued(
-        authorization=getattr(loader, "token", ""),
-        certificate=getattr(loader, "cert_file", "") or "",
-        key=getattr(loader, "key_file", "") or "",
-        lasts=lasts,
-    )
+    return Issued(authorization=configuration.api_key.get("BearerToken", ""))
 
 
 def _until(expiry: datetime) -> timedelta:
+    if expiry.tzinfo is None:
+        raise ValueError(f"its expirationTimestamp has no time zone: {expiry.isoformat()}")
     left = expiry - datetime.now(UTC)
     return max(left - _MARGIN, left / 2, timedelta(seconds=1))

@@ -11,9 +11,9 @@ import msgspec
 
 from service.cluster.answers import judged, no_answer, read_status, shown
 from service.cluster.calls import Calls
-from service.cluster.decoding import decode, vaguely
+from service.cluster.decoding import UNDECODABLE, decode_member, vaguely
 from service.cluster.errors import ClusterError, Expired, Silent, Unavailable, Unreadable
-from service.cluster.flow import Stream
+from service.cluster.exchange import Stream
 from service.cluster.objects import Change, Served
 
 # The server ends a watch after a time of our choosing; spread, so that a fleet does not come back all at once.
@@ -67,7 +67,7 @@ async def watch(calls: Calls, scope: Scope, resource_version: str, silence: time
         # While nobody takes the changes nothing is read, and the server feels the back pressure.
         while chunk := await _chunk(stream, silence, asked):
             for line in lines.complete(chunk):
-                yield _change(line, asked)
+                yield _change(line, asked, scope)
 
 
 class _Lines:
@@ -108,20 +108,20 @@ async def _chunk(stream: Stream, silence: timedelta, asked: str) -> bytes:
     raise failure
 
 
-def _change(line: bytes, asked: str) -> Change:
+def _change(line: bytes, asked: str, scope: Scope) -> Change:
     try:
         event = _lines.decode(line)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except UNDECODABLE as error:
         raise Unavailable(f"{asked}: a line that is no event: {error}") from None
     if event.type == "ERROR":
         raise _error(event.object, asked)
     if event.type == "BOOKMARK":
         try:
             return Change(kind="BOOKMARK", resource_version=_bookmarks.decode(event.object).metadata.resource_version)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except UNDECODABLE as error:
             raise Unavailable(f"{asked}: a bookmark that can't be read: {error}") from None
     try:
-        seen = decode(event.object)
+        seen = decode_member(event.object, scope.served, scope.namespace)
     except Unreadable as error:
         vague = vaguely(event.object)
         known = vague if vague.uid and vague.name else None

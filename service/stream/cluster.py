@@ -27,7 +27,7 @@ class ClusterClient(RedisCluster):
         self, entries: tuple[HostPort, ...], connections: int, patience: timedelta, options: dict[str, Any]
     ) -> None:
         self._entries = entries
-        self._free = asyncio.Semaphore(connections)
+        self._permits = asyncio.Semaphore(connections)
         self._patience = patience.total_seconds()
         super().__init__(
             startup_nodes=[ClusterNode(entry.host, entry.port) for entry in entries],
@@ -54,7 +54,7 @@ class ClusterClient(RedisCluster):
             await self.aclose()
             raise
         finally:
-            self._free.release()
+            self._permits.release()
 
     async def initialize(self, *args: Any, **kwargs: Any) -> RedisCluster:
         try:
@@ -77,7 +77,7 @@ class ClusterClient(RedisCluster):
     async def _acquire(self) -> None:
         try:
             async with asyncio.timeout(self._patience):
-                await self._free.acquire()
+                await self._permits.acquire()
         except builtins.TimeoutError:
             raise UnreachableError("No connection available.") from None
 

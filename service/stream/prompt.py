@@ -4,8 +4,9 @@ a cancellation: a stopping worker would then sit out its blocking read."""
 
 import asyncio
 import builtins
+import traceback
 from collections.abc import Iterable
-from typing import Final
+from typing import Any, Final
 
 from redis.asyncio import Connection, SSLConnection
 from redis.asyncio.connection import AbstractConnection, UnixDomainSocketConnection
@@ -18,37 +19,43 @@ _SMALL: Final = 32 * 1024
 
 
 class Prompt(AbstractConnection):
-    """Bounds the sending itself, so that its parent, seeing no limit, sends without `wait_for`."""
+    """Bounds the sending itself, so that its parent, seeing no limit, sends without `wait_for`. There are no health
+    checks: their answers would be read while the limit is hidden."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        if self.health_check_interval:
+            raise ValueError("health_check_interval must be 0: a health check would wait for its answer without limit")
 
     async def send_packed_command(self, command: bytes | str | Iterable[bytes], check_health: bool = True) -> None:
-        if isinstance(command, list) and self._takes_at_once(command):
-            return
         if not self.is_connected:
             # Before the limit is hidden: greeting the server reads answers, which are bounded by it, too.
             await self.connect_check_health(check_health=False)
-        if self._writer is not None and self._writer.transport.is_closing():
-            # A TLS transport that is over may have let go of what it stood on: writing to it is no OSError then.
-            await self.disconnect(nowait=True)
-            raise UnreachableError("Connection closed by server.")
         limit, self.socket_timeout = self.socket_timeout, None
         try:
-            async with asyncio.timeout(limit):
+            # A small command has nothing to wait for: what was sent before it has been answered. A timeout for each
+            # would add a sixth to what a command costs.
+            if isinstance(command, list) and sum(map(len, command)) <= _SMALL:
                 await super().send_packed_command(command, check_health)
+            else:
+                async with asyncio.timeout(limit):
+                    await super().send_packed_command(command, check_health)
         except builtins.TimeoutError:
             raise SilentError("Timeout writing to socket") from None
+        except AttributeError as error:
+            # A closed TLS transport of asyncio has no transport below it any more: no OSError, but a lost connection
+            # all the same. The parent has closed it.
+            if error.obj is not None or _raised_by(error) != "asyncio.sslproto":
+                raise
+            raise UnreachableError(f"Connection closed by server ({error}).") from None
         finally:
             self.socket_timeout = limit
 
-    def _takes_at_once(self, command: list[bytes]) -> bool:
-        """Whether it was sent: a small command on a connection on which nothing is under way has nothing to wait for,
-        and whether it arrives is told by its answer."""
-        writer = self._writer
-        if writer is None or not self.is_connected or self.health_check_interval or writer.transport.is_closing():
-            return False
-        if sum(map(len, command)) > _SMALL or writer.transport.get_write_buffer_size():
-            return False
-        writer.writelines(command)
-        return True
+
+def _raised_by(error: BaseException) -> str:
+    """The name of the module that raised it."""
+    *_, (frame, _) = traceback.walk_tb(error.__traceback__)
+    return str(frame.f_globals.get("__name__", ""))
 
 
 class PromptConnection(Prompt, Connection):

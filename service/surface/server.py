@@ -1,15 +1,16 @@
-"""The small HTTP server beside every long-running command: `/healthz`, `/readyz`, `/metrics`.
-It starts before anything else does, so that a process which can't reach its server is seen to live."""
+"""HTTP endpoints of every long-running command: `/healthz`, `/readyz`, `/metrics`.
+They are served before anything else starts, so that a process which can't reach its Redis is seen to live."""
 
 from types import TracebackType
 from typing import Self
 
 import msgspec
 import structlog
+from aiohttp import web
 
 from service.settings import SurfaceSettings
 from service.surface.health import Health
-from service.surface.http import Answer, HttpServer
+from service.surface.listener import Listener
 from service.surface.metrics import CONTENT_TYPE, Metrics
 
 log = structlog.get_logger(__name__)
@@ -22,12 +23,16 @@ class SurfaceFailed(Exception):
 class Surface:
     def __init__(self, settings: SurfaceSettings, health: Health, metrics: Metrics) -> None:
         self._settings, self._health, self._metrics = settings, health, metrics
-        self._server = HttpServer({"/healthz": self._alive, "/readyz": self._ready, "/metrics": self._numbers})
+        self._listener = Listener([
+            web.get("/healthz", self._alive),
+            web.get("/readyz", self._ready),
+            web.get("/metrics", self._numbers),
+        ])  # fmt: skip
         self.port = settings.port
 
     async def start(self) -> Self:
         try:
-            self.port = await self._server.start(self._settings.host, self._settings.port)
+            self.port = await self._listener.start(self._settings.host, self._settings.port)
         except OSError as error:
             where = f"{self._settings.host}:{self._settings.port}"
             raise SurfaceFailed(
@@ -38,7 +43,7 @@ class Surface:
         return self
 
     async def stop(self) -> None:
-        await self._server.stop()
+        await self._listener.stop()
 
     async def __aenter__(self) -> Self:
         return await self.start()
@@ -48,12 +53,13 @@ class Surface:
     ) -> None:
         await self.stop()
 
-    async def _alive(self) -> Answer:
-        return Answer(b"alive\n")
+    async def _alive(self, _request: web.Request) -> web.Response:
+        return web.Response(text="alive\n")
 
-    async def _ready(self) -> Answer:
+    async def _ready(self, _request: web.Request) -> web.Response:
         found = await self._health.readiness()
-        return Answer(msgspec.json.encode(found) + b"\n", 200 if found.ready else 503, "application/json")
+        body = msgspec.json.encode(found) + b"\n"
+        return web.Response(body=body, status=200 if found.ready else 503, content_type="application/json")
 
-    async def _numbers(self) -> Answer:
-        return Answer(await self._metrics.page(), content_type=CONTENT_TYPE)
+    async def _numbers(self, _request: web.Request) -> web.Response:
+        return web.Response(body=await self._metrics.page(), headers={"Content-Type": CONTENT_TYPE})

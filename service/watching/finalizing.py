@@ -61,9 +61,14 @@ class Finalizing:
         await self._publisher.end(self._going)
         self._going.clear()
 
-    def passing(self, seen: Seen) -> None:
+    def passing(self, change: Change) -> None:
         """A state that was over before it could be dealt with; but a worker may have judged by its marks."""
-        if seen.going and self._scope.has_ours(seen) and self._scope.is_ours_to_publish(seen):
+        seen = change.seen
+        if seen is None or not (seen.going and self._scope.has_ours(seen) and self._scope.is_ours_to_publish(seen)):
+            return
+        if change.kind == "DELETED":
+            self._reconsidering.left(seen.uid)
+        else:
             self._reconsider([seen])
 
     async def changes(self, served: Served, latest: Sequence[Change]) -> None:
@@ -92,8 +97,10 @@ class Finalizing:
         self._publisher.over(seen.uid for seen in deleted)
         for seen in deleted:
             self._reconsidering.drop(seen.uid)
-        # One that is already going may come back into the selector, and is then known to have been out of it.
-        self._reconsider([live for live in living if live.going and self._scope.has_ours(live)])
+        # One that is already going may come back into the selector. It may be back by now: its marks tell nothing.
+        for live in living:
+            if live.going and self._scope.has_ours(live):
+                self._reconsidering.left(live.uid)
 
     def _reconsider(self, going: Sequence[Seen]) -> None:
         for seen in going:

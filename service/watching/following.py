@@ -183,8 +183,7 @@ class Following:
 
     def _after(self, before: Change, change: Change, came: list[Change]) -> Change:
         """Two changes of one object in a batch, where only the latest is dealt with."""
-        if before.seen is not None:
-            self._duties.passing(before.seen)
+        self._duties.passing(before)
         if before.kind != "ADDED":
             return change
         # Whoever came within this batch is counted as that, whatever happened to it since.

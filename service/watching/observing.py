@@ -77,7 +77,7 @@ class Observing:
 
     # ---- a watch
 
-    def passing(self, seen: Seen) -> None:
+    def passing(self, change: Change) -> None:
         """What is kept of an observed object is its latest state."""
 
     async def changes(self, served: Served, latest: Sequence[Change]) -> None:

@@ -21,6 +21,8 @@ WHY: Final = "marks of its object were changed"
 _MOST_KNOWN: Final = 50_000
 _AT_ONCE: Final = 100
 _UNDECIDED: Final = frozenset({"published", "running", "releasing"})
+_OUTSIDE: Final = -1
+"""Stands for the marks of an object that left the selector; `hash` never returns -1."""
 
 
 class _Wanted(NamedTuple):
@@ -42,13 +44,13 @@ class Reconsidering:
         """An object that is going, as it was seen just now; asks nobody, the rest is done by `run`."""
         marks = _marks(seen)
         before = self._known.get(seen.uid)
-        self._known[seen.uid] = marks
-        if before is None:
-            if len(self._known) > _MOST_KNOWN:
-                # The oldest: whatever holds it is looked at in its own time.
-                del self._known[next(iter(self._known))]
-        elif before != marks:
+        self._remember(seen.uid, marks)
+        if before is not None and before != marks:
             self.look_at([deletion], WHY)
+
+    def left(self, uid: str) -> None:
+        """An object that is going left the selector. However it looks when it is back, workers saw it outside."""
+        self._remember(uid, _OUTSIDE)
 
     def look_at(self, deletions: Iterable[str], why: str) -> None:
         """What is held of them is looked at anew, whatever is known of their objects."""
@@ -59,6 +61,12 @@ class Reconsidering:
 
     def drop(self, uid: str) -> None:
         self._known.pop(uid, None)
+
+    def _remember(self, uid: str, marks: int) -> None:
+        self._known[uid] = marks
+        if len(self._known) > _MOST_KNOWN:
+            # The oldest: whatever holds it is looked at in its own time.
+            del self._known[next(iter(self._known))]
 
     async def run(self) -> None:
         """Until cancelled."""

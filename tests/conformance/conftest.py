@@ -16,14 +16,14 @@ _installed: "WeakKeyDictionary[Any, set[str]]" = WeakKeyDictionary()
 
 
 @pytest.fixture
-async def kube(both_apis: TestApi) -> AsyncIterator[Caller]:
-    async with Caller(both_apis.url, both_apis.token, both_apis.ca) as caller:
+async def kube(api: TestApi) -> AsyncIterator[Caller]:
+    async with Caller(api.url, api.token, api.ca) as caller:
         yield caller
 
 
 @pytest.fixture
-def namespace(both_apis: TestApi) -> str:
-    return both_apis.namespace()
+def namespace(api: TestApi) -> str:
+    return api.namespace()
 
 
 @pytest.fixture
@@ -33,15 +33,15 @@ def unique() -> str:
 
 
 @pytest.fixture
-async def widgets(kube: Caller, both_apis: TestApi) -> Kind:
+async def widgets(kube: Caller, api: TestApi) -> Kind:
     """A custom kind with a status subresource."""
-    return await _once(kube, both_apis, definition("widgets"))
+    return await _once(kube, api, definition("widgets"))
 
 
 @pytest.fixture
-async def gadgets(kube: Caller, both_apis: TestApi) -> Kind:
+async def gadgets(kube: Caller, api: TestApi) -> Kind:
     """A custom kind without a status subresource, of cluster scope."""
-    return await _once(kube, both_apis, definition("gadgets", scope="Cluster", status=False))
+    return await _once(kube, api, definition("gadgets", scope="Cluster", status=False))
 
 
 async def _once(kube: Caller, api: TestApi, wanted: dict[str, Any]) -> Kind:

@@ -9,6 +9,8 @@ from kubernetes_asyncio import client
 from tests.conformance.calling import MERGE, PATCH, STRATEGIC, Caller
 from tests.conformance.places import LEASES, MAPS, Kind
 
+pytestmark = pytest.mark.long
+
 _MODIFIED = "the object has been modified; please apply your changes to the latest version and try again"
 
 

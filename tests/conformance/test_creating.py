@@ -5,10 +5,13 @@ import re
 import uuid
 from datetime import UTC, datetime
 
+import pytest
 from kubernetes_asyncio import client
 
 from tests.conformance.calling import Caller
 from tests.conformance.places import MAPS, NAMESPACES, SECRETS, Kind
+
+pytestmark = pytest.mark.long
 
 
 async def test_a_created_object_gets_an_identity_of_the_servers(kube: Caller, namespace: str, widgets: Kind) -> None:

@@ -5,11 +5,14 @@ import asyncio
 from datetime import timedelta
 from typing import Any
 
+import pytest
 from kubernetes_asyncio import client
 
 from tests.conformance.calling import Caller, Reply, eventually
 from tests.conformance.conftest import install, kind_of, served_at
 from tests.conformance.places import DEFINITIONS, GROUP, definition
+
+pytestmark = pytest.mark.long
 
 _SHORT = timedelta(seconds=10)
 FINALIZER = "knell.dev/cleanup"
@@ -156,7 +159,7 @@ async def test_a_watch_of_a_kind_that_goes_tells_of_its_objects_and_ends(
     made = await kube.made(kind.path(namespace), kind.body("one"))
     async with kube.watch(kind.path(), resourceVersion=made["metadata"]["resourceVersion"]) as stream:
         await kube.delete(f"{DEFINITIONS}/{unique}s.{GROUP}")
-        events = await asyncio.wait_for(stream.rest(), 30)
+        events = await asyncio.wait_for(stream.rest(), 60)
     told = [(event["type"], event["object"]["metadata"]["name"]) for event in events]
     assert told == [("DELETED", "one")]
 

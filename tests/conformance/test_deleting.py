@@ -3,10 +3,13 @@ What is accepted is not gone, and what is gone is told once."""
 
 from datetime import timedelta
 
+import pytest
 from kubernetes_asyncio import client
 
 from tests.conformance.calling import Caller, eventually
 from tests.conformance.places import MAPS, Kind
+
+pytestmark = pytest.mark.long
 
 _SHORT = timedelta(seconds=10)
 FINALIZER = "knell.dev/cleanup"

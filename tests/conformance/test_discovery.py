@@ -10,6 +10,8 @@ from tests.conformance.calling import Caller, Reply, eventually
 from tests.conformance.conftest import install
 from tests.conformance.places import DEFINITIONS, GROUP, Kind, definition
 
+pytestmark = pytest.mark.long
+
 
 def _groups(reply: Reply) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = reply.body["groups"]

@@ -11,17 +11,17 @@ import pytest
 
 from service.local.api import EmbeddedApi
 from service.local.controlplane import ControlPlane
-from tests.clusters import kinds
+from tests.clusters import each_kind
 from tests.conformance.calling import Caller, eventually
 from tests.conformance.conftest import install, kind_of
 from tests.conformance.places import NAMESPACES, Kind, definition
 
+pytestmark = pytest.mark.long
+
 _SHORT = timedelta(seconds=20)
 
 
-@pytest.fixture(
-    scope="module", params=[pytest.param(kind, marks=pytest.mark.xdist_group(f"own-{kind}")) for kind in kinds()]
-)
+@pytest.fixture(scope="module", params=each_kind())
 def own(request: pytest.FixtureRequest) -> "Iterator[ControlPlane | EmbeddedApi]":
     """A server that tests of this file may interrupt, one after the other."""
     server: ControlPlane | EmbeddedApi = ControlPlane() if request.param == "real" else EmbeddedApi()

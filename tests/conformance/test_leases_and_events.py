@@ -5,10 +5,13 @@ import asyncio
 from datetime import UTC, datetime
 from typing import Any
 
+import pytest
 from kubernetes_asyncio import client
 
 from tests.conformance.calling import Caller
 from tests.conformance.places import EVENTS, LEASES, NEW_EVENTS
+
+pytestmark = pytest.mark.long
 
 
 async def test_of_two_takers_of_a_lease_one_is_refused(kube: Caller, namespace: str) -> None:

@@ -7,6 +7,8 @@ from kubernetes_asyncio import client
 from tests.conformance.calling import PARTIAL, PARTIAL_LIST, Caller
 from tests.conformance.places import MAPS, NAMESPACES, Kind
 
+pytestmark = pytest.mark.long
+
 
 async def _many(kube: Caller, kind: Kind, namespace: str, count: int) -> list[str]:
     names = [f"n{number:02}" for number in range(count)]

@@ -1,8 +1,12 @@
 """Namespaces: the cluster's identity lies in one, and deleting one deletes what it holds.
 A Namespace goes last, so whoever holds a finalizer in it holds it, too."""
 
+import pytest
+
 from tests.conformance.calling import Caller, eventually
 from tests.conformance.places import EVENTS, MAPS, NAMESPACES, NEW_EVENTS, Kind
+
+pytestmark = pytest.mark.long
 
 FINALIZER = "knell.dev/cleanup"
 

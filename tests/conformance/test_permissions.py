@@ -1,10 +1,13 @@
 """Who may what: tokens, service accounts and RBAC.
 A refusal says who, what and where, and never whether the thing is there."""
 
+import pytest
 from kubernetes_asyncio import client
 
 from tests.conformance.calling import Caller, eventually
 from tests.conformance.places import ACCOUNTS, BINDINGS, MAPS, ROLES, Kind
+
+pytestmark = pytest.mark.long
 
 
 async def _account(kube: Caller, namespace: str, *rules: dict[str, list[str]]) -> str:

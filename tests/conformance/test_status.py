@@ -1,10 +1,13 @@
 """The status subresource: two ways in, each of which changes its own part only.
 Conditions of ours must never touch what the user wrote, nor the other way round."""
 
+import pytest
 from kubernetes_asyncio import client
 
 from tests.conformance.calling import Caller
 from tests.conformance.places import NAMESPACES, Kind
+
+pytestmark = pytest.mark.long
 
 
 async def test_a_status_is_written_only_through_its_own_path(kube: Caller, namespace: str, widgets: Kind) -> None:

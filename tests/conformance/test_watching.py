@@ -4,10 +4,13 @@ What a selector hides and shows again must look like going and coming."""
 import asyncio
 from datetime import timedelta
 
+import pytest
 from kubernetes_asyncio import client, watch
 
 from tests.conformance.calling import PARTIAL, Caller
 from tests.conformance.places import MAPS, Kind
+
+pytestmark = pytest.mark.long
 
 _SHORT = timedelta(seconds=10)
 

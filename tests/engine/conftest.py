@@ -1,11 +1,7 @@
-"""The world that each test gets, on each kind of server that the tests run on.
-
-Tests marked `heavy` take long where a server is more than one process: there they belong to the long run.
-"""
+"""The world that each test gets, on each kind of server that the tests run on."""
 
 import logging
 from collections.abc import AsyncIterator, Iterator
-from typing import Any
 
 import pytest
 import structlog
@@ -15,25 +11,9 @@ from tests.engine.world import World
 from tests.servers import TestServer, kinds
 
 
-def single_kinds() -> list[Any]:
+def single_kinds() -> list[str]:
     """The kinds that are one process, which a test may kill and freeze."""
-    marks = {kind: [pytest.mark.servers, pytest.mark.xdist_group(kind)] for kind in ("embedded", "redis")}
-    return [pytest.param(kind, marks=marks[kind]) for kind in kinds() if kind in marks]
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "heavy: belongs to the long run on every server but the embedded one")
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:
-        kind = (
-            item.callspec.params.get("server")
-            if isinstance(item, pytest.Function) and hasattr(item, "callspec")
-            else None
-        )
-        if item.get_closest_marker("heavy") and kind not in (None, "embedded"):
-            item.add_marker(pytest.mark.long)
+    return [kind for kind in kinds() if kind in ("embedded", "redis")]
 
 
 @pytest.fixture(autouse=True)

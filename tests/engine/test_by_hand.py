@@ -2,6 +2,8 @@
 
 from datetime import timedelta
 
+import pytest
+
 from service.contract import Blocked, Gone
 from tests.engine.outside import LANE, Outside, event, thing
 from tests.engine.world import LEASE, World
@@ -43,6 +45,7 @@ async def test_a_retry_says_why_it_can_not_be(world: World) -> None:
     assert not await world.decisions("retried")
 
 
+@pytest.mark.every_server
 async def test_an_abandoned_job_is_given_up_and_the_stage_goes_on_without_it(world: World) -> None:
     outside, one = Outside(), event("a")
     jobs = await world.lay(one, [thing("stuck", after=timedelta(days=1)), thing("next", stage=1)])

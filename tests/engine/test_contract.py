@@ -22,6 +22,7 @@ UNREADABLE = {
 }
 
 
+@pytest.mark.invariant(7)
 @pytest.mark.parametrize("what", UNREADABLE)
 async def test_an_event_that_can_not_be_read_is_kept_whole_and_the_stream_goes_on(world: World, what: str) -> None:
     raw, reason = UNREADABLE[what]

@@ -35,6 +35,7 @@ class Reluctant:
             yield job, self.answers.pop(0) if self.answers else Gone("released")
 
 
+@pytest.mark.every_server
 async def test_an_event_becomes_jobs_and_ends_done(world: World) -> None:
     outside = Outside()
     going = outside.has("a", [thing("one"), thing("two", lane="sim/acct/other")])
@@ -49,6 +50,7 @@ async def test_an_event_becomes_jobs_and_ends_done(world: World) -> None:
     assert not await world.pending()
 
 
+@pytest.mark.every_server
 async def test_stages_of_a_chain_wait_for_each_other_and_chains_do_not(world: World) -> None:
     outside, free = Outside(), asyncio.Event()
 
@@ -90,6 +92,8 @@ async def test_stages_of_a_chain_wait_for_each_other_and_chains_do_not(world: Wo
     assert release.tried == [going.deletion]
 
 
+@pytest.mark.every_server
+@pytest.mark.invariant(4)
 async def test_the_release_comes_last_and_done_only_after_it_succeeded(world: World) -> None:
     outside = Outside()
     release = Reluctant(RuntimeError("the API server is away"), Refused("not allowed"))

@@ -3,7 +3,7 @@
 The server inside the wheel is built without TLS, so these run where there is a redis-server.
 """
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -20,8 +20,7 @@ from tests.papers import draw_up
 from tests.servers import AnyServer
 
 pytestmark = [
-    pytest.mark.servers,
-    pytest.mark.xdist_group("redis"),
+    pytest.mark.long,
     pytest.mark.skipif(redis_binary() is None, reason="needs redis-server: the embedded one is built without TLS"),
 ]
 USER, SENTRY = "knell", "asker"
@@ -78,7 +77,7 @@ async def by_hand_and_by_worker(world: World) -> None:
     assert sorted(outside.called) == sorted(["second", *(other.uid for other in others)])
 
 
-def doors(servers: list[Server], user: str) -> set[bool]:
+def doors(servers: Sequence[Server], user: str) -> set[bool]:
     """Whether those who are in as that user came by the encrypted port."""
     found = set()
     for server in servers:

@@ -65,6 +65,7 @@ async def source_of(world: World, source: str = SOURCE) -> dict[str, str]:
     return await world.hash(f"{world.installation.shards[0].stem}source:{source}")
 
 
+@pytest.mark.every_server
 async def test_beyond_the_limit_everything_new_is_held_and_what_was_let_through_stays_so(guarded: Guarded) -> None:
     assert await guarded.ask("a", "b") == [True, True]
     assert await guarded.ask("c", "d", "e") == [True, False, False]
@@ -80,6 +81,7 @@ async def test_an_object_counts_once_however_often_it_is_asked_for(guarded: Guar
     assert await guarded.ask("c", "d") == [True, False]
 
 
+@pytest.mark.every_server
 async def test_all_processes_share_one_count(world: World) -> None:
     """Whoever asks at the same moment, exactly so many are let through."""
     settings = GuardSettings(most=20, percent=100, window=HOUR)

@@ -137,6 +137,7 @@ async def test_a_verdict_that_can_not_be_written_is_a_failed_attempt(world: Worl
     assert "can't be written down" in jobs["nothing"]["first_error"]
 
 
+@pytest.mark.invariant(12)
 async def test_no_credential_of_a_providers_words_is_kept(world: World) -> None:
     outside, one = Outside(), event("a")
     world.change("retry", base=timedelta(milliseconds=1), cap=timedelta(milliseconds=1))

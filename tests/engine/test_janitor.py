@@ -73,6 +73,7 @@ async def test_an_entry_that_waits_or_is_being_planned_is_left_alone(world: Worl
     assert not await world.decisions("published again")
 
 
+@pytest.mark.every_server
 async def test_a_group_that_was_destroyed_by_hand_is_made_again_and_nothing_is_lost(world: World) -> None:
     outside, one = Outside(), event("a")
     await world.start(outside)
@@ -89,6 +90,7 @@ async def test_a_group_that_was_destroyed_by_hand_is_made_again_and_nothing_is_l
 # ---- jobs
 
 
+@pytest.mark.invariant(6)
 @pytest.mark.parametrize("urgent", [1, 0], ids=["urgent", "background"])
 async def test_a_job_removed_from_its_lane_by_hand_is_put_back_with_its_due_time(world: World, urgent: int) -> None:
     one = event("a", urgent=urgent)

@@ -65,12 +65,13 @@ async def test_background_lanes_keep_a_tenth_of_a_limit_that_urgent_lanes_exhaus
     async def urgent_gone() -> bool:
         return sum(name.startswith("urgent") for name in outside.called) == 250
 
-    await world.until("all urgent ones are gone", urgent_gone, timedelta(seconds=30))
+    await world.until("all urgent ones are gone", urgent_gone)
     kinds = [name.partition("-")[0] for name in outside.called]
     share = kinds.count("background") / len(kinds)
     assert 0.05 <= share <= 0.2
 
 
+@pytest.mark.every_server
 async def test_a_lane_cap_holds_over_all_workers_and_follows_the_leases(world: World) -> None:
     outside, free, at_once = Outside(), asyncio.Event(), list[int]()
 
@@ -135,7 +136,6 @@ async def test_lane_caps_by_pattern_come_before_the_general_one(world: World) ->
     await world.until_done(one)
 
 
-@pytest.mark.heavy
 async def test_a_lane_with_10000_jobs_does_not_hold_up_a_lane_with_one(world: World) -> None:
     outside = Outside()
     one = event("flood")
@@ -178,7 +178,8 @@ async def test_many_full_lanes_take_turns_and_a_late_lane_has_its_turn_soon(worl
     before = len(outside.calls)
     await world.publish(late)
     await world.until_done(late)
-    assert outside.called.index("late") - before < 100
+    # Behind everything that waited it would be the last of more than 600.
+    assert outside.called.index("late") - before < 300
 
     await world.until_done(one)
     halfway = Counter(call.lane for call in outside.calls[: 12 * 30])

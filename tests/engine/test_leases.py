@@ -3,18 +3,20 @@
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from datetime import timedelta
 
 import pytest
 
-from service.contract import Draw, Event, Gone, Job, Target, Verdict, decode_record
+from service.contract import Draw, Event, Gone, Job, Pending, Target, Verdict, decode_record
 from service.local.servers import Server
 from service.stream.replies import Taken
 from tests.engine.outside import LANE, Outside, event, thing
 from tests.engine.world import LEASE, World
 from workers.handlers.protocol import Batch, NotCleared
 from workers.runtime.clock import ServerClock
+from workers.runtime.feedback import Reports
+from workers.runtime.flight import Flight
 from workers.runtime.gate import Gate
 
 SECOND = timedelta(seconds=1)
@@ -26,6 +28,8 @@ async def reclaim(world: World, one: Event) -> list[str]:
     return answer.given_back
 
 
+@pytest.mark.every_server
+@pytest.mark.invariant(13)
 async def test_a_zombie_that_settles_late_changes_nothing(world: World) -> None:
     one = event("a")
     job = (await world.lay(one, [thing("one")]))["one"]
@@ -82,16 +86,121 @@ async def test_a_token_that_a_server_set_back_gave_again_frees_nothing_of_its_ne
     assert await world.holders(LANE) == {other: to}
 
 
+@pytest.mark.invariant(13)
 async def test_a_token_that_a_server_set_back_gave_again_clears_nothing_of_before(world: World) -> None:
     one = event("a")
     first, other = await given_again(world, one, "second")
     (lane,) = first.lanes
     installation = world.installation
-    gate = Gate(installation.caller, installation.keys, world.shard(one).number, ServerClock())
     before = Job(lane.jobs[0], lane.fence, decode_record(lane.records[0]))
-    with pytest.raises(NotCleared, match="taken back"):
-        await gate.check(LANE, (), [before], 1)
+    for worker in ("first", "second"):
+        gate = Gate(installation.caller, installation.keys, world.shard(one).number, worker, ServerClock())
+        with pytest.raises(NotCleared, match="taken back"):
+            await gate.check(LANE, (), [before], 1)
+    gate = Gate(installation.caller, installation.keys, world.shard(one).number, "second", ServerClock())
     await gate.check(LANE, (), [Job(other, lane.fence, before.record)], 1)
+
+
+@pytest.mark.invariant(13)
+@pytest.mark.parametrize("verdict", [Gone(), Pending(SECOND), OSError("no")], ids=["gone", "pending", "failed"])
+@pytest.mark.parametrize("count", [1, 2], ids=["part", "whole"])
+async def test_a_token_settles_nothing_for_another_worker_than_the_one_that_took_it(
+    world: World, verdict: Verdict | Exception, count: int
+) -> None:
+    one = event("a")
+    jobs = await world.lay(one, [thing("one"), thing("two")])
+    taken = await world.take(one, "holder", LANE)
+    (lane,) = taken.lanes
+    sent = taken._replace(lanes=[lane._replace(jobs=lane.jobs[:count], records=lane.records[:count])])
+    before = [await world.job(job) for job in jobs.values()], await world.deletion(one), await world.members("batches")
+    assert await world.settle(sent, "other", verdict) == [False] * count
+    after = [await world.job(job) for job in jobs.values()], await world.deletion(one), await world.members("batches")
+    assert after == before
+    assert await world.holders(LANE) == dict.fromkeys(lane.jobs, "holder")
+    assert not await world.queue(LANE)
+    assert not await world.audit("outcome")
+    assert await world.settle(taken, "holder", Gone()) == [True, True]
+
+
+@pytest.mark.invariant(13)
+@pytest.mark.parametrize("verdict", [Gone(), OSError("no")], ids=["gone", "failed"])
+async def test_a_job_that_was_taken_again_since_is_not_settled_by_its_old_token(
+    world: World, verdict: Verdict | Exception
+) -> None:
+    one = event("a")
+    await world.lay(one, [thing("one"), thing("two")])
+    taken = await world.take(one, "first", LANE)
+    (lane,) = taken.lanes
+    back = taken._replace(lanes=[lane._replace(jobs=lane.jobs[:1], records=lane.records[:1])])
+    assert await world.settle(back, "first", Pending(timedelta(0))) == [True]
+    again = await world.take(one, "second", LANE)
+    assert again.lanes[0].jobs == lane.jobs[:1]
+    # The rest of its batch is still in the hands of the first, and so its old token still counts for that.
+    assert await world.settle(taken, "first", verdict) == [False, True]
+    assert (await world.holders(LANE))[lane.jobs[0]] == "second"
+    assert await world.settle(again, "second", Gone()) == [True]
+
+
+@pytest.mark.invariant(13)
+async def test_a_token_neither_clears_nor_keeps_anything_for_another_worker_than_the_one_that_took_it(
+    world: World,
+) -> None:
+    one = event("a")
+    await world.lay(one, [thing("one"), thing("two")])
+    (lane,) = (await world.take(one, "holder", LANE)).lanes
+    jobs = [Job(job, lane.fence, decode_record(text)) for job, text in zip(lane.jobs, lane.records, strict=True)]
+    installation, shard, ends = world.installation, world.shard(one), await world.members("batches")
+    gates = {
+        worker: Gate(installation.caller, installation.keys, shard.number, worker, ServerClock())
+        for worker in ("holder", "other")
+    }
+    for part in (jobs, jobs[:1]):
+        with pytest.raises(NotCleared, match="taken back"):
+            await gates["other"].check(LANE, (), part, 2)
+        await gates["holder"].check(LANE, (), part, 2)
+    _, strangers = await shard.renew("other", LEASE * 9, [(LANE, lane.fence)], patience=SECOND)
+    assert strangers == [lane.fence]
+    assert await world.members("batches") == ends
+
+
+@pytest.mark.invariant(13)
+async def test_a_lease_that_ends_while_the_objects_are_looked_at_clears_nothing(world: World) -> None:
+    one = event("a")
+    await world.lay(one, [thing("one")])
+    (lane,) = (await world.take(one, "holder", LANE)).lanes
+    job = Job(lane.jobs[0], lane.fence, decode_record(lane.records[0]))
+    ends = time.monotonic() + 60
+
+    class SlowCluster:
+        async def objections(self, deletions: Collection[str]) -> Mapping[str, Exception]:
+            flight.lease_end = time.monotonic()
+            return {}
+
+    async def nobody(place: str) -> None: ...
+
+    installation = world.installation
+    gate = Gate(installation.caller, installation.keys, world.shard(one).number, "holder", ServerClock(), SlowCluster())
+    flight = Flight(LANE, [job], (), ends, gate, Reports(installation.budgets, nobody), 1)
+    with pytest.raises(NotCleared, match="the lease is over"):
+        await flight.clear(job)
+    assert not flight.called
+
+
+@pytest.mark.invariant(5)
+async def test_jobs_whose_lease_lost_its_end_are_done_by_the_next_worker(world: World) -> None:
+    outside = Outside()
+    one = outside.has("a", [thing("one"), thing("two")])
+    await world.lay(one, [thing("one"), thing("two")])
+    taken = await world.take(one, "holder", LANE)
+    await world.client.delete(world.shard(one).stem + "batches")
+    # Nobody can tell any more whose they are, not even the one who took them.
+    assert await world.settle(taken, "holder", Gone()) == [False, False]
+    await world.jump(timedelta(minutes=1))
+    await world.tidy()
+    assert sorted(await world.queue(LANE)) == sorted(taken.lanes[0].jobs)
+    await world.start(outside)
+    await world.until_done(one)
+    assert sorted(outside.called) == ["one", "two"]
 
 
 async def test_a_batch_of_which_one_job_was_abandoned_meanwhile_is_not_cleared_whole(world: World) -> None:
@@ -118,8 +227,7 @@ async def test_a_batch_of_which_one_job_was_abandoned_meanwhile_is_not_cleared_w
     one = event("a")
     jobs = await world.lay(one, [Target(kind="together", id=name, lane=LANE) for name in ("one", "two")])
     await world.start(others=[Together()])
-    async with asyncio.timeout(30):
-        await began.wait()
+    await world.until("both are in hand", lambda: _true(began.is_set()))
     assert await world.shard(one).abandon(jobs["one"], "tests") == "abandoned"
     free.set()
     await world.until_done(one)
@@ -150,17 +258,18 @@ async def test_a_long_attempt_keeps_its_lease_and_is_nobody_elses(world: World) 
     outside.always = slow
     one = event("a")
     await world.lay(one, [thing("one")])
-    world.change("worker", lease=timedelta(milliseconds=1500), attempt_timeout=timedelta(seconds=10))
+    lease = timedelta(seconds=5)
+    world.change("worker", lease=lease, attempt_timeout=timedelta(minutes=1))
     workers = [await world.start(outside) for _ in range(2)]
 
     async def once() -> bool:
         return len(outside.calls) <= 1
 
-    await world.stays("nobody else tries it", once, timedelta(seconds=4))
+    await world.stays("nobody else tries it", once, lease + SECOND)
     assert len(outside.calls) == 1
     free.set()
     await world.until_done(one)
-    assert sum(running.moves["renew"] for running in workers) > 4
+    assert sum(running.moves["renew"] for running in workers) >= 1
     assert len(outside.calls) == 1
 
 
@@ -169,7 +278,6 @@ async def test_who_can_not_renew_stops_its_attempt_before_the_lease_ends(own_wor
     lease = timedelta(seconds=2)
     world.change("redis", call_timeout=timedelta(milliseconds=400))
     stopped, called = asyncio.Event(), asyncio.Event()
-    ended = list[float]()
 
     async def calling(job: Job, batch: Batch) -> Verdict:
         await outside.call(job, batch)
@@ -177,25 +285,24 @@ async def test_who_can_not_renew_stops_its_attempt_before_the_lease_ends(own_wor
         try:
             await asyncio.Event().wait()
         finally:
-            ended.append(time.monotonic())
             stopped.set()
         return Gone()
 
     outside.answers["one"] = [calling]
     one = event("a")
     job = (await world.lay(one, [thing("one")]))["one"]
-    begun = time.monotonic()
-    running = await world.start(outside, lease=lease, attempt_timeout=timedelta(seconds=30))
+    running = await world.start(outside, lease=lease, attempt_timeout=timedelta(minutes=1))
     await called.wait()
-    held_until = time.monotonic() + lease.total_seconds()
+    assert not stopped.is_set()
     server = world.server
     assert isinstance(server, Server)
     server.freeze()
-    # No renewal gets through any more: the attempt must be over while the lease still holds.
-    async with asyncio.timeout(10):
-        await stopped.wait()
-    assert ended[0] < held_until
-    assert ended[0] - begun > 0.5
+    # No renewal gets through any more: the attempt must be over while the lease still holds. What the loop has to do
+    # until then it does in the order of its times, also where the process was held up: this comes last.
+    await asyncio.sleep(lease.total_seconds())
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert stopped.is_set()
     server.thaw()
     await world.until_done(one)
     assert running.task.done() is False
@@ -272,6 +379,7 @@ async def _true(value: bool) -> bool:
     return value
 
 
+@pytest.mark.every_server
 async def test_a_job_whose_worker_died_is_tried_alone(world: World) -> None:
     outside, active, beside = Outside(), set[str](), dict[str, set[str]]()
     one = event("a")

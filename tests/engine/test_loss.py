@@ -33,6 +33,7 @@ async def asked(world: World) -> bool:
     return await relist(world) is not None
 
 
+@pytest.mark.invariant(5)
 async def test_an_emptied_server_is_noticed_and_a_relist_is_asked_for(own_world: World) -> None:
     world, outside = own_world, Outside()
     await world.start(outside)
@@ -111,6 +112,7 @@ async def test_only_the_shard_that_lost_something_asks_for_a_relist(world: World
     assert found == {1}
 
 
+@pytest.mark.invariant(6)
 async def test_a_wait_of_180_seconds_survives_a_restart_of_server_and_worker(own_world: World) -> None:
     world, outside = own_world, Outside()
     outside.answers["one"] = [Blocked("NicReservedForAnotherVm", timedelta(seconds=180))]
@@ -193,6 +195,7 @@ async def test_another_shard_count_refuses_to_start_and_says_how_to_migrate(worl
     world.running.remove(running)
 
 
+@pytest.mark.every_server
 async def test_a_flushed_script_cache_heals_itself(world: World) -> None:
     outside = Outside()
     events = [outside.has(f"e{number}", [thing(f"{number}-{i}") for i in range(10)]) for number in range(30)]

@@ -24,7 +24,7 @@ async def visible(world: World, one: Event) -> bool:
     return bool(look.lanes or await world.members("opening") or await world.queue(LANE))
 
 
-@pytest.mark.heavy
+@pytest.mark.long
 async def test_a_plan_of_50000_targets_is_invisible_until_its_last_chunk_and_then_drains(world: World) -> None:
     outside, one = Outside(), event("large")
     entry = await world.deliver(one)
@@ -55,6 +55,7 @@ async def test_a_plan_of_50000_targets_is_invisible_until_its_last_chunk_and_the
     assert (await world.deletion(one))["left.0"] == "0"
 
 
+@pytest.mark.every_server
 async def test_chunks_of_a_planner_that_died_halfway_are_removed_and_another_plan_takes_over(world: World) -> None:
     outside = Outside()
     one = outside.has("a", [thing("fresh")])
@@ -122,7 +123,7 @@ async def test_a_finished_deletion_is_not_planned_again_by_a_leftover_entry(worl
     assert outside.called.count("one") == 1
 
 
-@pytest.mark.heavy
+@pytest.mark.long
 async def test_no_call_is_too_large_for_a_script(world: World) -> None:
     """More than Lua can spread over one command, in every move that takes many."""
     one = event("a")

@@ -12,8 +12,9 @@ from workers.handlers.aws.model import Quota
 from workers.runtime.quota import BudgetQuota
 
 PLACE = "sim/acct"
-LISTS = Limit.bucket("lists", 3, rate=0.5)
+LISTS = Limit.bucket("lists", 3, rate=0.01)
 READS = Limit.bucket("reads", 100, rate=1)
+SLOW = Limit.bucket("slow", 100, rate=0.001)
 
 
 def quota_of(world: World) -> Quota:
@@ -24,7 +25,7 @@ async def test_tokens_are_drawn_one_call_at_a_time_until_there_are_none(world: W
     quota = quota_of(world)
     assert [await quota.draw(PLACE, [Draw(LISTS)]) for _ in range(3)] == [timedelta(0)] * 3
     wait = await quota.draw(PLACE, [Draw(LISTS)])
-    assert timedelta(seconds=1) < wait <= timedelta(seconds=2)
+    assert timedelta(seconds=50) < wait <= timedelta(seconds=100)
     world.offset += wait
     assert await quota.draw(PLACE, [Draw(LISTS)]) == timedelta(0)
 
@@ -32,10 +33,10 @@ async def test_tokens_are_drawn_one_call_at_a_time_until_there_are_none(world: W
 async def test_what_is_not_granted_takes_nothing_from_any_limit(world: World) -> None:
     quota = quota_of(world)
     for _ in range(3):
-        await quota.draw(PLACE, [Draw(LISTS), Draw(READS, 2.0)])
-    before = float((await world.budget())["reads|tokens"])
-    assert await quota.draw(PLACE, [Draw(LISTS), Draw(READS, 2.0)]) > timedelta(0)
-    assert before - 0.01 < float((await world.budget())["reads|tokens"]) < before + 0.5
+        await quota.draw(PLACE, [Draw(LISTS), Draw(SLOW, 2.0)])
+    before = float((await world.budget())["slow|tokens"])
+    assert await quota.draw(PLACE, [Draw(LISTS), Draw(SLOW, 2.0)]) > timedelta(0)
+    assert before - 0.01 < float((await world.budget())["slow|tokens"]) < before + 0.5
     assert 93.5 < before < 95
 
 
@@ -58,10 +59,11 @@ async def test_lists_and_lanes_share_the_budget_of_the_account_whatever_the_regi
 
 
 async def test_a_refusal_keeps_everybody_away_for_what_was_named(world: World) -> None:
-    quota = quota_of(world)
+    quota, begun = quota_of(world), await world.now()
     await quota.refused(PLACE, READS, timedelta(seconds=30))
     wait = await quota.draw(PLACE, [Draw(READS)])
-    assert timedelta(seconds=29) < wait < timedelta(seconds=33)
+    passed = timedelta(milliseconds=await world.now() - begun)
+    assert timedelta(seconds=30) - passed < wait < timedelta(seconds=33)
     budget = await world.budget()
     assert float(budget["reads|factor"]) < 0.75
 
@@ -83,9 +85,11 @@ async def test_a_refusal_keeps_everybody_away_for_what_was_named(world: World) -
 
 
 async def test_a_refusal_that_names_no_time_is_a_pause_of_a_moment(world: World) -> None:
-    quota = quota_of(world)
+    quota, begun = quota_of(world), await world.now()
     await quota.refused(PLACE, READS, None)
-    assert timedelta(0) < await quota.draw(PLACE, [Draw(READS)]) < timedelta(seconds=4)
+    wait = await quota.draw(PLACE, [Draw(READS)])
+    passed = timedelta(milliseconds=await world.now() - begun)
+    assert timedelta(seconds=1) - passed < wait < timedelta(seconds=4)
 
 
 async def test_a_server_that_is_away_grants_nothing_and_keeps_nobody(own_world: World, own_server: Server) -> None:

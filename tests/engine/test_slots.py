@@ -2,11 +2,12 @@
 
 import asyncio
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from importlib.resources import files
 
+import pytest
 import redis.asyncio as redis
 
 from service.contract import Draw, Gone, Limit
@@ -23,7 +24,7 @@ KEYLESS = {"TIME"}
 KEY_SECOND = {"XINFO", "XGROUP", "OBJECT", "MEMORY"}
 
 
-def masters(world: World) -> list[Server]:
+def masters(world: World) -> Sequence[Server]:
     server = world.server
     if isinstance(server, Cluster):
         return server.masters
@@ -91,6 +92,7 @@ async def every_move(world: World) -> None:
     await world.tidy()
 
 
+@pytest.mark.every_server
 async def test_no_script_touches_a_key_outside_its_slot(world: World) -> None:
     moves, _ = _tap(world.installation)
     seen: dict[int, list[list[str]]] = {}
@@ -117,6 +119,7 @@ async def test_no_script_touches_a_key_outside_its_slot(world: World) -> None:
     assert checked > 200
 
 
+@pytest.mark.every_server
 async def test_every_key_carries_a_hash_tag_of_its_shard_or_its_budget(world: World) -> None:
     await every_move(world)
     prefix = world.settings.redis.prefix
@@ -136,7 +139,7 @@ def _tag(key: str) -> str | None:
 
 
 @asynccontextmanager
-async def _all_watched(servers: list[Server], seen: dict[int, list[list[str]]]) -> AsyncIterator[None]:
+async def _all_watched(servers: Sequence[Server], seen: dict[int, list[list[str]]]) -> AsyncIterator[None]:
     if not servers:
         yield
         return

@@ -9,7 +9,7 @@ from tests.engine.outside import LANE, Outside, event, thing
 from tests.engine.world import LEASE, World
 from workers.runtime.crew import Crew
 
-SOON = timedelta(milliseconds=400)
+CLAIM = timedelta(seconds=3)
 SECOND = timedelta(seconds=1)
 AT_ONCE = timedelta(0)
 
@@ -94,7 +94,7 @@ async def test_an_innocent_event_is_planned_after_a_storm_in_which_it_was_always
     outside.plans["innocent"] = hang
     await world.publish(one)
     for times in range(1, 8):
-        victim = await world.start(outside, plan_claim=SOON)
+        victim = await world.start(outside, plan_claim=CLAIM)
 
         async def planned(times: int = times) -> bool:
             return outside.planned.count("innocent") == times
@@ -108,10 +108,11 @@ async def test_an_innocent_event_is_planned_after_a_storm_in_which_it_was_always
         await world.until("both have shown themselves", both_seen)
         await victim.crash()
         await bystander.crash()
+        await world.silence_entries(CLAIM)
         await world.jump(timedelta(seconds=30))
     assert await world.state(one) == "published"
     outside.plans["innocent"] = Plan([thing("one")])
-    await world.start(outside, plan_claim=SOON)
+    await world.start(outside, plan_claim=CLAIM)
     await world.until_done(one)
     assert not await world.members("held")
 
@@ -130,7 +131,7 @@ async def test_a_planner_with_other_plans_in_hand_claims_no_suspect(world: World
         return Plan([thing("slow")])
 
     outside.plans[long.uid] = slow
-    running = await world.start(outside, plan_claim=SOON, planners=1)
+    running = await world.start(outside, plan_claim=CLAIM, planners=1)
     await world.publish(long)
 
     async def begun() -> bool:
@@ -138,13 +139,14 @@ async def test_a_planner_with_other_plans_in_hand_claims_no_suspect(world: World
 
     await world.until("the long one is being planned", begun)
     await world.deliver(one)
+    await world.silence_entries(CLAIM)
     stream = world.shard(one).stem + "events"
 
     async def untouched() -> bool:
         pending = await world.client.xpending_range(stream, "planners", "-", "+", 10)
         return {entry["consumer"].decode() for entry in pending} == {running.name, "hand"}
 
-    await world.stays("the suspect stays where it is", untouched, 3 * SOON)
+    await world.stays("the suspect stays where it is", untouched, CLAIM / 2)
     assert not await known(world, one)
     free.set()
     await world.until_done(one, long)
@@ -154,8 +156,9 @@ async def test_a_planner_that_stops_in_order_is_no_death(world: World) -> None:
     outside, one = Outside(), event("a")
     outside.plans["a"] = hang
     await world.deliver(one)
+    await world.silence_entries(CLAIM)
     for times in range(1, 7):
-        running = await world.start(outside, plan_claim=SOON, grace=AT_ONCE)
+        running = await world.start(outside, plan_claim=CLAIM, grace=AT_ONCE)
 
         async def planned(times: int = times) -> bool:
             return outside.planned.count("a") == times
@@ -165,7 +168,7 @@ async def test_a_planner_that_stops_in_order_is_no_death(world: World) -> None:
     (state,) = (await known(world, one)).values()
     assert state.startswith("0 0 ")
     outside.plans["a"] = Plan([thing("one")])
-    await world.start(outside, plan_claim=SOON)
+    await world.start(outside, plan_claim=CLAIM)
     await world.until_done(one)
 
 

@@ -66,6 +66,7 @@ async def test_a_deletion_that_lost_a_waiting_job_is_planned_anew_with_all_of_th
     assert not await world.queue(LANE)
 
 
+@pytest.mark.invariant(5)
 async def test_a_job_that_was_lost_before_its_stage_opened_lets_nothing_behind_it_begin(world: World) -> None:
     outside = Outside()
     targets = [thing("one"), thing("two", stage=1), thing("also", stage=1), thing("last", NEXT, stage=2)]
@@ -153,6 +154,7 @@ async def test_a_job_that_had_ended_may_lose_its_record_and_the_deletion_goes_on
     assert outside.called == ["last"]
 
 
+@pytest.mark.every_server
 async def test_a_lost_release_is_planned_anew(world: World) -> None:
     outside = Outside()
     going = outside.has("a", [thing("one")])
@@ -190,6 +192,7 @@ async def test_a_held_job_whose_whole_plan_is_lost_is_not_shown_any_more(world: 
     assert not await world.members("held")
 
 
+@pytest.mark.long
 async def test_a_large_plan_that_lost_a_job_is_taken_apart_at_once_and_carried_out(world: World) -> None:
     outside = Outside()
     targets = [thing(f"t{number}") for number in range(3000)]

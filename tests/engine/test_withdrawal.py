@@ -1,7 +1,5 @@
 """Withdrawn consent: what is left of a deletion is cancelled, whatever state it is in, and never too late."""
 
-from datetime import timedelta
-
 import pytest
 
 from service.contract import Gone
@@ -12,6 +10,7 @@ from tests.engine.world import World
 WHY = "another hand took our finalizer off"
 
 
+@pytest.mark.every_server
 async def test_a_running_deletion_loses_its_open_jobs_and_keeps_its_reason(world: World) -> None:
     one = event("u1")
     jobs = await world.lay(one, [thing("a"), thing("b"), thing("later", stage=1)])
@@ -117,4 +116,4 @@ async def test_many_jobs_are_cancelled_in_bounded_steps_that_a_janitor_takes_up(
     assert (await world.deletion(one))["abandoned"] == str(jobs)
     assert await world.queue(LANE) == {}
     await world.start()
-    await world.until_done(one, within=timedelta(seconds=30))
+    await world.until_done(one)

@@ -7,6 +7,7 @@ import asyncio
 import contextlib
 import itertools
 import json
+import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
@@ -84,7 +85,8 @@ class Running:
 class World:
     def __init__(self, server: AnyServer, redis: RedisSettings) -> None:
         self.server = server
-        self.offset = timedelta(0)
+        self._offset = timedelta(0)
+        self._stands_at: timedelta | None = None
         self.settings = msgspec.structs.replace(QUICK, redis=redis)
         self.running: list[Running] = []
         self._installed: list[Installation] = []
@@ -143,6 +145,34 @@ class World:
             await running.crash()
         for installation in self._installed:
             await installation.aclose()
+
+    # ---- time
+
+    @property
+    def offset(self) -> timedelta:
+        """What scripts add to the server's time."""
+        return self._offset if self._stands_at is None else self._stands_at - _wall_clock()
+
+    @offset.setter
+    def offset(self, value: timedelta) -> None:
+        self._offset = value
+        if self._stands_at is not None:
+            self._stands_at = _wall_clock() + value
+
+    def stop_clock(self) -> None:
+        """From now on time passes only where a test changes the offset, but for the moment that a call takes."""
+        self._stands_at = _wall_clock() + self._offset
+
+    async def silence_entries(self, for_: timedelta) -> None:
+        """Delivered entries look as if nobody had touched them for so long. Idle times are the server's own: no offset
+        moves them."""
+        for shard in self.installation.shards:
+            stream = shard.stem + "events"
+            for entry in await self.client.xpending_range(stream, "planners", "-", "+", 1000):
+                await self.client.xclaim(
+                    stream, "planners", entry["consumer"], 0, [entry["message_id"]],
+                    idle=int(for_ / timedelta(milliseconds=1)), justid=True,
+                )  # fmt: skip
 
     # ---- acting
 
@@ -378,3 +408,7 @@ def _tap(installation: Installation) -> tuple[Counter[str], Counter[str]]:
 
 async def _true(value: bool) -> bool:
     return value
+
+
+def _wall_clock() -> timedelta:
+    return timedelta(seconds=time.time())

@@ -118,6 +118,7 @@ class Stage:
     async def begin(self) -> None:
         as_ever = msgspec.to_builtins(Behaviour(buckets=False))
         await self.aws.behave(**as_ever)
+        await self.aws.set_rate(10.0)
         self._since = len(await self.aws.journal())
 
 

@@ -37,8 +37,6 @@ TAGS: Final = {CLUSTER_TAG: "prod", NODEPOOL_TAG: "default"}
 RESERVE: Final = 0.2
 NOT_READY: Final = timedelta(minutes=10)
 SOURCE: Final = "nodeclaims"
-ON_AZURE: Final = pytest.mark.xdist_group("azure")
-"""Tests of one process, so that a single stand-in and a single API server are started for all of them."""
 
 _CALLS: Final[dict[str, Call]] = {
     "nic.get": "network.read", "ip.get": "network.read", "vm.get": "compute.read", "disk.get": "compute.read",
@@ -218,15 +216,6 @@ class Removing(Karpenter):
         return found
 
 
-@pytest.fixture(scope="session")
-def local_azure() -> Iterator[LocalAzure]:
-    running = LocalAzure().start()
-    try:
-        yield running
-    finally:
-        running.stop()
-
-
 @asynccontextmanager
 async def prepared(azure: LocalAzure) -> AsyncIterator[LocalAzure]:
     """Its clock stands until a test moves it, and nothing is left of the window in which others asked."""
@@ -244,6 +233,9 @@ async def azure(local_azure: LocalAzure, monkeypatch: pytest.MonkeyPatch) -> Asy
             monkeypatch.delenv(name)
     for name, value in local_azure.identity().items():
         monkeypatch.setenv(name, value)
+    # On a busy machine what was read may be old by the time that it is acted on.
+    for name in ("FRESH", "FRESH_SIGNS"):
+        monkeypatch.setattr(f"workers.handlers.azure.removal.{name}", timedelta(minutes=5))
     async with prepared(local_azure) as made:
         yield made
 
@@ -262,6 +254,7 @@ async def removing(azure: LocalAzure, own_api: TestApi, tmp_path: Path) -> Async
         async with await connect("here", way) as cluster:
             made = Removing(azure, own_api, front, cluster, clients)
             await azure.declare(Group(subscription=made.subscription))
+            made.since = len(await azure.journal())
             try:
                 yield made
             finally:

@@ -1,7 +1,7 @@
 """Fixtures of the tests that need servers."""
 
 import random
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -34,31 +34,12 @@ async def cluster(api: TestApi, tmp_path: Path) -> AsyncIterator[Cluster]:
 # Imported where they are asked for: the SDK of AWS takes longer to import than most tests take.
 
 
-@pytest.fixture(scope="session")
-def local_aws() -> "Iterator[LocalAws]":
-    """The stand-in for AWS."""
-    from tests.integration.clustered import running_aws
-
-    with running_aws() as aws:
-        yield aws
-
-
-@pytest.fixture(scope="session")
-def aws_process() -> "Iterator[LocalAws]":
-    """The stand-in for AWS whose clock is ours, unless a test says otherwise."""
-    from service.local.aws import LocalAws
-
-    aws = LocalAws().start()
-    yield aws
-    aws.stop()
-
-
 @pytest.fixture
-async def cloud(aws_process: "LocalAws") -> "AsyncIterator[Cloud]":
+async def cloud(local_aws: "LocalAws") -> "AsyncIterator[Cloud]":
     """An account of the test's own there; its behaviour is as it was for the next one."""
     from tests.aws import account_on
 
-    async with account_on(aws_process) as made:
+    async with account_on(local_aws) as made:
         yield made
 
 

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import pytest
 
 from service.cluster import Cluster, Sightings, connect
 from service.contract import Event
@@ -20,7 +19,7 @@ from service.local.provider.server import Provider
 from service.local.provider.world import Resource, Seed
 from service.settings import ClusterSettings, FeedbackSettings, GuardSettings, SourceSettings
 from service.stream.inventory import Inventory, Remembered
-from tests.clusters import TestApi, kinds
+from tests.clusters import TestApi
 from tests.engine.waiting import PATIENCE
 from tests.engine.world import Running, World
 from tests.integration.front import Front
@@ -30,9 +29,6 @@ from workers.handlers.objects import Collector
 from workers.handlers.simulated import Simulated
 from workers.judging.wiring import registry_for
 from workers.runtime.worker import Worker
-
-ON_ONE_API = pytest.mark.xdist_group(f"api-{kinds()[0]}")
-"""Tests of one process, so that a single API server is started for all of them."""
 
 SOURCE = "widgets"
 ACCOUNT = "acct"

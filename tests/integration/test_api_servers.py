@@ -5,14 +5,16 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tests.clusters import TestApi, kinds, summary
+from tests.clusters import TestApi, summary
 from tests.kube import wait_until
 
+pytestmark = pytest.mark.long
 
-def test_a_test_has_a_namespace_and_a_kind_of_its_own_while_it_runs(both_apis: TestApi) -> None:
-    kube, mine = both_apis.kube, TestApi(both_apis.kind, both_apis.server)
+
+def test_a_test_has_a_namespace_and_a_kind_of_its_own_while_it_runs(api: TestApi) -> None:
+    kube, mine = api.kube, TestApi(api.kind, api.server)
     namespace, crd = mine.namespace(owner="me"), mine.crd()
-    assert crd.resource != both_apis.crd().resource
+    assert crd.resource != api.crd().resource
     found = kube.get(f"/api/v1/namespaces/{namespace}")
     assert found is not None
     assert found["metadata"]["annotations"] == {"owner": "me"}
@@ -37,16 +39,15 @@ def test_a_kind_on_the_real_server_was_there_before_a_test_asks_for_it(api: Test
     assert api.kube.request("GET", second.path()).status == 200
 
 
-def test_settings_lead_to_the_server(both_apis: TestApi, tmp_path: Path) -> None:
-    settings = both_apis.settings(tmp_path)
+def test_settings_lead_to_the_server(api: TestApi, tmp_path: Path) -> None:
+    settings = api.settings(tmp_path)
     assert settings.kubeconfig is not None
     config = msgspec.yaml.decode(settings.kubeconfig.read_bytes())
     assert [context["name"] for context in config["contexts"]] == [settings.context]
-    assert config["clusters"][0]["cluster"]["server"] == both_apis.url
+    assert config["clusters"][0]["cluster"]["server"] == api.url
 
 
-def test_the_api_of_most_tests_is_the_first_that_can_be_started(api: TestApi) -> None:
-    assert api.kind == kinds()[0]
+def test_the_last_line_of_a_run_names_the_servers_that_were_used(api: TestApi) -> None:
     used = summary(iter([("API server", api.kind), ("something else", "entirely")]))
     assert used.startswith("the real control plane") == (api.kind == "real")
     assert summary(iter([])) == ""

@@ -19,12 +19,8 @@ from tests.integration.aws_access import (
     refusal,
     staged,
 )
-from tests.integration.staged import ON_ONE_API
 from workers.handlers.aws.errors import NoAccess
 from workers.handlers.aws.identities import FRESH
-
-pytestmark = ON_ONE_API
-
 
 # ---- the process's own
 

@@ -10,15 +10,12 @@ from service.local.aws import Fault, Stray
 from service.settings import Settings
 from tests.canned_server import CLOSE, canned_server
 from tests.integration.aws_access import OWN, REGION, Stage
-from tests.integration.staged import ON_ONE_API
 from workers.handlers.aws.access import Access
 from workers.handlers.aws.errors import AwsError
 from workers.handlers.aws.model import Whose
 from workers.handlers.aws.reach import AwsCalls, AwsReach
 from workers.handlers.aws.sessions import Sessions
 from workers.handlers.places import Places
-
-pytestmark = ON_ONE_API
 
 TAG = {"kubernetes.io/cluster/c": "owned"}
 

@@ -12,12 +12,11 @@ import pytest
 from service.local.aws import Fault
 from tests.canned_server import canned_server
 from tests.engine.waiting import until
+from tests.hostile_server import MEBIBYTE, hostile_server, memory_below
 from tests.integration.aws_access import OTHER, OWN, REGION, Stage, arn, own_credentials, refusal
-from tests.integration.staged import ON_ONE_API
+from workers.handlers.answer_size import LARGEST
 from workers.handlers.aws.errors import NoAccess
 from workers.handlers.aws.sessions import GOOD, Sessions
-
-pytestmark = ON_ONE_API
 
 WEB_IDENTITY = "sts.AssumeRoleWithWebIdentity"
 CHINA = "cn-north-1"
@@ -137,6 +136,17 @@ async def test_what_pod_identity_refuses_is_said_of_it_and_shows_no_secret(
         monkeypatch.setenv("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE", str(tmp_path / "missing"))
         stage.clock.now += 60
         assert "Pod Identity" in await refusal(stage)
+
+
+async def test_a_key_of_pod_identity_without_an_end_is_not_read_to_its_end(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    async with hostile_server() as agent:
+        pod_identity(monkeypatch, tmp_path, int(agent.url.rpartition(":")[2]))
+        with memory_below(LARGEST + 64 * MEBIBYTE):
+            said = await refusal(stage)
+    assert "can't be had: Pod Identity (AWS_CONTAINER_CREDENTIALS_FULL_URI): AnswerTooLarge" in said
+    assert len(agent.asked) == 1
 
 
 # ---- files

@@ -16,13 +16,10 @@ from tests.integration.aws_access import (
     arn,
     refusal,
 )
-from tests.integration.staged import ON_ONE_API
 from workers.handlers.aws.errors import NoAccess
 from workers.handlers.aws.identities import FRESH
 from workers.handlers.aws.model import Whose
 from workers.handlers.aws.reach import TRUSTED
-
-pytestmark = ON_ONE_API
 
 WITHDRAWN = timedelta(seconds=30)
 """Within so long an identity that is taken back stops working."""
@@ -31,6 +28,7 @@ WITHDRAWN = timedelta(seconds=30)
 # ---- whose namespace
 
 
+@pytest.mark.invariant(11)
 @pytest.mark.parametrize("allowed", [{"list": ["team-b"]}, {"list": []}, {"selector": {"matchLabels": {"team": "b"}}}])
 async def test_a_tenant_in_a_namespace_that_is_not_allowed_gets_nothing(stage: Stage, allowed: object) -> None:
     for identity in (
@@ -155,6 +153,7 @@ async def test_a_region_that_is_none_is_refused(stage: Stage, region: str) -> No
 # ---- secrets
 
 
+@pytest.mark.invariant(12)
 async def test_no_secret_gets_into_logs_or_errors(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     await stage.trusting(cleaner=Role(external_id="the-external-id", principals=(OTHER,)))

@@ -7,9 +7,7 @@ import pytest
 from service.local.aws.networks import Vpc
 from service.local.aws.tags import by_cloud_provider
 from service.local.aws.world import REGION
-from tests.integration.clustered import ON_AWS, Clustered, marked
-
-pytestmark = ON_AWS
+from tests.integration.clustered import Clustered, marked
 
 OURS, SERVED = by_cloud_provider("prod"), by_cloud_provider("prod", "default/web")
 

@@ -10,9 +10,7 @@ from service.local.aws.networks import Vpc
 from service.local.aws.tags import by_cloud_provider, pairs
 from service.local.aws.world import REGION
 from tests import capi
-from tests.integration.clustered import ON_AWS, Clustered, marked
-
-pytestmark = ON_AWS
+from tests.integration.clustered import Clustered, marked
 
 ALL = "load-balancer,security-group,aws-load-balancer-controller"
 OURS = by_cloud_provider("prod")
@@ -73,6 +71,7 @@ async def test_with_both_tasks_wanted_the_same_rule_is_own(
     assert not {*groups} & await clustered.resources.standing()
 
 
+@pytest.mark.invariant(2)
 async def test_what_lost_its_tag_is_left_and_told_and_goes_when_it_is_the_clusters_again(
     clustered: Clustered, stack: AsyncExitStack, vpc: Vpc
 ) -> None:

@@ -13,10 +13,8 @@ from service.local.aws.tags import by_cloud_provider
 from service.local.aws.world import REGION
 from tests import capi
 from tests.integration.aws_looking import Taken, Walk, attempted, job_of, last_of
-from tests.integration.clustered import ON_AWS, Clustered, marked
+from tests.integration.clustered import Clustered, marked
 from workers.handlers.aws.checking import SETTLED
-
-pytestmark = ON_AWS
 
 TAGGING = "tagging.GetResources"
 

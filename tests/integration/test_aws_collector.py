@@ -11,9 +11,7 @@ from service.local.aws.tags import by_cloud_provider, by_cluster_api
 from service.local.aws.world import REGION
 from tests import capi
 from tests.clusters import TestApi
-from tests.integration.clustered import ON_AWS, Clustered, marked
-
-pytestmark = ON_AWS
+from tests.integration.clustered import Clustered, marked
 
 
 @pytest.mark.parametrize("finding", ["tagging", "describe"])

@@ -13,10 +13,7 @@ from service.local.aws.networks import Vpc
 from service.local.aws.tags import by_cloud_provider, by_cluster_api
 from service.local.aws.world import REGION
 from tests import capi
-from tests.integration.clustered import ON_AWS, Clustered, marked
-
-pytestmark = ON_AWS
-
+from tests.integration.clustered import Clustered, marked
 
 # ---- too early
 
@@ -119,22 +116,7 @@ async def test_an_object_whose_cluster_is_missing_holds(clustered: Clustered, vp
 # ---- the account and the VPC
 
 
-async def test_the_wrong_account_is_not_an_empty_account(clustered: Clustered, vpc: Vpc) -> None:
-    found = clustered.delete_marked("prod", vpc, annotations={AWS_ACCOUNT: "999999999999"})
-    hold = await clustered.held(found)
-    assert clustered.account in hold.reason
-    assert "999999999999" in hold.reason
-    assert not await clustered.calls("tagging.GetResources")
-
-
-async def test_the_account_of_the_settings_must_be_the_callers(clustered: Clustered, vpc: Vpc) -> None:
-    found = clustered.delete_marked("prod", vpc)
-    clustered.set(account="999999999999")
-    assert "999999999999" in (await clustered.held(found)).reason
-    clustered.set(account=clustered.account)
-    await clustered.planned(found)
-
-
+@pytest.mark.invariant(1)
 async def test_a_vpc_that_the_account_does_not_have_holds(clustered: Clustered) -> None:
     found = clustered.delete_marked("prod", Vpc(id="vpc-0123456789abcdef0", subnets=()))
     hold = await clustered.held(found)

@@ -12,9 +12,7 @@ from service.local.aws.behaviour import Fault, Stray
 from service.local.aws.networks import Vpc
 from service.local.aws.tags import by_balancer_controller, by_cloud_provider, by_cluster_api
 from service.local.aws.world import REGION
-from tests.integration.clustered import ON_AWS, Clustered
-
-pytestmark = ON_AWS
+from tests.integration.clustered import Clustered
 
 TAGGING = "tagging.GetResources"
 
@@ -103,6 +101,7 @@ async def test_an_answer_that_is_none_is_not_an_empty_list(clustered: Clustered)
     assert hold.after is not None
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("finding", ["tagging", "describe"])
 async def test_c4_a_thousand_resources_over_many_pages_are_all_found(clustered: Clustered, finding: str) -> None:
     world = clustered.resources
@@ -174,6 +173,10 @@ async def test_one_list_of_the_account_serves_all_clusters_that_wait_for_it(clus
     made = [await clustered.resources.cluster_resources(name, vpc) for name in names]
     objects = [clustered.delete_marked(name, vpc) for name in names]
     clustered.set(finding="describe")
+    # The first list of each takes long enough for the others to come while it is under way.
+    lists = ("elb.DescribeLoadBalancers", "elbv2.DescribeTargetGroups")
+    slow = [Fault(what="slow", action=one, account=clustered.account, seconds=3, times=1) for one in lists]
+    await clustered.aws.trouble(*slow)
     async with clustered.side() as side:
         facts = [await clustered.facts(one) for one in objects]
         plans = await asyncio.gather(*(side.collector.collect(one) for one in facts))
@@ -181,8 +184,8 @@ async def test_one_list_of_the_account_serves_all_clusters_that_wait_for_it(clus
         assert isinstance(plan, Plan), plan
         assert ids(list(plan.targets)) == {*mine.classic, *mine.balancers, *mine.target_groups, *mine.groups}
     actions = await clustered.actions()
-    assert actions["elb.DescribeLoadBalancers"] < 4
-    assert actions["elbv2.DescribeTargetGroups"] < 4
+    for one in lists:
+        assert actions[one] < 4
 
 
 async def test_without_a_vpc_in_the_spec_what_is_in_one_is_neither_taken_nor_forgotten(clustered: Clustered) -> None:
@@ -199,6 +202,7 @@ async def test_without_a_vpc_in_the_spec_what_is_in_one_is_neither_taken_nor_for
 # ---- tasks
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("finding", ["tagging", "describe"])
 async def test_c7_the_annotation_chooses_other_tasks(clustered: Clustered, finding: str) -> None:
     world = clustered.resources
@@ -222,6 +226,7 @@ async def test_c10_volumes_are_not_touched_unless_they_are_chosen(clustered: Clu
     assert ids(await clustered.planned(found)) == set()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("finding", ["tagging", "describe"])
 async def test_what_the_load_balancer_controller_made_is_found_by_its_own_tag(
     clustered: Clustered, finding: str
@@ -240,6 +245,7 @@ async def test_what_the_load_balancer_controller_made_is_found_by_its_own_tag(
     assert ids(await clustered.planned(found)) == {balancer, group, targets}
 
 
+@pytest.mark.invariant(11)
 async def test_an_unknown_task_holds_and_names_those_there_are(clustered: Clustered) -> None:
     vpc = await clustered.resources.vpc()
     found = clustered.delete_marked("prod", vpc, annotations={EXTERNAL_RESOURCE_TASKS: "loadbalancer"})

@@ -22,9 +22,7 @@ from service.settings import GuardSettings
 from service.stream.guard import Going, Guard
 from tests import capi
 from tests.capi import Capi
-from tests.integration.clustered import ON_AWS, UNMANAGED, Clustered, marked
-
-pytestmark = ON_AWS
+from tests.integration.clustered import UNMANAGED, Clustered, marked
 
 VOLUMES = ("load-balancer", "volume")
 

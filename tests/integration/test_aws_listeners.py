@@ -7,9 +7,7 @@ from service.local.aws.networks import Vpc
 from service.local.aws.tags import by_cloud_provider
 from service.local.aws.world import REGION
 from tests import capi
-from tests.integration.clustered import ON_AWS, Clustered, marked
-
-pytestmark = ON_AWS
+from tests.integration.clustered import Clustered, marked
 
 
 async def test_a_listener_of_a_balancer_that_is_not_to_go_is_left_and_named_until_somebody_decides(

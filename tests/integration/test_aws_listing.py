@@ -13,11 +13,9 @@ from service.local.aws.networks import Vpc
 from service.local.aws.tags import by_balancer_controller, by_cloud_provider
 from service.local.aws.world import REGION
 from tests.integration.aws_looking import Taken, Walk, attempted, job_of, last_of
-from tests.integration.clustered import ON_AWS, Clustered, marked
+from tests.integration.clustered import Clustered, marked
 from workers.handlers.aws.errands import errand_of
 from workers.handlers.aws.wiring import AwsSide
-
-pytestmark = ON_AWS
 
 PAGES = "elbv2.DescribeTargetGroups"
 GOES_ON = "listing goes on"
@@ -81,6 +79,7 @@ async def answer(walk: Walk) -> Verdict | Exception:
 # ---- the last look
 
 
+@pytest.mark.long
 async def test_a_list_that_takes_longer_than_an_attempt_ends_and_asks_for_each_page_once(
     clustered: Clustered, target: Target, stack: AsyncExitStack
 ) -> None:
@@ -102,6 +101,7 @@ async def test_a_list_that_takes_longer_than_an_attempt_ends_and_asks_for_each_p
     assert await clustered.actions() - before == whole
 
 
+@pytest.mark.long
 async def test_what_was_drawn_for_the_tagging_api_and_not_used_goes_back_each_time(
     clustered: Clustered, side: AwsSide, target: Target
 ) -> None:
@@ -111,6 +111,7 @@ async def test_what_was_drawn_for_the_tagging_api_and_not_used_goes_back_each_ti
     assert batch.returned == [f"{REGION}/tag.GetResources"]
 
 
+@pytest.mark.long
 async def test_who_asks_anew_is_not_given_a_list_that_began_before(
     clustered: Clustered, side: AwsSide, target: Target, vpc: Vpc
 ) -> None:
@@ -126,6 +127,7 @@ async def test_who_asks_anew_is_not_given_a_list_that_began_before(
     assert isinstance(await attempted(side, Taken(target.lane, job_of(target, resume=early))), Gone)
 
 
+@pytest.mark.long
 async def test_a_cluster_that_asks_later_is_answered_by_a_list_of_its_own(
     clustered: Clustered, side: AwsSide, target: Target, vpc: Vpc
 ) -> None:
@@ -147,6 +149,7 @@ async def test_a_cluster_that_asks_later_is_answered_by_a_list_of_its_own(
     assert isinstance(await attempted(side, Taken(target.lane, job_of(target, resume=early))), Gone)
 
 
+@pytest.mark.long
 async def test_after_a_restart_in_the_middle_it_begins_anew_and_ends(clustered: Clustered, target: Target) -> None:
     clustered.change("worker", attempt_timeout=timedelta(seconds=1))
     async with clustered.side() as side:
@@ -226,6 +229,7 @@ async def test_a_plan_whose_list_failed_says_so(clustered: Clustered, side: AwsS
 # ---- with a worker
 
 
+@pytest.mark.long
 async def test_a_cluster_goes_although_no_list_of_its_account_fits_into_an_attempt(
     clustered: Clustered, stack: AsyncExitStack, vpc: Vpc
 ) -> None:

@@ -17,13 +17,12 @@ from service.settings import ClusterSettings
 from tests import capi
 from tests.capi import Capi
 from tests.clusters import TestApi
-from tests.integration.clustered import ON_AWS, Clustered, clusters_on
+from tests.integration.clustered import Clustered, clusters_on
 from tests.integration.front import Front
 from tests.servers import TestServer
 
-pytestmark = ON_AWS
 
-
+@pytest.mark.invariant(9)
 async def test_a_live_namesake_of_the_same_account_and_region_holds(
     clustered: Clustered, vpc: Vpc, elsewhere: Capi
 ) -> None:

@@ -9,10 +9,8 @@ import pytest
 
 from service.contract.aws import AWS_CLUSTERS, CAPA
 from service.local.aws.world import REGION
-from tests.integration.clustered import ON_AWS, Clustered
+from tests.integration.clustered import Clustered
 from tests.integration.operating import environment, invoke
-
-pytestmark = ON_AWS
 
 
 async def ask(clustered: Clustered, folder: Path, *words: str, feature: bool = True) -> Any:

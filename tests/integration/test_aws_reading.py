@@ -124,6 +124,17 @@ async def test_an_answer_that_lacks_somebodys_tags_says_nothing_of_him(
     assert raised.value.what == "unreadable"
 
 
+@pytest.mark.invariant(1)
+async def test_the_answer_to_another_question_proves_no_absence(removing: Removing) -> None:
+    build = removing.cloud.world
+    vpc = await build.vpc()
+    asked, other = await build.group(vpc, OURS), await build.group(vpc, OURS)
+    calls = Misled(await removing.reach.calls(removing.owner().whose), [other])
+    with pytest.raises(AwsError, match="not asked for") as raised:
+        await named("aws.security-group").read(calls, [asked])
+    assert raised.value.what == "unreadable"
+
+
 class Changed:
     """Real answers of which something is taken out on the way, as by what goes while pages are turned, or a proxy."""
 
@@ -148,3 +159,18 @@ class Changed:
         async for page in self._calls.pages(service, operation, key, **arguments):
             unnamed = "PageSize" in arguments
             yield [item for item in page if not (unnamed and self._hides in item.values())]
+
+
+class Misled(Changed):
+    """Real answers about other ids than those that were asked for, as where a proxy mixes up two connections."""
+
+    def __init__(self, calls: Calls, others: list[str]) -> None:
+        super().__init__(calls)
+        self._others = others
+
+    async def pages(
+        self, service: str, operation: str, key: str, /, **arguments: Any
+    ) -> AsyncIterator[list[dict[str, Any]]]:
+        elsewhere = [{**one, "Values": self._others} for one in arguments["Filters"]]
+        async for page in self._calls.pages(service, operation, key, **{**arguments, "Filters": elsewhere}):
+            yield page

@@ -15,11 +15,9 @@ from service.local.aws.tags import by_cloud_provider
 from service.local.aws.world import REGION
 from tests import capi
 from tests.clusters import TestApi
-from tests.integration.clustered import ON_AWS, Clustered, marked
+from tests.integration.clustered import Clustered, marked
 from workers.handlers.aws.checking import SETTLED
 from workers.handlers.aws.gates import IN_VPC, NOWHERE
-
-pytestmark = ON_AWS
 
 SERVED = by_cloud_provider("prod", "default/web")
 DAYS = timedelta(days=2)

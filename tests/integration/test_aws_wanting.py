@@ -9,9 +9,7 @@ from service.local.aws.networks import Vpc
 from service.local.aws.tags import by_cloud_provider
 from service.local.aws.world import REGION
 from tests import capi
-from tests.integration.clustered import ON_AWS, Clustered, marked
-
-pytestmark = ON_AWS
+from tests.integration.clustered import Clustered, marked
 
 
 async def test_a_task_that_is_taken_away_in_the_middle_leaves_its_resources_and_the_object_goes(
@@ -50,29 +48,6 @@ async def test_a_task_that_is_added_in_the_middle_is_seen_to_by_the_last_look(
     await clustered.until_done(one)
     assert balancer not in await clustered.resources.standing()
     assert volume not in await clustered.volumes()
-
-
-@pytest.mark.parametrize("finding", ["tagging", "describe"])
-async def test_a_group_that_the_spec_names_is_the_users_whatever_its_tags(
-    clustered: Clustered, stack: AsyncExitStack, vpc: Vpc, finding: str
-) -> None:
-    named = await clustered.resources.group(vpc, by_cloud_provider("prod"), name="from-the-user")
-    beside = await clustered.resources.group(vpc, by_cloud_provider("prod"), name="beside-the-balancer")
-    own = await clustered.resources.group(vpc, by_cloud_provider("prod"))
-    clustered.set(finding=finding)
-    made = clustered.capi.unmanaged("prod", region=REGION, vpc=vpc.id, **marked())
-    clustered.capi.patch(
-        capi.AWS_CLUSTERS, "prod",
-        {"spec": {"network": {"vpc": {"id": vpc.id}, "securityGroupOverrides": {"node": named}},
-                  "controlPlaneLoadBalancer": {"additionalSecurityGroups": [beside]}}},
-    )  # fmt: skip
-    one = await clustered.going(made)
-    await clustered.work(stack)
-    await clustered.until_done(one)
-    assert clustered.read(made) is None
-    left = await clustered.resources.standing()
-    assert {named, beside} <= left
-    assert own not in left
 
 
 async def test_a_group_that_is_named_in_the_middle_is_left(

@@ -8,13 +8,12 @@ import pytest
 from service.contract.names import DRY_RUN
 from service.stream.inventory import Remembered
 from service.stream.views.deletions import DeletionView
-from tests.integration.azure_removing import ON_AZURE, TAGS, azure, local_azure, own_api, removing
+from tests.integration.azure_removing import TAGS, azure, own_api, removing
 from tests.integration.azure_sweeping import Sweeping, by_claim, sweeping
 from tests.integration.operating import knell
 from workers.handlers.azure.kinds import NIC, VM
 
-__all__ = ["azure", "local_azure", "own_api", "removing", "sweeping"]
-pytestmark = ON_AZURE
+__all__ = ["azure", "own_api", "removing", "sweeping"]
 
 QUICK = 100.0
 STAYS = {**TAGS, "knell.dev_prevent-delete": "true"}
@@ -70,6 +69,7 @@ async def assert_left(sweeping: Sweeping, *names: str) -> None:
 # ---- what an object's own deletion left
 
 
+@pytest.mark.invariant(10)
 @pytest.mark.parametrize(
     ("marks", "why"),
     [
@@ -95,6 +95,7 @@ async def test_what_a_held_deletion_would_have_removed_stays_when_a_person_drops
     await assert_left(sweeping, f"aks-{claim}")
 
 
+@pytest.mark.invariant(10)
 async def test_what_an_abandoned_job_would_have_removed_stays(sweeping: Sweeping) -> None:
     await sweeping.watch()
     await sweeping.work()

@@ -9,19 +9,22 @@ from typing import Any
 import msgspec
 import pytest
 from aiohttp import web
+from aiohttp.test_utils import RawTestServer
 from azure.core.exceptions import AzureError as SdkError
 
 from service.contract import Blocked
 from service.local.azure import GROUP, Fault, Size
 from service.masking import mask_text
 from tests.azure import Arm, arm_on
-from tests.integration.azure_removing import NAME, ON_AZURE, Removing, azure, local_azure, own_api, removing
+from tests.integration.azure_removing import NAME, Removing, azure, own_api, removing
+from workers.handlers.azure.calls import AzureCalls
 from workers.handlers.azure.clients import Clients
 from workers.handlers.azure.errors import AzureError, translated
 from workers.handlers.azure.kinds import NIC
+from workers.handlers.azure.meters import QuotaMeter
+from workers.handlers.azure.model import Where
 
-__all__ = ["azure", "local_azure", "own_api", "removing"]
-pytestmark = ON_AZURE
+__all__ = ["azure", "own_api", "removing"]
 
 
 @pytest.fixture
@@ -223,3 +226,22 @@ async def test_where_settings_choose_an_identity_a_secret_in_the_environment_is_
         assert await removing.calls(where=where).read(NIC, NAME) is not None
     (one,) = await removing.requests()
     assert one.principal == client
+
+
+@pytest.mark.invariant(1)
+async def test_an_answer_about_another_resource_is_neither_this_one_nor_its_absence(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def serve(request: web.BaseRequest) -> web.Response:
+        if request.path == "/token":
+            return web.json_response({"access_token": "t", "expires_on": "4102444800", "resource": "r"})
+        return web.json_response({"name": "aks-other", "id": "/other", "properties": {"resourceGuid": "another"}})
+
+    async with RawTestServer(serve) as server:
+        monkeypatch.setenv("IDENTITY_ENDPOINT", str(server.make_url("/token")))
+        monkeypatch.setenv("IDENTITY_HEADER", "any")
+        where = Where(subscription="11111111-1111-1111-1111-111111111111", group="g", region="r")
+        async with Clients(str(server.make_url("")).rstrip("/")) as clients:
+            with pytest.raises(AzureError) as refused:
+                await AzureCalls(clients, where, QuotaMeter(where, None), 0.25).read(NIC, NAME)
+    assert refused.value.what == "unreadable"

@@ -7,12 +7,11 @@ import pytest
 
 from service.cluster import Cluster, Page
 from service.local.azure import Fault, Group
-from tests.integration.azure_removing import ON_AZURE, azure, local_azure, own_api, removing
+from tests.integration.azure_removing import azure, own_api, removing
 from tests.integration.azure_sweeping import AGE, Sweeping, sweeping
 from workers.sweeps.keeping import AT_ONCE
 
-__all__ = ["azure", "local_azure", "own_api", "removing", "sweeping"]
-pytestmark = ON_AZURE
+__all__ = ["azure", "own_api", "removing", "sweeping"]
 
 KEPT = {"kept": "retain: so", "gone": 7}
 WAYS = pytest.mark.parametrize("way", ["graph", "provider"])

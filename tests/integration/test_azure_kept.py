@@ -11,12 +11,11 @@ from service.contract.azure import KARPENTER_AZURE
 from service.contract.names import GC
 from service.stream.inventory import Remembered
 from tests.clusters import TestApi
-from tests.integration.azure_removing import ON_AZURE, own_api
+from tests.integration.azure_removing import own_api
 from tests.integration.watched import Watched, watching
 from tests.servers import TestServer
 
 __all__ = ["own_api"]
-pytestmark = ON_AZURE
 
 SWEPT: dict[str, Any] = {"mode": "observe", "collector": KARPENTER_AZURE}
 OUT: dict[str, Any] = {"annotations": {GC: "disabled"}}
@@ -46,6 +45,7 @@ async def until_kept(watched: Watched, uid: str, *, gone: bool = False) -> Remem
     return found
 
 
+@pytest.mark.invariant(10)
 async def test_one_that_is_opted_out_is_remembered_and_never_published(watched: Watched) -> None:
     uid = watched.create("out", **OUT)
     running = await watched.start(**SWEPT)

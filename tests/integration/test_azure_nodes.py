@@ -6,11 +6,9 @@ import pytest
 
 from tests.integration.azure_removing import (
     NOT_READY,
-    ON_AZURE,
     SOURCE,
     Removing,
     azure,
-    local_azure,
     own_api,
     removing,
 )
@@ -18,8 +16,7 @@ from tests.karpenter import NODES
 from workers.handlers.azure.kinds import VM
 from workers.handlers.azure.nodes import Nodes
 
-__all__ = ["azure", "local_azure", "own_api", "removing"]
-pytestmark = ON_AZURE
+__all__ = ["azure", "own_api", "removing"]
 
 LONG = NOT_READY + timedelta(minutes=1)
 

@@ -10,14 +10,13 @@ import pytest
 from service.contract import Blocked, Gone, Pending, Refused, Throttled
 from service.contract.azure import CLUSTER_TAG
 from service.local.azure import Fault
-from tests.integration.azure_removing import NAME, ON_AZURE, TAGS, Hand, Removing, azure, local_azure, own_api, removing
+from tests.integration.azure_removing import NAME, TAGS, Hand, Removing, azure, own_api, removing
 from workers.handlers.azure.errors import AzureError
 from workers.handlers.azure.kinds import ADDRESS, DISK, NIC, VM
 from workers.handlers.azure.trails import Trail
 from workers.handlers.protocol import NotCleared
 
-__all__ = ["azure", "local_azure", "own_api", "removing"]
-pytestmark = ON_AZURE
+__all__ = ["azure", "own_api", "removing"]
 
 
 async def test_an_interface_that_a_sweep_found_waits_for_its_machine_which_is_read_fresh(removing: Removing) -> None:

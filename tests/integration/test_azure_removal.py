@@ -9,13 +9,13 @@ import pytest
 from service.contract import Blocked, Gone, Left, Pending, Refused
 from service.contract.azure import AKS_MACHINE_TAG, CLUSTER_TAG, KEEP_TAG
 from service.local.azure import Fault
-from tests.integration.azure_removing import NAME, ON_AZURE, TAGS, Removing, azure, local_azure, own_api, removing
+from tests.integration.azure_removing import NAME, TAGS, Removing, azure, own_api, removing
+from workers.handlers.azure import removal
 from workers.handlers.azure.kinds import ADDRESS, DISK, KINDS, NIC, VM, Kind
 from workers.handlers.azure.removal import LONGEST_CHECK, LONGEST_VAIN
 from workers.handlers.azure.trails import Trail
 
-__all__ = ["azure", "local_azure", "own_api", "removing"]
-pytestmark = ON_AZURE
+__all__ = ["azure", "own_api", "removing"]
 
 DELETES = {VM: "vm.delete", NIC: "nic.delete", DISK: "disk.delete", ADDRESS: "ip.delete"}
 READS = {VM: "vm.get", NIC: "nic.get", DISK: "disk.get", ADDRESS: "ip.get"}
@@ -66,6 +66,7 @@ async def test_an_accepted_delete_is_no_proof_and_a_later_read_is(removing: Remo
     assert await removing.one(removing.hand(kind, looks=True, resume=looked.resume)) == Gone()
 
 
+@pytest.mark.invariant(2)
 async def test_all_jobs_of_a_batch_are_worked_on_and_each_has_its_own_verdict(removing: Removing) -> None:
     await removing.nic("aks-a")
     await removing.nic("aks-b", tags={**TAGS, CLUSTER_TAG: "staging"})
@@ -144,6 +145,22 @@ async def test_a_machine_that_would_take_a_data_disk_along_stays(removing: Remov
 # ---- which one it is
 
 
+@pytest.mark.invariant(2)
+@pytest.mark.parametrize("which", ["FRESH", "FRESH_SIGNS"])
+@pytest.mark.parametrize("kind", [VM, NIC], ids=lambda kind: kind.name)
+async def test_what_was_read_too_long_before_the_call_is_no_reason_to_delete(
+    removing: Removing, monkeypatch: pytest.MonkeyPatch, kind: Kind, which: str
+) -> None:
+    await make(removing, kind)
+    monkeypatch.setattr(removal, which, timedelta(0))
+    found = await removing.one(removing.hand(kind))
+    assert isinstance(found, Blocked)
+    assert "grown old" in found.by
+    assert await removing.names() == {NAME}
+    assert DELETES[kind] not in await removing.asked()
+
+
+@pytest.mark.invariant(9)
 async def test_another_one_of_the_same_name_is_not_the_one_that_was_judged(removing: Removing) -> None:
     first = await removing.nic()
     await removing.azure.remove("nic", NAME, subscription=removing.subscription)

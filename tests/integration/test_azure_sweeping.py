@@ -10,13 +10,12 @@ import pytest
 from service.cluster import Cluster, Page, Served
 from service.contract.azure import NODECLAIMS
 from service.settings import PolicySettings
-from tests.integration.azure_removing import ON_AZURE, SOURCE, azure, local_azure, own_api, removing
+from tests.integration.azure_removing import SOURCE, azure, own_api, removing
 from tests.integration.azure_sweeping import AGE, Sweeping, by_claim, sweeping
 from workers.handlers.azure.collector import Sighted
 from workers.sweeps.keeping import UnreadableRecord
 
-__all__ = ["azure", "local_azure", "own_api", "removing", "sweeping"]
-pytestmark = ON_AZURE
+__all__ = ["azure", "own_api", "removing", "sweeping"]
 
 
 # ---- when it is told

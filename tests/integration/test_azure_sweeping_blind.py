@@ -13,15 +13,14 @@ from service.local.api import EmbeddedApi
 from service.local.azure import GROUP, Fault
 from service.settings import PolicySettings
 from tests.clusters import TestApi
-from tests.integration.azure_removing import ON_AZURE, azure, local_azure, own_api, removing
+from tests.integration.azure_removing import azure, own_api, removing
 from tests.integration.azure_sweeping import Sweeping, by_claim, sweeping
 from tests.karpenter import NODECLAIMS as CRD
 from tests.karpenter import install
 from workers.handlers.azure.errors import AzureError
 from workers.sweeps.passing import NoPass
 
-__all__ = ["azure", "local_azure", "own_api", "removing", "sweeping"]
-pytestmark = ON_AZURE
+__all__ = ["azure", "own_api", "removing", "sweeping"]
 
 
 # ---- when nothing is known
@@ -40,6 +39,7 @@ async def test_a_list_that_fails_ends_the_pass_without_a_word(sweeping: Sweeping
     assert (await sweeping.sightings(), await sweeping.orphans.last()) == before
 
 
+@pytest.mark.invariant(1)
 @pytest.mark.parametrize("way", ["graph", "provider"])
 @pytest.mark.parametrize(
     "elsewhere", [{"resource_group": "mc_none"}, {"subscription": "0aaaaaaa-0000-4000-8000-00000000dead"}]
@@ -81,6 +81,7 @@ async def test_a_cluster_that_does_not_answer_ends_the_pass_without_a_word(sweep
     assert await sweeping.sightings() == {}
 
 
+@pytest.mark.invariant(7)
 async def test_a_nodeclaim_that_cannot_be_read_ends_the_pass_without_a_word(sweeping: Sweeping) -> None:
     await sweeping.nic()
 

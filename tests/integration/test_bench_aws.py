@@ -19,6 +19,8 @@ from bench.peers.capa_peer import Controller
 from bench.remains import Remains, entangle, fill, fill_draining
 from service.local.api import EmbeddedApi
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture
 def opened(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Account]]:
@@ -56,12 +58,11 @@ def collect(given: AwsOrder, failures: int | None = None) -> int:
     return asyncio.run(run())
 
 
-@pytest.mark.parametrize("finding", ["tagging", pytest.param("describe", marks=pytest.mark.long)])
+@pytest.mark.parametrize("finding", ["tagging", "describe"])
 def test_the_peer_makes_as_many_calls_as_its_own_code_where_nothing_is_in_the_way(finding: Finding) -> None:
     capa.check(finding)
 
 
-@pytest.mark.long
 def test_interfaces_that_drain_for_30_s_cost_the_peer_13_passes_and_11_s_as_they_cost_its_own_code(
     opened: Callable[..., Account],
 ) -> None:
@@ -76,7 +77,6 @@ def test_interfaces_that_drain_for_30_s_cost_the_peer_13_passes_and_11_s_as_they
     assert 10.5 <= min(late) <= max(late) < 15
 
 
-@pytest.mark.long
 def test_without_the_tagging_api_the_peer_lists_the_whole_account_for_each_cluster(
     opened: Callable[..., Account],
 ) -> None:
@@ -89,7 +89,6 @@ def test_without_the_tagging_api_the_peer_lists_the_whole_account_for_each_clust
     assert not any(one in account.removed for one in many.ids)
 
 
-@pytest.mark.long
 def test_target_groups_beyond_the_first_page_are_left_behind_and_nobody_is_told(
     opened: Callable[..., Account],
 ) -> None:
@@ -101,7 +100,6 @@ def test_target_groups_beyond_the_first_page_are_left_behind_and_nobody_is_told(
     assert all("targetgroup" in one for one in remains.ids if one not in account.removed)
 
 
-@pytest.mark.long
 def test_the_first_error_ends_a_pass_so_groups_that_reference_each_other_never_go(
     opened: Callable[..., Account],
 ) -> None:
@@ -124,7 +122,6 @@ def test_what_is_refused_for_want_of_quota_is_counted_and_tried_again(opened: Ca
     assert account.calls >= 12 * capa.CALLS_OF_A_CLUSTER + account.refused
 
 
-@pytest.mark.long
 def test_it_is_known_of_each_group_when_its_last_interface_had_drained(opened: Callable[..., Account]) -> None:
     account = opened(20.0)
     remains = fill_draining(account, Drains(clusters=2, entangled=0, shortest=5, longest=20))
@@ -144,7 +141,6 @@ def arena() -> Iterator[Arena]:
         yield ready
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("finding", ["tagging", "describe"])
 def test_knell_clears_an_account_and_lets_its_clusters_go(arena: Arena, finding: Finding) -> None:
     arena.empty()

@@ -18,6 +18,8 @@ from bench.subscription import RESERVED, Subscription, used
 from service.local.api import EmbeddedApi
 from service.local.azure import Behaviour, Size
 
+pytestmark = pytest.mark.long
+
 FEW = Behaviour(read_quotas=False, arm_deletes=Size(4, 10), nic_goes=0.5)
 
 
@@ -76,7 +78,6 @@ def test_a_delete_without_quota_is_tried_four_times_and_then_dropped(opened: Cal
     assert there.refused == sum(one.status == 429 for one in there.deletes) == 12
 
 
-@pytest.mark.long
 def test_the_peer_takes_as_long_for_1000_as_its_own_code_and_is_throttled_as_often() -> None:
     collected = collecting.collect(karpenter.begin, Orphans(1000))
     known = OWN_CODE[1000]
@@ -86,7 +87,6 @@ def test_the_peer_takes_as_long_for_1000_as_its_own_code_and_is_throttled_as_oft
     assert collected.throttled / collected.deletes == pytest.approx(known.throttled, rel=karpenter.NEAR)
 
 
-@pytest.mark.long
 def test_a_reservation_costs_the_peer_a_pass() -> None:
     late = karpenter.Karpenter().outwait(None, Reservations(10, 2, 5, 18))  # type: ignore[arg-type]  # needs no arena
     assert len(late) == 10
@@ -118,7 +118,7 @@ def arena() -> Iterator[Arena]:
         yield ready
 
 
-@pytest.mark.parametrize("read_quotas", [False, pytest.param(True, marks=pytest.mark.long)])
+@pytest.mark.parametrize("read_quotas", [False, True])
 def test_knell_collects_what_no_event_told_of_and_proves_it_gone(arena: Arena, read_quotas: bool) -> None:
     arena.empty()
     begin = partial(knell_collecting.begin, arena, timedelta(seconds=30))

@@ -15,6 +15,8 @@ from bench.rows.release import RELEASE
 from bench.rows.row import Size
 from service.local.api import EmbeddedApi
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture(scope="module")
 def arena() -> Iterator[Arena]:

@@ -18,8 +18,8 @@ from tests.servers import TestServer
 
 
 @pytest.fixture
-def world(both_apis: TestApi, embedded_server: TestServer, tmp_path: Path) -> Declared:
-    return declare(both_apis, embedded_server, tmp_path)
+def world(api: TestApi, embedded_server: TestServer, tmp_path: Path) -> Declared:
+    return declare(api, embedded_server, tmp_path)
 
 
 def examined(world: Declared, config: Path, cluster: str = "here") -> tuple[Answer, dict[str, dict[str, Any]]]:

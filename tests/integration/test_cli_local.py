@@ -21,6 +21,8 @@ from service.local.ports import free_ports
 from service.settings.sources import ClusterSettings
 from tests.clusters import need_real
 
+pytestmark = pytest.mark.long
+
 COMMAND = [sys.executable, "-c", "from service.cli.main import main; main()", "local"]
 LAST_LINE = {"azure": "What it was asked", "aws": "What it was asked", "kubernetes": "  clusters:"}
 
@@ -116,7 +118,7 @@ async def test_aws_alone_is_where_it_says_and_ends_when_terminated(environment: 
         ends(process, signal.SIGTERM, environment["TMPDIR"])
 
 
-@pytest.mark.parametrize("real", [False, pytest.param(True, marks=pytest.mark.long)])
+@pytest.mark.parametrize("real", [False, True])
 async def test_kubernetes_alone_is_where_it_was_told_to_be_and_writes_a_kubeconfig_that_leads_to_it(
     environment: dict[str, str], tmp_path: Path, real: bool
 ) -> None:
@@ -155,9 +157,7 @@ def test_a_kubeconfig_that_is_there_is_not_overwritten(environment: dict[str, st
     assert "is there already and is not overwritten" in done.stderr
 
 
-@pytest.mark.parametrize(
-    "words", [("azure",), ("aws",), ("kubernetes",), pytest.param(("kubernetes", "--real"), marks=pytest.mark.long)]
-)
+@pytest.mark.parametrize("words", [("azure",), ("aws",), ("kubernetes",), ("kubernetes", "--real")])
 def test_a_port_that_is_taken_is_said_in_one_line(environment: dict[str, str], words: tuple[str, ...]) -> None:
     if "--real" in words:
         need_real()

@@ -119,7 +119,7 @@ def test_a_watch_shows_picture_after_picture_and_ends_well_with_ctrl_c(embedded_
         assert process.stdout is not None
         times = [json.loads(process.stdout.readline())["at"] for _ in range(2)]
         process.send_signal(signal.SIGINT)
-        _, err = process.communicate(timeout=20)
+        _, err = process.communicate(timeout=60)
     finally:
         process.kill()
     assert times[0] < times[1]
@@ -139,7 +139,7 @@ def test_a_watch_on_a_terminal_outlives_the_server_and_shows_when_it_is_back() -
             server.start()
             read_until(terminal, "[H\x1b[1mredis://")
             process.send_signal(signal.SIGINT)
-            code = process.wait(timeout=20)
+            code = process.wait(timeout=60)
             assert process.stderr is not None
             err = process.stderr.read()
             process.stderr.close()
@@ -150,7 +150,7 @@ def test_a_watch_on_a_terminal_outlives_the_server_and_shows_when_it_is_back() -
     assert (code, err) == (0, "")
 
 
-def read_until(terminal: int, words: str, within: float = 20.0) -> None:
+def read_until(terminal: int, words: str, within: float = 60.0) -> None:
     """What a person sees from now on, until the words are among it."""
     deadline, seen = time.monotonic() + within, ""
     while words not in seen:

@@ -159,6 +159,30 @@ async def test_a_plugin_is_asked_once_and_again_when_its_token_is_refused(tmp_pa
     assert door.came == ["Bearer issued-1"] * 4 + ["Bearer issued-2"]
 
 
+def _says(folder: Path, status: dict[str, object]) -> dict[str, object]:
+    """A user whose program prints this."""
+    version = "client.authentication.k8s.io/v1"
+    printed = msgspec.json.encode({"apiVersion": version, "kind": "ExecCredential", "status": status})
+    (folder / "issued").write_bytes(printed)
+    return {"apiVersion": version, "command": "cat", "args": [str(folder / "issued")], "interactiveMode": "Never"}
+
+
+async def test_what_a_plugin_does_not_give_may_be_null(tmp_path: Path) -> None:
+    absent = dict.fromkeys(("clientCertificateData", "clientKeyData", "expirationTimestamp"))
+    door = Doorkeeper()
+    async with _entered(door, tmp_path, exec=_says(tmp_path, {"token": TOKEN, **absent})) as cluster:
+        await cluster.identity()
+    assert door.came == [f"Bearer {TOKEN}"]
+    with pytest.raises(Unauthorized, match="neither a token nor a client certificate"):
+        await connect("door", settings_for("http://127.0.0.1:1", tmp_path, exec=_says(tmp_path, {"token": None})))
+
+
+async def test_the_end_of_a_plugins_token_needs_a_time_zone(tmp_path: Path) -> None:
+    status: dict[str, object] = {"token": TOKEN, "expirationTimestamp": "2099-01-01T00:00:00"}
+    with pytest.raises(Unauthorized, match="expirationTimestamp has no time zone: 2099-01-01T00:00:00"):
+        await connect("door", settings_for("http://127.0.0.1:1", tmp_path, exec=_says(tmp_path, status)))
+
+
 async def test_a_plugin_that_fails_is_unauthorized(tmp_path: Path) -> None:
     user = {"apiVersion": "client.authentication.k8s.io/v1", "command": "false"}
     with pytest.raises(Unauthorized, match="plugin"):
@@ -264,6 +288,7 @@ async def test_the_password_of_a_proxy_shows_nowhere(tmp_path: Path) -> None:
         assert TOKEN not in repr(await cluster._calls._access.way())
 
 
+@pytest.mark.invariant(12)
 async def test_no_token_shows_in_any_error_or_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Whatever goes wrong: by text, by repr, along the chain of causes, with the tracebacks, in the logs."""
     modes = ["refuse", "forbid", "echo", "echo-bare", "break", "garbage", "hang"]

@@ -150,7 +150,7 @@ async def test_a_status_without_room_for_conditions_falls_back_to_the_annotation
             live["metadata"].update((await request.json())["metadata"])
         return web.json_response(live)
 
-    things = msgspec.structs.replace(CONFIGMAPS, plural="things", status=True)
+    things = msgspec.structs.replace(CONFIGMAPS, plural="things", kind="Thing", status=True)
     seen = Seen(uid="uid-one", name="one", namespace="ns")
     async with wayward_api(handler) as address, await connect("x", settings_for(address, tmp_path)) as cluster:
         assert await set_condition(cluster, things, seen, CONDITION, "False", "Held", "why")

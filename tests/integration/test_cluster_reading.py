@@ -5,6 +5,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from msgspec import Raw
 
 from service.cluster import (
     CRDS,
@@ -19,7 +20,7 @@ from service.cluster import (
     Unreadable,
     connect,
 )
-from service.cluster.decoding import decode
+from service.cluster.decoding import decode_member
 from service.settings import ClusterSettings
 from tests.clusters import TestApi
 from tests.kube import Crd, wait_until
@@ -266,6 +267,6 @@ async def test_many_requests_at_once_share_one_pool(api: TestApi, cluster: Clust
 
 def test_an_object_that_can_not_be_decoded_is_named_as_well_as_it_can_be() -> None:
     with pytest.raises(Unreadable, match=r"ns/broken .*u-1"):
-        decode(b'{"metadata":{"name":"broken","namespace":"ns","uid":"u-1","finalizers":"none"}}')
+        decode_member(Raw(b'{"metadata":{"name":"broken","namespace":"ns","uid":"u-1","finalizers":"none"}}'), CRDS, "")
     with pytest.raises(Unreadable, match="no name"):
-        decode(b"[1]")
+        decode_member(Raw(b"[1]"), CRDS, "")

@@ -1,8 +1,10 @@
 """TLS to an API server: authorities, client certificates, names, and the service account of a pod."""
 
 import base64
+import json
 import ssl
 import subprocess
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -100,6 +102,76 @@ async def test_a_client_certificate_is_shown(papers: Papers, tmp_path: Path) -> 
             assert await _identity(tmp_path, kubeconfig(address, trusted, **user)) == "uid-kube-system"
         with pytest.raises(Unavailable):
             await _identity(tmp_path, kubeconfig(address, trusted))
+
+
+async def test_a_client_certificate_that_a_plugin_issues_is_shown_and_left_in_no_file(
+    papers: Papers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    issued = {"clientCertificateData": "client.crt", "clientKeyData": "client.key"}
+    status = {field: (papers.folder / name).read_text() for field, name in issued.items()}
+    version = "client.authentication.k8s.io/v1"
+    (tmp_path / "issued").write_text(json.dumps({"apiVersion": version, "kind": "ExecCredential", "status": status}))
+    plugin = {"apiVersion": version, "command": "cat", "args": [str(tmp_path / "issued")], "interactiveMode": "Never"}
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
+    trusted = {"certificate-authority-data": papers.data("ca.crt")}
+    async with wayward_api(_answer, papers.server(asks=True)) as address:
+        for _ in range(2):
+            assert await _identity(tmp_path, kubeconfig(address, trusted, exec=plugin)) == "uid-kube-system"
+    assert list(temporary.iterdir()) == []
+
+
+async def test_the_keys_of_a_user_with_an_auth_provider_are_left_in_no_file(
+    papers: Papers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    came: list[str] = []
+
+    async def door(request: web.Request) -> web.StreamResponse:
+        came.append(request.headers["Authorization"])
+        return await _answer(request)
+
+    claims = base64.b64encode(json.dumps({"exp": 4_000_000_000}).encode()).decode().rstrip("=")
+    user = {
+        "auth-provider": {"name": "oidc", "config": {"id-token": f"head.{claims}.sign"}},
+        "client-certificate-data": papers.data("client.crt"),
+        "client-key-data": papers.data("client.key"),
+    }
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
+    trusted = {"certificate-authority-data": papers.data("ca.crt")}
+    async with wayward_api(door, papers.server(asks=True)) as address:
+        assert await _identity(tmp_path, kubeconfig(address, trusted, **user)) == "uid-kube-system"
+    assert came == [f"Bearer head.{claims}.sign"]
+    assert list(temporary.iterdir()) == []
+
+
+async def test_a_client_certificate_that_was_renewed_is_shown_on_a_new_connection(
+    papers: Papers, tmp_path: Path
+) -> None:
+    """The pool must not hand out a connection that was made with another certificate."""
+    ports: list[tuple[str, int]] = []
+
+    async def door(request: web.Request) -> web.StreamResponse:
+        assert request.transport is not None
+        ports.append((request.transport.get_extra_info("peercert")["serialNumber"], id(request.transport)))
+        return status(401, "Unauthorized") if len(ports) == 2 else await _answer(request)
+
+    for name in ("crt", "key"):
+        (tmp_path / f"own.{name}").write_bytes((papers.folder / f"client.{name}").read_bytes())
+    user = {"client-certificate": str(tmp_path / "own.crt"), "client-key": str(tmp_path / "own.key")}
+    async with wayward_api(door, papers.server(asks=True)) as address:
+        path = tmp_path / "config"
+        path.write_bytes(kubeconfig(address, {"certificate-authority-data": papers.data("ca.crt")}, **user))
+        async with await connect("tls", ClusterSettings(kubeconfig=path)) as cluster:
+            await cluster.identity()
+            for name in ("crt", "key"):
+                (tmp_path / f"own.{name}").write_bytes((papers.folder / f"server.{name}").read_bytes())
+            await cluster.identity()
+    first, refused, renewed = ports
+    assert first == refused
+    assert renewed[0] != first[0]
 
 
 async def test_certificates_that_are_none_are_told_without_repeating_them(tmp_path: Path) -> None:

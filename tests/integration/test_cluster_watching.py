@@ -20,7 +20,7 @@ async def _now(cluster: Cluster, served: Served, namespace: str) -> str:
 
 async def _take(cluster: Cluster, served: Served, namespace: str, version: str, count: int) -> list[Change]:
     taken: list[Change] = []
-    async with asyncio.timeout(30), aclosing(cluster.watch(served, namespace, "", version, silence=_SILENCE)) as watch:
+    async with asyncio.timeout(60), aclosing(cluster.watch(served, namespace, "", version, silence=_SILENCE)) as watch:
         async for change in watch:
             if change.kind != "BOOKMARK":
                 taken.append(change)
@@ -87,7 +87,7 @@ async def test_metadata_alone_can_be_watched(api: TestApi, cluster: Cluster) -> 
     api.kube.create(crd.path(namespace), _body(crd, "large", 100_000))
     async with (
         aclosing(cluster.watch(served, namespace, "", version, silence=_SILENCE, metadata_only=True)) as watch,
-        asyncio.timeout(30),
+        asyncio.timeout(60),
     ):
         change = await anext(watch)
     assert change.seen is not None
@@ -100,7 +100,7 @@ async def test_a_watch_on_which_nothing_comes_is_silent(api: TestApi, cluster: C
     served = await cluster.discover(crd.resource)
     version = await _now(cluster, served, namespace)
     watch = cluster.watch(served, namespace, "", version, silence=timedelta(seconds=1))
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         with pytest.raises(Silent):
             [change async for change in watch if change.kind != "BOOKMARK"]
 
@@ -117,7 +117,7 @@ async def test_a_cancelled_watch_leaves_nothing_behind(api: TestApi, cluster: Cl
             begun.set()
 
     task = asyncio.create_task(follow())
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         await begun.wait()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):

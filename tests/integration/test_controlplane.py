@@ -12,13 +12,12 @@ import msgspec
 import pytest
 
 from service.local.controlplane import ControlPlane, KubectlFailed, NoControlPlane, find_programs
+from service.local.controlplane.recipe import Recipe
 from tests.clusters import need_real
 from tests.kube import Kube, wait_until
 
 need_real()
-
-# One process for all of them: the shared control plane is started once.
-pytestmark = pytest.mark.xdist_group("api-real")
+pytestmark = pytest.mark.long
 
 
 @pytest.fixture
@@ -43,6 +42,11 @@ def namespace(plane: ControlPlane) -> str:
 def need_controllers(plane: ControlPlane) -> None:
     if not plane.has_controllers:
         pytest.skip("KUBEBUILDER_ASSETS has no kube-controller-manager; unset it and run `make controlplane`")
+
+
+def need_snapshots(plane: ControlPlane) -> None:
+    if plane.programs.etcdctl is None or plane.programs.etcdutl is None:
+        pytest.skip("KUBEBUILDER_ASSETS has no etcdctl and etcdutl; unset it and run `make controlplane`")
 
 
 def alive(pid: int) -> bool:
@@ -122,6 +126,54 @@ def test_an_api_server_comes_back_as_itself(own_plane: ControlPlane) -> None:
     own_plane.start_apiserver()
     assert own_plane.apiserver.pid != pid
     assert kube.get("/api/v1/namespaces/kube-system") == before
+
+
+def test_a_restored_snapshot_brings_back_what_was_there_when_it_was_saved(
+    own_plane: ControlPlane, tmp_path: Path
+) -> None:
+    need_snapshots(own_plane)
+    kube = Kube(own_plane.url, own_plane.token, own_plane.ca)
+    path = "/api/v1/namespaces/default/configmaps"
+    cluster = kube.get("/api/v1/namespaces/kube-system")
+    deleted = kube.create(path, {"metadata": {"name": "deleted-since"}})
+    changed = kube.create(path, {"metadata": {"name": "changed-since"}, "data": {"is": "old"}})
+
+    own_plane.save_snapshot(tmp_path / "snapshot.db")
+    own_plane.kubectl("delete", "configmap", "deleted-since")
+    own_plane.kubectl("patch", "configmap", "changed-since", "--patch", '{"data": {"is": "new"}}')
+    own_plane.kubectl("create", "configmap", "created-since")
+    own_plane.restore_snapshot(tmp_path / "snapshot.db")
+
+    assert kube.get(f"{path}/deleted-since") == deleted
+    assert kube.get(f"{path}/changed-since") == changed
+    assert kube.get(f"{path}/created-since") is None
+    assert kube.get("/api/v1/namespaces/kube-system") == cluster, "it is taken for the same cluster"
+
+
+def test_a_file_that_is_no_snapshot_is_refused_and_the_servers_go_on(plane: ControlPlane, tmp_path: Path) -> None:
+    need_snapshots(plane)
+    pids = (plane.etcd.pid, plane.apiserver.pid)
+    (tmp_path / "snapshot.db").write_bytes(b"no snapshot")
+    with pytest.raises(NoControlPlane, match=r"snapshot restore .*snapshot\.db(.|\n)*Error: "):
+        plane.restore_snapshot(tmp_path / "snapshot.db")
+    assert all(alive(pid) for pid in pids)
+    assert plane.kubectl("get", "namespace", "kube-system", "--output", "name").strip() == "namespace/kube-system"
+
+
+def test_the_built_etcd_and_its_tools_are_of_the_release_that_the_go_module_names(plane: ControlPlane) -> None:
+    need_snapshots(plane)
+    etcdctl, etcdutl = plane.programs.etcdctl or (), plane.programs.etcdutl or ()
+    said = [
+        subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()[0]
+        for command in ([*plane.programs.etcd, "--version"], [*etcdctl, "version"], [*etcdutl, "version"])
+    ]
+    etcd = Recipe.read().etcd
+    assert said == [f"etcd Version: {etcd}", f"etcdctl version: {etcd}", f"etcdutl version: {etcd}"]
+
+
+def test_kubectl_takes_no_shortened_commands_as_etcdctl_does(plane: ControlPlane) -> None:
+    with pytest.raises(KubectlFailed, match='unknown command "versio"'):
+        plane.kubectl("versio")
 
 
 async def test_a_forced_410_is_seen_by_watches_and_by_lists_that_go_on(own_plane: ControlPlane) -> None:

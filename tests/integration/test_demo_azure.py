@@ -15,6 +15,8 @@ from service.local.demo.reservation import Reservation, judge_azure, read, recko
 from service.local.demo.subscription import BEHAVIOUR, RATE, RESERVED, Subscription
 from tests.azure import Arm, arm_on, refusal
 
+pytestmark = pytest.mark.long
+
 FOREIGN = "aks-web-p8d2s"
 GOES = Behaviour().nic_goes + 1
 

@@ -19,6 +19,8 @@ from tests.conformance.conftest import install, kind_of
 from tests.conformance.places import LEASES, MAPS, NAMESPACES, definition
 from tests.engine.waiting import until
 
+pytestmark = pytest.mark.long
+
 _SHORT = timedelta(seconds=10)
 
 

@@ -13,6 +13,8 @@ from tests.integration.test_role import running
 from tests.integration.test_work_command import until
 from tests.servers import TestServer
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture
 def world(api: TestApi, embedded_server: TestServer, tmp_path: Path) -> Declared:

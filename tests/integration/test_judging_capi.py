@@ -21,11 +21,9 @@ from service.settings import FeatureSettings
 from tests.capi import AWS_CLUSTERS, install
 from tests.clusters import TestApi
 from tests.engine.world import Running
-from tests.integration.staged import ON_ONE_API, SOURCE, Stage, staged
+from tests.integration.staged import SOURCE, Stage, staged
 from tests.servers import TestServer
 from workers.handlers.simulated import Simulated
-
-pytestmark = ON_ONE_API
 
 
 class AsCapa(Simulated):

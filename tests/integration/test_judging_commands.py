@@ -13,11 +13,10 @@ import pytest
 
 from tests.clusters import TestApi
 from tests.integration.operating import environment, knell
-from tests.integration.staged import ON_ONE_API, SOURCE, Stage, staged
+from tests.integration.staged import SOURCE, Stage, staged
 from tests.servers import TestServer
 
-PATIENCE = timedelta(seconds=40)
-pytestmark = ON_ONE_API
+PATIENCE = timedelta(seconds=60)
 
 
 @pytest.fixture

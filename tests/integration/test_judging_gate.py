@@ -10,11 +10,9 @@ import pytest
 
 from service.contract.names import FINALIZER
 from tests.clusters import TestApi
-from tests.integration.staged import LANE, ON_ONE_API, SOURCE, Stage, staged
+from tests.integration.staged import LANE, SOURCE, Stage, staged
 from tests.servers import TestServer
 from workers.handlers.places import Shared
-
-pytestmark = ON_ONE_API
 
 
 @pytest.fixture
@@ -35,6 +33,7 @@ async def planned(stage: Stage, name: str = "w", targets: int = 2, **made: Any) 
 # ---- policy and protection, read again
 
 
+@pytest.mark.invariant(3)
 async def test_protection_put_on_after_the_plan_stops_every_call_and_is_shown(stage: Stage) -> None:
     one = await planned(stage)
     stage.annotate("w", **{"knell.dev/prevent-delete": "true"})
@@ -48,6 +47,7 @@ async def test_protection_put_on_after_the_plan_stops_every_call_and_is_shown(st
     assert await stage.members("held") == {}
 
 
+@pytest.mark.invariant(3)
 async def test_protection_of_the_namespace_counts_too(stage: Stage) -> None:
     one = await planned(stage)
     stage.annotate_namespace(**{"services.k8s.aws/prevent-delete": "true"})
@@ -56,6 +56,8 @@ async def test_protection_of_the_namespace_counts_too(stage: Stage) -> None:
     assert stage.deletes == 0
 
 
+@pytest.mark.invariant(3)
+@pytest.mark.invariant(7)
 @pytest.mark.parametrize(
     ("annotation", "value", "words"),
     [
@@ -73,6 +75,7 @@ async def test_what_forbids_or_can_not_be_read_holds(stage: Stage, annotation: s
     assert stage.read("w")["metadata"]["finalizers"] == [FINALIZER]
 
 
+@pytest.mark.invariant(7)
 async def test_a_changed_setting_holds_what_is_already_going(stage: Stage) -> None:
     one = await planned(stage)
     await stage.running[0].stop()
@@ -84,6 +87,24 @@ async def test_a_changed_setting_holds_what_is_already_going(stage: Stage) -> No
     assert stage.read("w")["metadata"]["finalizers"] == [FINALIZER]
 
 
+@pytest.mark.invariant(10)
+async def test_what_is_not_cancelled_yet_of_a_withdrawn_deletion_is_not_removed(stage: Stage) -> None:
+    one = await planned(stage)
+    # Whoever withdrew it has died after the first of its jobs; the object itself says nothing.
+    assert await stage.shard(one).withdraw(one.deletion, "retain: so", 1) == ("withdrawn", 1)
+    await stage.free_lanes()
+
+    async def asked() -> bool:
+        return any(word in one for one in map(str, await stage.audit("outcome")) for word in ("withdrawn", "gone"))
+
+    await stage.until("the other one has had its turn", asked)
+    assert stage.deletes == 0
+    await stage.tidy()
+    await stage.until_done(one)
+    assert stage.deletes == 0
+
+
+@pytest.mark.invariant(10)
 async def test_retain_said_on_the_object_keeps_what_is_left_and_lets_it_go(stage: Stage) -> None:
     one = await planned(stage)
     stage.annotate("w", **{"knell.dev/deletion-policy": "retain"})

@@ -9,11 +9,9 @@ import pytest
 from service.settings import GuardSettings
 from service.stream.inventory import NamespaceMarks
 from tests.clusters import TestApi
-from tests.integration.staged import ON_ONE_API, Stage, staged
+from tests.integration.staged import Stage, staged
 from tests.kube import wait_until
 from tests.servers import TestServer
-
-pytestmark = ON_ONE_API
 
 
 @pytest.fixture
@@ -68,6 +66,37 @@ async def test_what_the_watch_side_does_not_believe_is_left_alone(stage: Stage) 
     assert stage.there("w")
 
 
+@pytest.mark.invariant(1)
+async def test_an_absence_that_the_watch_side_has_not_proven_is_left_alone(stage: Stage) -> None:
+    found = await gone(stage, known=False)
+    await stage.remember(found, gone=0)
+    await stage.publish(one := stage.event(found))
+    await stage.work()
+    await stage.until_held(one, "is not proven by the watch side")
+    assert stage.there("w")
+    await stage.remember(found)
+    await stage.until_done(one)
+
+
+@pytest.mark.invariant(1)
+async def test_an_absence_proves_nothing_while_the_crd_is_going(
+    api: TestApi, embedded_server: TestServer, tmp_path: Path
+) -> None:
+    crd = api.crd()
+    async with staged(api, embedded_server, tmp_path, own_crd=crd, mode="observe") as stage:
+        found = await gone(stage)
+        # Somebody holds it back, so that it is going for as long as this takes.
+        api.kube.patch(crd.own_path, {"metadata": {"finalizers": ["example.com/hold"]}})
+        api.kube.delete(crd.own_path)
+        try:
+            await stage.publish(one := stage.event(found))
+            await stage.work()
+            await stage.until_held(one, f"the CRD of {crd.resource} is going", "proves nothing")
+            assert stage.there("w")
+        finally:
+            api.kube.patch(crd.own_path, {"metadata": {"finalizers": []}})
+
+
 async def test_an_object_that_was_never_recognised_is_left_alone(stage: Stage) -> None:
     found = await gone(stage, known=False)
     await stage.remember(found, data="", fault="its spec has no account")
@@ -112,6 +141,7 @@ async def test_the_marks_that_the_inventory_kept_count(stage: Stage) -> None:
     assert stage.deletes == 0
 
 
+@pytest.mark.invariant(9)
 async def test_a_name_that_lives_again_keeps_what_is_recognised_by_name(stage: Stage) -> None:
     by_name = await gone(stage, "n", owner="n")
     by_tag = await gone(stage, "t", owner="tag")
@@ -165,6 +195,7 @@ async def test_a_namespace_that_went_with_its_objects_counts_as_it_was_last_seen
     assert stage.there("w")
 
 
+@pytest.mark.invariant(3)
 async def test_a_record_lost_after_the_plan_stops_every_call(stage: Stage) -> None:
     await stage.stop_lanes()
     found = await gone(stage)
@@ -177,6 +208,7 @@ async def test_a_record_lost_after_the_plan_stops_every_call(stage: Stage) -> No
     assert stage.deletes == 0
 
 
+@pytest.mark.invariant(1)
 async def test_absence_counts_only_in_a_cluster_that_was_asked_who_it_is_after_it(stage: Stage) -> None:
     first, second = await gone(stage, "first"), await gone(stage, "second")
     await stage.publish(one := stage.event(first))
@@ -201,6 +233,7 @@ async def test_the_guard_goes_by_when_the_inventory_saw_it_gone_and_not_by_the_e
     assert stage.there("b")
 
 
+@pytest.mark.invariant(9)
 async def test_a_name_that_comes_back_after_the_plan_keeps_what_is_recognised_by_name(stage: Stage) -> None:
     await stage.stop_lanes()
     by_name, by_tag = await gone(stage, "n", owner="n"), await gone(stage, "t", owner="tag")
@@ -217,11 +250,28 @@ async def test_a_name_that_comes_back_after_the_plan_keeps_what_is_recognised_by
     assert "lives by now" in (await stage.deletion(first))["withdrawn"]
 
 
+@pytest.mark.invariant(3)
 async def test_of_a_namespace_that_is_gone_the_latest_marks_count(stage: Stage) -> None:
     found = await gone(stage, known=False)
     await stage.remember(found, namespace_annotations={}, namespace_at=1)
     later = NamespaceMarks({"knell.dev/deletion-policy": "retain"}, 2)
     await stage.inventory.note_marks({stage.namespace: later})
+    path = f"/api/v1/namespaces/{stage.namespace}"
+    stage.api.kube.delete(path)
+    wait_until("the Namespace is gone", lambda: stage.api.kube.get(path) is None)
+    await stage.publish(one := stage.event(found))
+    await stage.work()
+    await stage.until_done(one)
+    assert stage.there("w")
+
+
+@pytest.mark.invariant(3)
+async def test_of_a_namespace_that_is_gone_older_marks_than_those_seen_with_the_object_do_not_count(
+    stage: Stage,
+) -> None:
+    found = await gone(stage, known=False)
+    await stage.remember(found, namespace_annotations={"knell.dev/deletion-policy": "retain"}, namespace_at=2)
+    await stage.inventory.note_marks({stage.namespace: NamespaceMarks({}, 1)})
     path = f"/api/v1/namespaces/{stage.namespace}"
     stage.api.kube.delete(path)
     wait_until("the Namespace is gone", lambda: stage.api.kube.get(path) is None)

@@ -9,11 +9,9 @@ import pytest
 from service.contract.names import FINALIZER
 from service.settings import GuardSettings, PolicySettings
 from tests.clusters import TestApi
-from tests.integration.staged import ON_ONE_API, SOURCE, Stage, staged
+from tests.integration.staged import SOURCE, Stage, staged
 from tests.kube import wait_until
 from tests.servers import TestServer
-
-pytestmark = ON_ONE_API
 
 
 @pytest.fixture
@@ -35,6 +33,7 @@ async def test_an_object_that_goes_takes_its_resources_along_and_is_released(sta
     assert (await stage.deletion(one))["policy"].startswith("delete: the setting policy.deletion_policy says delete")
 
 
+@pytest.mark.invariant(8)
 async def test_the_targets_come_from_the_object_and_not_from_the_event(stage: Stage) -> None:
     stage.make("w", 1)
     stage.make("other", 1)
@@ -102,6 +101,7 @@ async def test_an_event_for_an_object_that_never_existed_touches_nothing(stage: 
     assert stage.there("w")
 
 
+@pytest.mark.invariant(8)
 async def test_an_event_for_a_live_object_touches_nothing(stage: Stage) -> None:
     found = stage.make("w")
     await stage.publish(one := stage.event(found))
@@ -130,6 +130,7 @@ async def test_an_event_for_an_object_without_our_finalizer_touches_nothing(stag
     assert stage.read("w")["metadata"]["finalizers"] == ["example.com/other"]
 
 
+@pytest.mark.invariant(8)
 async def test_an_event_of_another_cluster_touches_nothing(stage: Stage) -> None:
     stage.make("w")
     found = stage.delete("w")
@@ -162,6 +163,7 @@ async def test_an_event_of_an_undeclared_source_or_about_another_kind_touches_no
 # ---- policy
 
 
+@pytest.mark.invariant(10)
 async def test_retain_keeps_the_resources_and_releases_the_object(stage: Stage) -> None:
     one = await stage.going("w", annotations={"knell.dev/deletion-policy": "Retain"})
     await stage.work()
@@ -258,6 +260,7 @@ async def test_an_object_that_left_the_scope_and_is_retained_is_held_by_what_hol
     assert stage.there("w")
 
 
+@pytest.mark.invariant(7)
 async def test_an_unknown_policy_value_holds_until_it_is_mended(stage: Stage) -> None:
     one = await stage.going("w", annotations={"knell.dev/deletion-policy": "remove"})
     await stage.work()

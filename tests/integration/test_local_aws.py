@@ -1,8 +1,12 @@
 """The stand-in for AWS refuses, delays and forgets what AWS would: everything that moto alone is too kind about
 when things are deleted."""
 
+import pytest
+
 from service.local.aws.tags import by_cloud_provider
 from tests.aws import Cloud, refusal
+
+pytestmark = pytest.mark.long
 
 OURS = by_cloud_provider("c1")
 

@@ -3,9 +3,13 @@ what may be asked at once, and a tagging API that remembers the dead."""
 
 from typing import Any
 
+import pytest
+
 from service.local.aws import Stray
 from service.local.aws.tags import by_cloud_provider
 from tests.aws import Cloud, refusal
+
+pytestmark = pytest.mark.long
 
 OURS = by_cloud_provider("c1", "default/web")
 FILTER = [{"Key": "kubernetes.io/cluster/c1", "Values": ["owned"]}]

@@ -14,6 +14,8 @@ from service.local.aws import Fault, Role
 from service.local.aws.tags import by_cloud_provider
 from tests.aws import Cloud, refusal
 
+pytestmark = pytest.mark.long
+
 OURS = by_cloud_provider("c1")
 CUT_OFF = (CutOff, HTTPClientError, aiohttp.ClientError)
 

@@ -10,6 +10,8 @@ from azure.core.rest import HttpRequest
 from service.local.azure import GROUP, SUBSCRIPTION, Disk, Group, LocalAzure, Nic, PublicIp, Vm, id_of
 from tests.azure import Arm, arm_on, refusal, said
 
+pytestmark = pytest.mark.long
+
 NIC = id_of(SUBSCRIPTION, GROUP, "nic", "aks-a")
 VM = id_of(SUBSCRIPTION, GROUP, "vm", "aks-a")
 

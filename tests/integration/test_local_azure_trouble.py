@@ -11,6 +11,8 @@ from service.local.azure import GROUP, Fault, LocalAzure, LocalAzureFailed, Nic,
 from tests.azure import Arm, arm_on, refusal, said
 from tests.engine.waiting import until
 
+pytestmark = pytest.mark.long
+
 NICS = "Resources | where type =~ 'Microsoft.Network/networkInterfaces'"
 
 

@@ -2,16 +2,26 @@
 
 import os
 import signal
+import socket
+import socketserver
 import subprocess
 import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from datetime import timedelta
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
 from service.local.ports import free_ports
-from service.local.servers import Cluster, NoServerError, Sentinels, Server, embedded_binary
+from service.local.servers import Cluster, NoServerError, Sentinels, Server, cluster, embedded_binary, single
+from service.local.servers.sentinel import MASTER_NAME, SentinelProcess
 from service.local.servers.waiting import wait_until
 from tests.servers import TestServer
+
+pytestmark = pytest.mark.long
 
 
 def alive(pid: int) -> bool:
@@ -81,6 +91,81 @@ def test_free_ports_differ_and_lie_below_those_of_outgoing_connections() -> None
     ports = free_ports(50)
     assert len(set(ports)) == 50
     assert max(ports) < 32768
+
+
+@pytest.fixture
+def occupy(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[ModuleType], list[int]]]:
+    """Takes the ports that a module chooses the first time, after they were found free and before they are used.
+    The list that is returned holds them from then on."""
+    with ExitStack() as stack:
+
+        def occupy(module: ModuleType) -> list[int]:
+            taken: list[int] = []
+
+            def choose(count: int) -> list[int]:
+                ports = free_ports(count)
+                if not taken:
+                    taken.extend(ports)
+                    for port in ports:
+                        listener = stack.enter_context(socket.socket())
+                        listener.bind(("127.0.0.1", port))
+                        # Nothing listens: who connects is refused at once.
+                return ports
+
+            monkeypatch.setattr(module, "free_ports", choose)
+            return taken
+
+        yield occupy
+
+
+def test_a_server_starts_at_another_port_if_the_chosen_one_is_taken(occupy: Callable[[ModuleType], list[int]]) -> None:
+    taken = occupy(single)
+    with Server() as server:
+        assert taken
+        assert server.port not in taken
+
+
+def test_a_server_starts_at_another_port_if_a_web_server_took_the_chosen_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Refusing(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            self.request.recv(1024)
+            self.request.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+    (port,) = free_ports(1)
+    chosen = [[port]]
+    monkeypatch.setattr(single, "free_ports", lambda count: chosen.pop() if chosen else free_ports(count))
+    with socketserver.ThreadingTCPServer(("127.0.0.1", port), Refusing) as web:
+        thread = threading.Thread(target=web.serve_forever)
+        thread.start()
+        try:
+            with Server() as server:
+                assert not chosen
+                assert server.port != port
+        finally:
+            web.shutdown()
+            thread.join()
+
+
+def test_a_cluster_starts_at_another_bus_port_if_the_chosen_one_is_taken(
+    occupy: Callable[[ModuleType], list[int]],
+) -> None:
+    taken = occupy(cluster)
+    with Cluster(embedded_binary()) as started:
+        assert taken
+        assert started.nodes[0].bus_port not in taken
+        started.wait_until_whole()
+
+
+def test_a_sentinel_starts_at_another_port_if_the_chosen_one_is_taken(
+    tmp_path: Path, occupy: Callable[[ModuleType], list[int]]
+) -> None:
+    with Server() as watched:
+        taken = occupy(single)
+        sentinel = SentinelProcess(embedded_binary(), tmp_path, watch=watched, down_after=timedelta(seconds=30))
+        with sentinel, sentinel.admin() as client:
+            assert taken
+            assert sentinel.port not in taken
+            assert client.execute_command("SENTINEL", "GET-MASTER-ADDR-BY-NAME", MASTER_NAME)[1] == str(watched.port)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux ends a child with its parent")

@@ -22,10 +22,8 @@ from service.watching.mending import NAMESPACE as CHANGED
 from service.watching.namespace_marks import NamespaceMarks
 from service.watching.run import SourceRun
 from tests.clusters import TestApi
-from tests.integration.staged import ON_ONE_API, SOURCE, Stage, staged
+from tests.integration.staged import SOURCE, Stage, staged
 from tests.servers import TestServer
-
-pytestmark = ON_ONE_API
 
 POLICY = "knell.dev/deletion-policy"
 PROTECTED = "knell.dev/prevent-delete"

@@ -1,25 +1,56 @@
-"""A connection to Redis that is over is a lost connection, whatever its transport makes of a late command."""
+"""Connections to Redis: one that is over is a lost connection, none has health checks, and none is released twice."""
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
+from redis.asyncio import Redis
 from redis.exceptions import ConnectionError as UnreachableError
 
-from service.stream.prompt import PromptTlsConnection
+from service.stream.connection import Connections
+from service.stream.direct import DirectPool
+from service.stream.prompt import (
+    Prompt,
+    PromptConnection,
+    PromptMasterConnection,
+    PromptSocketConnection,
+    PromptTlsConnection,
+    PromptTlsMasterConnection,
+)
 from tests.canned_server import canned_server
 from tests.papers import draw_up
+from tests.servers import TestServer
+
+KINDS = [
+    PromptConnection,
+    PromptMasterConnection,
+    PromptSocketConnection,
+    PromptTlsConnection,
+    PromptTlsMasterConnection,
+]
 
 
-async def test_a_command_on_a_tls_connection_that_is_over_is_a_lost_connection(tmp_path: Path) -> None:
+async def test_a_command_on_a_tls_connection_that_is_over_is_a_lost_connection(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writers: list[asyncio.StreamWriter] = []
+    opened = asyncio.open_connection
+
+    async def remembered(**how: Any) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        reader, writer = await opened(**how)
+        writers.append(writer)
+        return reader, writer
+
+    monkeypatch.setattr(asyncio, "open_connection", remembered)
     papers = draw_up(tmp_path)
     async with canned_server([[b""]], papers) as (_, port):
         connection = PromptTlsConnection(
             host="127.0.0.1", port=port, protocol=2, driver_info=None, ssl_ca_certs=str(papers.ca)
         )
         await connection.connect()  # type: ignore[no-untyped-call]
-        writer = connection._writer
-        assert writer is not None
+        (writer,) = writers
         # As a server that goes away in the middle of a greeting leaves it: both sides have closed it.
         writer.transport.abort()
         writer.transport.close()
@@ -27,3 +58,40 @@ async def test_a_command_on_a_tls_connection_that_is_over_is_a_lost_connection(t
             await connection.send_command("PING")
         assert not connection.is_connected
         await asyncio.sleep(0)
+
+
+async def test_an_error_of_our_own_is_no_lost_connection() -> None:
+    class Broken:
+        def __iter__(self) -> Any:
+            found = None
+            yield found.no_such_name  # type: ignore[attr-defined]
+
+    async with canned_server([[]]) as (_, port):
+        connection = PromptConnection(host="127.0.0.1", port=port, protocol=2, driver_info=None)
+        await connection.connect()  # type: ignore[no-untyped-call]
+        with pytest.raises(AttributeError, match="no_such_name"):
+            await connection.send_packed_command(Broken())
+        await connection.disconnect()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_health_checks_are_refused(kind: type[Prompt]) -> None:
+    where: dict[str, Any] = {"connection_pool": None} if "Master" in kind.__name__ else {}
+    assert kind(**where).health_check_interval == 0
+    with pytest.raises(ValueError, match="health_check_interval must be 0"):
+        kind(**where, health_check_interval=1)
+
+
+async def test_a_connection_is_released_once(embedded_server: TestServer) -> None:
+    connections = Connections(msgspec.structs.replace(embedded_server.settings(shards=1), max_connections=1))
+    assert isinstance(connections.client, Redis)
+    pool = connections.client.connection_pool
+    assert isinstance(pool, DirectPool)
+    for _ in range(2):
+        # The first time it is new, the second time it was free.
+        lent = await pool.get_connection()
+        await pool.release(lent)
+        with pytest.raises(RuntimeError, match="not in use"):
+            await pool.release(lent)
+    assert await connections.client.ping()
+    await connections.aclose()

@@ -3,6 +3,7 @@ Everything here would else be looked at again after minutes, longer than any tes
 
 import asyncio
 import contextlib
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import timedelta
 from pathlib import Path
@@ -23,18 +24,18 @@ from service.watching.run import SourceRun
 from tests.clusters import TestApi
 from tests.engine.outside import LANE as HAND_LANE
 from tests.engine.outside import event, thing
-from tests.integration.staged import ON_ONE_API, SOURCE, Stage, staged
+from tests.engine.waiting import PATIENCE
+from tests.integration.staged import SOURCE, Stage, staged
+from tests.integration.watched import Meddled
 from tests.servers import TestServer
 from workers.handlers.protocol import NotCleared
-
-pytestmark = ON_ONE_API
 
 POLICY = "knell.dev/deletion-policy"
 PROTECTED = "knell.dev/prevent-delete"
 MINUTES = timedelta(minutes=10)
 
 
-Watch = Callable[[], Awaitable[SourceRun]]
+Watch = Callable[..., Awaitable[SourceRun]]
 
 
 @pytest.fixture
@@ -50,8 +51,8 @@ async def watch(stage: Stage, cluster: Cluster) -> AsyncIterator[Watch]:
     """Has the source watched, as it is declared by then: what is deleted is published by it, and not by hand."""
     tasks: list[asyncio.Task[None]] = []
 
-    async def begin() -> SourceRun:
-        run = SourceRun(assigned(stage, cluster))
+    async def begin(through: Cluster = cluster) -> SourceRun:
+        run = SourceRun(assigned(stage, through))
         tasks.append(asyncio.create_task(run.run()))
 
         async def ready() -> bool:
@@ -156,6 +157,54 @@ async def test_an_object_that_comes_back_into_the_selector_goes_on(stage: Stage,
     await stage.work()
     await stage.until_held(one, "team=blue")
     stage.api.kube.patch(stage.path("w"), {"metadata": {"labels": {"team": "blue"}}})
+    await stage.until_done(one)
+    assert not stage.there("w")
+
+
+async def test_an_object_that_is_back_in_the_selector_before_the_watch_dealt_with_its_leaving_goes_on(
+    stage: Stage, watch: Watch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The watch reads both changes in one go, and the object looks as it did before them."""
+    free, take = asyncio.Event(), Inbox.take
+
+    async def held(self: Inbox, within: float) -> list[Change]:
+        await free.wait()
+        return await take(self, within)
+
+    stage.source(selector="team=blue")
+    await watch()
+    one = await stage.gone("w", labels={"team": "blue"})
+    monkeypatch.setattr(Inbox, "take", held)
+    # One that was waiting already is passed on; what is gathered from here on comes together.
+    stage.make("other", labels={"team": "blue"})
+    stage.api.kube.patch(stage.path("w"), {"metadata": {"labels": {"team": "red"}}})
+    await stage.work()
+    await stage.until_held(one, "team=blue")
+    stage.api.kube.patch(stage.path("w"), {"metadata": {"labels": {"team": "blue"}}})
+    free.set()
+    await stage.until_done(one)
+    assert not stage.there("w")
+
+
+async def test_an_object_that_is_back_in_the_selector_when_the_watch_reads_it_after_its_leaving_goes_on(
+    stage: Stage, cluster: Cluster, watch: Watch
+) -> None:
+    """The watch knows only that it is no longer in the selector, asks for it, and finds it as it was."""
+    left, back = threading.Event(), threading.Event()
+
+    def meddle(method: str, name: str) -> None:
+        if (method, name) == ("GET", "w") and left.is_set():
+            back.wait(PATIENCE.total_seconds())
+
+    stage.source(selector="team=blue")
+    await watch(Meddled(cluster, stage.crd, meddle))
+    one = await stage.gone("w", labels={"team": "blue"})
+    left.set()
+    stage.api.kube.patch(stage.path("w"), {"metadata": {"labels": {"team": "red"}}})
+    await stage.work()
+    await stage.until_held(one, "team=blue")
+    stage.api.kube.patch(stage.path("w"), {"metadata": {"labels": {"team": "blue"}}})
+    back.set()
     await stage.until_done(one)
     assert not stage.there("w")
 

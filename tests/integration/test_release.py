@@ -12,11 +12,10 @@ from service.contract.names import FINALIZER
 from service.settings import LimitOverride
 from tests.clusters import TestApi
 from tests.integration.front import Wanted
-from tests.integration.staged import ON_ONE_API, Stage, staged
+from tests.integration.staged import Stage, staged
 from tests.servers import TestServer
 
 OTHER = "example.com/other"
-pytestmark = ON_ONE_API
 
 
 @pytest.fixture
@@ -59,6 +58,7 @@ async def test_another_writer_only_delays_it(stage: Stage) -> None:
     assert found["annotations"]["example.com/counter"] == str(written)
 
 
+@pytest.mark.invariant(4)
 async def test_a_crash_between_the_released_finalizer_and_done_repeats_safely(stage: Stage) -> None:
     await stage.stop_lanes()
     one = await stage.going("w")
@@ -97,6 +97,40 @@ async def test_a_dry_run_that_is_switched_on_before_the_release_holds_it(stage: 
     await stage.free_lanes()
     await stage.until_refused(one, "dry-run: annotation knell.dev/dry-run of its Namespace")
     assert stage.read("w")["metadata"]["finalizers"] == [FINALIZER]
+
+
+@pytest.mark.invariant(4)
+@pytest.mark.invariant(5)
+async def test_an_object_that_lives_keeps_our_finalizer_whatever_redis_says(stage: Stage) -> None:
+    # As after an API server was restored from a backup: the release is due, and its object is not going.
+    one = stage.event(stage.make("w", 0))
+    await stage.lay(one, [])
+    await stage.work()
+    await stage.until_refused(one, "lives: it has no deletionTimestamp")
+    assert stage.read("w")["metadata"]["finalizers"] == [FINALIZER]
+    assert await stage.state(one) == "releasing"
+    assert stage.front.count("PATCH", "") == 0
+    stage.delete("w")
+    await stage.until_done(one)
+    assert stage.read("w") is None
+
+
+@pytest.mark.invariant(1)
+@pytest.mark.invariant(8)
+@pytest.mark.parametrize("there", [True, False], ids=["with the same object", "without it"])
+async def test_nothing_is_released_in_another_cluster_than_that_of_the_deletion(stage: Stage, there: bool) -> None:
+    found = stage.make("w", 0)
+    stage.delete("w")
+    if not there:
+        stage.unmark("w")
+        assert stage.read("w") is None
+    one = stage.event(found, cluster="another")
+    await stage.lay(one, [])
+    await stage.work()
+    await stage.until_refused(one, f"has uid {stage.identity}, and this is about cluster another")
+    assert await stage.state(one) == "releasing"
+    assert stage.front.count("PATCH", "") == 0
+    assert not there or stage.read("w")["metadata"]["finalizers"] == [FINALIZER]
 
 
 async def test_what_rbac_forbids_is_held_and_shown(stage: Stage) -> None:
@@ -175,6 +209,7 @@ async def test_the_release_of_an_undeclared_source_is_held(stage: Stage) -> None
     assert stage.read("w")["metadata"]["finalizers"] == [FINALIZER]
 
 
+@pytest.mark.invariant(4)
 async def test_nothing_is_done_while_our_finalizer_is_on_whatever_the_mode_is_by_now(stage: Stage) -> None:
     await stage.stop_lanes()
     one = await stage.going("w", targets=0)

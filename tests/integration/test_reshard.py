@@ -358,8 +358,9 @@ class DyingCaller(Caller):
         return answer
 
 
+@pytest.mark.long
 @pytest.mark.timeout(400)
-@pytest.mark.parametrize(("closely", "often"), [(2, 10), pytest.param(8, 25, marks=pytest.mark.long)])
+@pytest.mark.parametrize(("closely", "often"), [(2, 10), (8, 25)])
 async def test_a_move_that_dies_anywhere_is_finished_by_running_it_again(
     embedded_server: TestServer, closely: int, often: int
 ) -> None:

@@ -159,7 +159,7 @@ def running(
         until("it watches", lambda: process.number("knell_source_relists_total") >= 1)
         yield process
         process.process.send_signal(signal.SIGTERM)
-        assert process.end(AT_ONCE * 3) == 0
+        assert process.end(AT_ONCE) == 0
     finally:
         process.process.kill()
         process.process.wait()

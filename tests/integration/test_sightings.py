@@ -9,13 +9,11 @@ from service.cluster import Sightings
 from service.contract import Event, Plan, Target
 from service.contract.names import FINALIZER
 from tests.clusters import TestApi
-from tests.integration.staged import LANE, ON_ONE_API, Stage, staged
+from tests.integration.staged import LANE, Stage, staged
 from tests.integration.watched import OTHER, Watched
 from tests.servers import TestServer
 from workers.handlers.objects import Facts
 from workers.handlers.simulated import KIND
-
-pytestmark = ON_ONE_API
 
 
 class ByName:

@@ -16,7 +16,7 @@ from service.local.provider.world import Resource, Seed
 from service.settings import FeedbackSettings, GuardSettings
 from service.stream.keys import deletion_of
 from tests.clusters import TestApi
-from tests.integration.staged import ACCOUNT, ON_ONE_API, SOURCE, Stage, staged
+from tests.integration.staged import ACCOUNT, SOURCE, Stage, staged
 from tests.integration.test_surface import surfaced
 from tests.servers import TestServer
 from workers.handlers.notes import Note, Reason
@@ -27,7 +27,6 @@ from workers.telling.teller import Teller
 from workers.telling.words import Waiting, waited_for
 
 OTHER = "example.com/other"
-pytestmark = ON_ONE_API
 
 
 @pytest.fixture

@@ -96,6 +96,7 @@ def test_run_does_both_sides_until_the_object_is_released(world: Declared, start
     assert world.holder() == ""
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("commands", [("run",), ("watch", "work")])
 @pytest.mark.parametrize("word", ["retain", "things=retain"])
 def test_the_policy_can_be_given_by_option(world: Declared, start: Start, commands: tuple[str, ...], word: str) -> None:
@@ -132,6 +133,7 @@ def test_without_a_cluster_it_lives_and_says_why_it_is_not_ready(world: Declared
     assert process.end(AT_ONCE) == 0
 
 
+@pytest.mark.long
 def test_one_cluster_away_leaves_the_others_alone(world: Declared, start: Start) -> None:
     (port,) = free_ports(1)
     path = world.api.kubeconfig(world.folder / "away")
@@ -194,6 +196,7 @@ def test_a_source_that_is_not_installed_is_shown_and_watched_once_it_is(world: D
         world.api.kube.delete(later.own_path)
 
 
+@pytest.mark.long
 def test_a_missing_namespace_is_named_with_what_to_do(world: Declared, start: Start) -> None:
     missing = f"{world.home}x"
     config = world.config(watch={"namespace": missing})
@@ -256,6 +259,7 @@ def test_two_names_for_one_cluster_are_refused(world: Declared, start: Start) ->
     until("the other is watched", lambda: world.holder("knell-first-0"))
 
 
+@pytest.mark.long
 def test_the_moment_of_first_enabling_outlives_redis(
     world: Declared, start: Start, embedded_server: TestServer
 ) -> None:
@@ -284,6 +288,7 @@ def kept(world: Declared) -> dict[str, str]:
     return dict(found["data"])
 
 
+@pytest.mark.long
 def test_what_was_lost_in_redis_is_listed_anew_and_crossed_out(world: Declared, start: Start) -> None:
     process = start(world, world.config(), "watch")
     until("it has listed", lambda: process.number("knell_source_relists_total") == 1)
@@ -308,6 +313,7 @@ def test_what_was_lost_in_redis_is_listed_anew_and_crossed_out(world: Declared, 
     assert process.number("knell_relist_wanted") == 0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("command", ["watch", "run"])
 def test_a_wrong_shard_count_refuses_in_one_sentence(world: Declared, start: Start, command: str) -> None:
     first = start(world, world.config(), command)

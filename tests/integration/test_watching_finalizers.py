@@ -287,6 +287,7 @@ async def test_an_object_still_going_whose_record_is_final_gets_the_next_round(w
     assert open_ones == {"one 3"}
 
 
+@pytest.mark.invariant(5)
 async def test_an_emptied_redis_heals_itself(watched: Watched) -> None:
     running = await watched.start()
     names = [f"w{number}" for number in range(10)]

@@ -27,8 +27,9 @@ from service.settings import RedisSettings, RedisUrl, Settings
 from service.stream.installation import Installation
 from tests.servers import TestServer
 
-PATIENCE = timedelta(seconds=30)
-AT_ONCE = timedelta(seconds=5)
+PATIENCE = timedelta(seconds=60)
+AT_ONCE = timedelta(seconds=20)
+"""Less than the grace period that a worker has by default."""
 
 
 def until(what: str, look: Callable[[], Any], within: timedelta = PATIENCE) -> Any:
@@ -162,6 +163,7 @@ def test_a_worker_carries_out_a_deletion_and_counts_it(
         assert worker.end(AT_ONCE) == 0
 
 
+@pytest.mark.long
 def test_run_works_like_a_worker(knell: Callable[..., Process], embedded_server: TestServer) -> None:
     redis = embedded_server.settings()
     process = knell(redis, "run")
@@ -173,6 +175,7 @@ def test_run_works_like_a_worker(knell: Callable[..., Process], embedded_server:
     assert process.end(AT_ONCE) == 0
 
 
+@pytest.mark.long
 def test_a_worker_before_its_server_is_alive_and_says_why_it_is_not_ready(knell: Callable[..., Process]) -> None:
     (port,) = free_ports(1)
     server = Server(port=port)
@@ -229,6 +232,7 @@ def test_a_stopping_worker_finishes_what_it_has_in_hand(
     assert with_installation(redis, left) == (0, 0, 0)
 
 
+@pytest.mark.long
 def test_a_second_signal_ends_at_once_with_an_error(knell: Callable[..., Process], embedded_server: TestServer) -> None:
     redis = embedded_server.settings()
     with provider(timedelta(seconds=4), "very-slow") as cloud:

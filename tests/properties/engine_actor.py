@@ -212,8 +212,8 @@ class EngineActor:
 
     def settle(self, worker: str, picks: list[tuple[InHand, str]]) -> None:
         before = self.world
-        live = {one.job.id for one, _ in picks if self.is_live(one)}
-        expected = [one.job.fence if self.is_live(one) else 0 for one, _ in picks]
+        live = {one.job.id for one, _ in picks if one.worker == worker and self.is_live(one)}
+        expected = [one.job.fence if one.worker == worker and self.is_live(one) else 0 for one, _ in picks]
         items = [self._settlement(one, verdict) for one, verdict in picks]
         answer = self.run(self.shard.settle(worker, items))
         require(laws.ZOMBIE, answer.accepted == expected, f"{answer.accepted} where {expected} are live")

@@ -126,6 +126,24 @@ class EngineDeeds:
         if mine:
             self.a.settle(worker, [(mine[-1 - which % len(mine)], verdict) for which, verdict in picks])
 
+    @deed(worker=WORKER, picks=st.lists(st.tuples(INDEX, shapes.VERDICT), min_size=1, max_size=4))
+    def settle_what_another_took(self, worker: str, picks: list[tuple[int, str]]) -> None:
+        """With the tokens that the other worker got."""
+        others = [one for one in self.a.taken if one.worker != worker]
+        if others:
+            self.a.settle(worker, [(others[-1 - which % len(others)], verdict) for which, verdict in picks])
+
+    @deed(worker=WORKER, other=WORKER)
+    def settle_again_what_was_taken_since(self, worker: str, other: str) -> None:
+        """One job of a batch goes back to its lane and is taken under another token; the rest stays in hand."""
+        self.a.take(worker, EVERYWHERE)
+        mine = [one for one in self.a.of(worker) if self.a.is_live(one)]
+        if mine:
+            self.a.settle(worker, [(mine[-1], "check")])
+            self.a.clock.jump(timedelta(seconds=6))
+            self.a.take(other, EVERYWHERE)
+            self.a.settle(worker, [(mine[-1], "gone")])
+
     @deed(3, times=st.integers(1, 3))
     def work_on(self, times: int) -> None:
         """What a worker does all day."""

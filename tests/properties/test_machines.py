@@ -12,11 +12,11 @@ from tests.servers import TestServer
 
 
 def test_the_engine_keeps_its_laws(embedded_server: TestServer) -> None:
-    assert run(EngineMachine, embedded_server, 60, same_each_time=True) >= 60
+    assert run(EngineMachine, embedded_server, 25, same_each_time=True) >= 25
 
 
 def test_budgets_keep_their_laws(embedded_server: TestServer) -> None:
-    assert run(BudgetMachine, embedded_server, 60, same_each_time=True) >= 60
+    assert run(BudgetMachine, embedded_server, 25, same_each_time=True) >= 25
 
 
 @pytest.mark.long

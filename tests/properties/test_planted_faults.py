@@ -1,8 +1,5 @@
 """For each law a fault is planted in a script; the machine that passes without it must find that very law broken."""
 
-from collections.abc import Iterable
-from typing import Any
-
 import pytest
 
 from tests.properties import budget_machine as budget
@@ -15,16 +12,14 @@ from tests.properties.running import hunt
 from tests.servers import TestServer
 
 
-def _params(planted: Iterable[Fault]) -> list[Any]:
-    return [pytest.param(one, id=one.name, marks=[pytest.mark.long] if one.rare else []) for one in planted]
-
-
-@pytest.mark.parametrize("fault", _params(faults.ENGINE))
+@pytest.mark.long
+@pytest.mark.parametrize("fault", faults.ENGINE, ids=lambda fault: fault.name)
 def test_the_engines_machine_finds_that(fault: Fault, embedded_server: TestServer) -> None:
     assert hunt(EngineMachine, embedded_server, fault) in fault.breaks
 
 
-@pytest.mark.parametrize("fault", _params(faults.BUDGET))
+@pytest.mark.long
+@pytest.mark.parametrize("fault", faults.BUDGET, ids=lambda fault: fault.name)
 def test_the_budgets_machine_finds_that(fault: Fault, embedded_server: TestServer) -> None:
     assert hunt(BudgetMachine, embedded_server, fault) in fault.breaks
 

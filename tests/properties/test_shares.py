@@ -65,9 +65,16 @@ def check_all(rig: Rig, scripts: Scripts | None = None) -> None:
 
 
 def test_each_side_gets_its_share(rig: Rig) -> None:
+    for demand in DEMANDS[::5]:
+        check(rig, demand)
+
+
+@pytest.mark.long
+def test_each_side_gets_its_share_of_every_limit(rig: Rig) -> None:
     check_all(rig)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
 def test_that_is_noticed(rig: Rig, fault: Fault) -> None:
     with pytest.raises(Broken) as noticed:

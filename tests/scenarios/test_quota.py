@@ -12,9 +12,9 @@ from service.local.provider import Quota
 from service.local.servers import Server
 from tests.scenarios.quota_run import FULL, Size, run
 
-# One after the other, in the same test process as the crash scenario: both start many processes.
-pytestmark = pytest.mark.xdist_group("scenarios")
+pytestmark = pytest.mark.long
 
+# One after the other, in the same test process as the crash scenario: both start many processes.
 SHORT = replace(
     FULL,
     jobs=1000,
@@ -31,12 +31,10 @@ async def test_told_nothing_but_refusals_nobody_calls_during_a_pause_or_early(tm
     await _respect(replace(SHORT, headers=False, gulps=1), tmp_path)
 
 
-@pytest.mark.long
 async def test_at_full_size_told_what_is_left_pauses_are_kept(tmp_path: Path) -> None:
     await _respect(replace(FULL, headers=True, gulps=3), tmp_path)
 
 
-@pytest.mark.long
 async def test_at_full_size_told_nothing_but_refusals_pauses_are_kept(tmp_path: Path) -> None:
     await _respect(replace(FULL, headers=False, gulps=1), tmp_path)
 

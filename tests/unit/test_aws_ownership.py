@@ -61,6 +61,7 @@ def test_a_balancer_must_be_made_for_a_service_unless_its_controller_made_it() -
     assert needing == {"aws.classic-balancer", "aws.balancer", "aws.target-group"}
 
 
+@pytest.mark.invariant(2)
 def test_another_vpc_or_an_unknown_one_is_another_s() -> None:
     reason = owned(found(by_cloud_provider("c1"), vpc="vpc-2"), OWNER, SECURITY_GROUP)
     assert reason == "sg-1 is in VPC vpc-2, and cluster c1 in vpc-1"

@@ -45,6 +45,7 @@ def test_what_lacks_a_tag_of_karpenters_is_nobodys_to_remove(tags: dict[str, str
     assert "it has no tag karpenter" in found.reason
 
 
+@pytest.mark.invariant(10)
 @pytest.mark.parametrize(("value", "kind"), [("true", "kept"), ("yes", "kept"), ("False", "ours"), ("", "ours")])
 def test_a_tag_keeps_a_resource(value: str, kind: str) -> None:
     assert kind_of({**OURS, KEEP_TAG: value}) == kind

@@ -23,6 +23,8 @@ from tests.unit.test_bench_report import line_of, row
 from workers.handlers.aws.lanes import lane_draws
 from workers.handlers.aws.limits import LATE, limits_of
 
+pytestmark = pytest.mark.long
+
 USED = (
     "tag.GetResources", "elb.DescribeLoadBalancers", "elb.DescribeTags", "elb.DeleteLoadBalancer",
     "elbv2.DescribeLoadBalancers", "elbv2.DescribeTargetGroups", "elbv2.DescribeTags", "elbv2.DeleteLoadBalancer",

@@ -24,6 +24,8 @@ from tests.unit.test_bench_report import line_of, row
 from workers.handlers.azure.limits import LATE, Call, call_draws
 from workers.handlers.azure.model import Where
 
+pytestmark = pytest.mark.long
+
 CALLS: tuple[Call, ...] = (
     "network.read", "network.delete", "compute.read", "compute.delete", "disk.delete", "graph",
 )  # fmt: skip

@@ -9,6 +9,8 @@ import redis
 from bench.watching import CommandWatch
 from service.local.servers import Server
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture
 def server() -> Iterator[Server]:

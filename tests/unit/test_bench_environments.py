@@ -9,6 +9,8 @@ import pytest
 from bench.contenders.everybody import CONTENDERS, Contender
 from bench.order import FIELDS, Order, WatchOrder
 
+pytestmark = pytest.mark.long
+
 BENCH = Path(__file__).resolve().parents[2] / "bench"
 
 

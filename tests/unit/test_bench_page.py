@@ -4,6 +4,7 @@ The samples are made up, as in the tests of the report itself, whose lines are s
 import io
 from collections.abc import Sequence
 
+import pytest
 from rich.console import Console
 
 from bench import markdown, report, table
@@ -12,6 +13,8 @@ from bench.rounds import Outcome
 from bench.rows import ROWS, Row
 from bench.wording import directions, with_ratio
 from tests.unit.test_bench_report import TODAY, line_of, outcome_of, row
+
+pytestmark = pytest.mark.long
 
 
 def test_the_page_names_who_is_missing_and_which_figures_are_old() -> None:

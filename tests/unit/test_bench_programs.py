@@ -10,7 +10,9 @@ import pytest
 from bench.contenders.program import Program, running
 from bench.contenders.protocol import ContenderFailedError
 
-PATIENCE = 20.0
+pytestmark = pytest.mark.long
+
+PATIENCE = 60.0
 
 
 def python(program: str, *, listens: bool = False) -> AbstractContextManager[Program]:

@@ -15,6 +15,8 @@ from bench.rounds import Outcome, rotated, trials_of
 from bench.rows import ROWS, Row
 from bench.rows.row import Size
 
+pytestmark = pytest.mark.long
+
 FIELDS = ["id", "what", "unit", "knell", "peers", "limit", "goal", "met", "rounds", "date"]
 TODAY = "2026-01-02"
 
@@ -112,10 +114,10 @@ def test_each_goal_turns_at_its_bound(id_: str, knell: float, raw: float | None,
     [
         ("release", 4.0, 4.0, True),
         ("release", 4.1, 4.0, False),
-        ("release.cpu", 2.0, 4.0, True),
-        ("release.cpu", 2.1, 4.0, False),
-        ("release.memory", 60.0, 100.0, True),
-        ("release.memory", 61.0, 100.0, False),
+        ("release.cpu", 2.6, 4.0, True),
+        ("release.cpu", 2.7, 4.0, False),
+        ("release.memory", 110.0, 100.0, True),
+        ("release.memory", 111.0, 100.0, False),
     ],
 )
 def test_the_release_goals_turn_at_their_part_of_kopfs_figure(id_: str, knell: float, kopf: float, met: bool) -> None:

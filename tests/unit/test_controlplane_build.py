@@ -12,6 +12,8 @@ from service.local.controlplane.__main__ import main
 from service.local.controlplane.recipe import Recipe
 from service.local.controlplane.toolchain import NoGo, find_go
 
+pytestmark = pytest.mark.long
+
 GO = """#!/bin/sh
 case "$1" in
 env) echo {version} ;;
@@ -19,7 +21,7 @@ list) echo "go: downloading k8s.io/api v0.36.4" >&2; echo fmt; echo os ;;
 build)
     {build}
     while [ "$1" != -o ]; do shift; done
-    printf '#!/bin/sh\\necho "Client Version: {kubernetes}"\\n' > "$2"; chmod +x "$2"
+    printf '#!/bin/sh\\necho "Client Version: {kubernetes}"; echo "etcd Version: {etcd}"\\n' > "$2"; chmod +x "$2"
     echo "$GOMODCACHE" > {seen} ;;
 esac
 """
@@ -45,10 +47,11 @@ class Go:
         self.program = folder / "bin" / "go"
         self.seen = folder / "seen"
 
-    def be(self, *, version: str = "go1.26.1", build: str = "", kubernetes: str = "") -> None:
-        named = kubernetes or Recipe.read().kubernetes
+    def be(self, *, version: str = "go1.26.1", build: str = "", kubernetes: str = "", etcd: str = "") -> None:
+        recipe = Recipe.read()
+        named = {"kubernetes": kubernetes or recipe.kubernetes, "etcd": etcd or recipe.etcd}
         self.program.parent.mkdir(exist_ok=True)
-        self.program.write_text(GO.format(version=version, build=build, kubernetes=named, seen=self.seen))
+        self.program.write_text(GO.format(version=version, build=build, seen=self.seen, **named))
         self.program.chmod(0o755)
 
 
@@ -111,11 +114,14 @@ def test_a_failed_build_says_why_and_leaves_nothing(go: Go, empty_cache: Path, c
     assert left_in(empty_cache) == set()
 
 
-def test_what_does_not_work_is_not_put_in_place(go: Go, empty_cache: Path) -> None:
-    go.be(kubernetes="v0.0.0")
+@pytest.mark.parametrize("wrong", [{"kubernetes": "v0.0.0"}, {"etcd": "0.0.0"}])
+def test_what_is_not_of_the_wanted_version_is_not_put_in_place(
+    go: Go, empty_cache: Path, wrong: dict[str, str]
+) -> None:
+    go.be(**wrong)
     done = build()
     assert done.exit_code == 1
-    assert "v0.0.0" in done.output
+    assert "0.0.0" in done.output
     assert left_in(empty_cache) == set()
 
 

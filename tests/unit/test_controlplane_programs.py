@@ -7,6 +7,9 @@ import pytest
 from service.local.controlplane import NoControlPlane, available, find_programs
 from service.local.controlplane.keys import write_signing_key
 from service.local.controlplane.recipe import NoRecipe, Recipe
+from tests import clusters
+
+pytestmark = pytest.mark.long
 
 
 @pytest.fixture(autouse=True)
@@ -25,7 +28,7 @@ def program(path: Path) -> Path:
 
 def test_without_a_build_it_says_how_to_get_one() -> None:
     assert not available()
-    with pytest.raises(NoControlPlane, match="`make controlplane` builds it"):
+    with pytest.raises(NoControlPlane, match=r"in KUBEBUILDER_ASSETS, or build one .* `make controlplane`"):
         find_programs()
 
 
@@ -37,7 +40,9 @@ def test_what_was_built_is_found_in_the_cache(empty_cache: Path) -> None:
     assert found.apiserver == (str(kube), "kube-apiserver")
     assert found.controllers == (str(kube), "kube-controller-manager")
     assert found.kubectl == (str(kube), "kubectl")
-    assert Path(found.etcd[0]).name == "etcd"
+    assert found.etcd == (str(kube), "etcd")
+    assert found.etcdctl == (str(kube), "etcdctl")
+    assert found.etcdutl == (str(kube), "etcdutl")
 
 
 def test_a_half_written_binary_is_not_taken_for_one() -> None:
@@ -54,16 +59,20 @@ def test_given_programs_go_before_the_cache(monkeypatch: pytest.MonkeyPatch, tmp
     monkeypatch.setenv("KUBEBUILDER_ASSETS", str(given))
     found = find_programs()
     assert (found.apiserver, found.etcd) == ((str(given / "kube-apiserver"),), (str(given / "etcd"),))
-    assert found.controllers is None, "of another version than the server it would be no help"
-    program(given / "kube-controller-manager")
-    assert find_programs().controllers == (str(given / "kube-controller-manager"),)
+    built = "a program of the cache may be of another version"
+    assert (found.controllers, found.etcdctl, found.etcdutl) == (None, None, None), built
+    for name in ("kube-controller-manager", "etcdctl", "etcdutl"):
+        program(given / name)
+    found = find_programs()
+    assert found.controllers == (str(given / "kube-controller-manager"),)
+    assert (found.etcdctl, found.etcdutl) == ((str(given / "etcdctl"),), (str(given / "etcdutl"),))
 
 
 def test_given_programs_that_are_not_there_are_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     program(Recipe.read().binary)
     program(tmp_path / "kubectl")
     monkeypatch.setenv("KUBEBUILDER_ASSETS", str(tmp_path))
-    with pytest.raises(NoControlPlane, match=r"KUBEBUILDER_ASSETS is .* there is no kube-apiserver;"):
+    with pytest.raises(NoControlPlane, match=r"KUBEBUILDER_ASSETS is .* there is no kube-apiserver and no etcd;"):
         find_programs()
     assert not available()
 
@@ -76,6 +85,13 @@ def test_a_changed_go_module_has_another_place_in_the_cache(tmp_path: Path) -> N
     assert Recipe.read(tmp_path).binary == first.binary
     (tmp_path / "main.go").write_text("package main\n")
     assert Recipe.read(tmp_path).binary != first.binary
+
+
+def test_etcd_is_of_the_release_whose_client_the_api_server_uses() -> None:
+    recipe = Recipe.read()
+    assert recipe.etcd.startswith("3.6.")
+    required = (recipe.folder / "go.mod").read_text()
+    assert f"go.etcd.io/etcd/client/v3 v{recipe.etcd} " in required
 
 
 def test_a_relative_cache_folder_is_ignored(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -95,3 +111,28 @@ def test_every_signing_key_is_another_and_only_for_its_owner(tmp_path: Path) -> 
     write_signing_key(second)
     assert first.read_text() != second.read_text()
     assert first.stat().st_mode & 0o077 == 0
+
+
+@pytest.mark.parametrize(
+    ("built", "demanded", "left_out"),
+    [
+        (False, "", "make controlplane"),
+        (True, "", None),
+        (True, "embedded", "KNELL_TEST_API=embedded excludes it"),
+        (False, "embedded", "KNELL_TEST_API=embedded excludes it"),
+        (False, "real", None),
+        (True, "embedded,real", None),
+    ],
+)
+def test_tests_that_need_the_real_one_are_skipped_unless_it_is_demanded_or_built_and_not_excluded(
+    monkeypatch: pytest.MonkeyPatch, built: bool, demanded: str, left_out: str | None
+) -> None:
+    monkeypatch.setenv(clusters.VARIABLE, demanded)
+    if built:
+        program(Recipe.read().binary)
+    assert available() is built
+    if left_out is None:
+        clusters.need_real()
+    else:
+        with pytest.raises(pytest.skip.Exception, match=left_out):
+            clusters.need_real()

@@ -5,11 +5,9 @@ import sys
 
 import pytest
 
-# 10 MiB of HTTP for the simulated provider and for proxies, 7 MiB of tables and coloured tracebacks, 40 MiB of models,
-# and what only those who have resources at AWS or Azure need.
+# 7 MiB of tables and coloured tracebacks, 40 MiB of models, and what only users of AWS or Azure need.
 UNUSED = (
     "aiobotocore",
-    "aiohttp",
     "azure",
     "botocore",
     "kubernetes_asyncio",
@@ -42,6 +40,7 @@ def test_a_long_running_command_imports_nothing_that_it_does_not_use(command: st
     assert run(_COMMAND.format(name=command) + _LOADED.format(unused=UNUSED)).split() == []
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("process", ["knell_watching", "knell_process"])
 def test_the_bench_measures_processes_that_are_as_lean(process: str) -> None:
     code = f"import bench.contenders.{process}" + _LOADED.format(unused=(*UNUSED, "bench.arena"))

@@ -133,6 +133,10 @@ def test_an_ordinary_key_is_not_taken_for_a_secret(key: str) -> None:
         "password=hunter2 x",
         "Basic aHVudGVyMg==",
         "sig=hunter2&se=1",
+        "X-IDENTITY-HEADER: hunter2",
+        "Action=AssumeRole&ExternalId=hunter2&Version=1",
+        '{"SecretAccessKey": "hunter2"}',
+        "WebIdentityToken=hunter2&Version=1",
     ],
 )
 def test_a_credential_inside_a_text_is_taken_out(text: str) -> None:

@@ -39,7 +39,7 @@ async def test_a_kind_whose_calls_hang_leaves_turns_to_the_others() -> None:
     await asyncio.sleep(0)
     await asyncio.sleep(0)
     assert len(under_way) == OF_ONE_KIND
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         await asyncio.gather(*(call("/apis/g/v1/namespaces/ns/fine/x", None) for _ in range(2 * AT_ONCE)))
     over.set()
     await asyncio.gather(*hung)
@@ -78,5 +78,5 @@ async def test_who_gives_up_waiting_leaves_no_trace() -> None:
     second.cancel()
     over.set()
     await asyncio.gather(first, second, return_exceptions=True)
-    async with asyncio.timeout(5), slots.of("/api/v1/namespaces/ns/pods/x"), slots.of("/api/v1/nodes/x"):
+    async with asyncio.timeout(30), slots.of("/api/v1/namespaces/ns/pods/x"), slots.of("/api/v1/nodes/x"):
         pass

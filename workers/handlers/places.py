@@ -20,7 +20,7 @@ TRUSTED = timedelta(seconds=30)
 WITHIN = timedelta(seconds=10)
 """How long one reading may take once its turn has come."""
 
-LATELY = 512
+LATELY = 4096
 """Objects whose last reading is kept for a change that names its resource version."""
 
 

@@ -17,19 +17,22 @@ from workers.runtime.clock import ServerClock
 
 
 class _Seen(NamedTuple):
-    """`whole` are the tokens of batches that are held as they were taken, `fences` those of the other jobs."""
+    """`held` are the tokens of batches that this worker holds, `whole` those of batches that are held as they were
+    taken, `fences` the tokens of the other jobs."""
 
     stop: NotCleared | None
+    held: set[int]
     whole: set[int]
     fences: dict[str, float | None]
     objections: Mapping[str, Exception]
 
 
 class _Reading(NamedTuple):
-    """One read that is about to be sent, the jobs whose leases it asks for, whole batches by their token, and the
-    deletions whose consent."""
+    """One read that is about to be sent, the tokens and the jobs whose leases it asks for, whole batches by their
+    token, and the deletions whose consent."""
 
     task: asyncio.Task[_Seen]
+    tokens: set[int]
     jobs: list[str]
     batches: dict[int, list[str]]
     deletions: set[str]
@@ -39,9 +42,10 @@ class Gate:
     """Pauses and leases of one shard, and the consent of live objects, read fresh."""
 
     def __init__(
-        self, caller: Caller, keys: Keys, shard: int, clock: ServerClock, consent: Consent | None = None
+        self, caller: Caller, keys: Keys, shard: int, worker: str, clock: ServerClock, consent: Consent | None = None
     ) -> None:
         self._caller, self._keys, self._clock, self._consent = caller, keys, clock, consent
+        self._worker = worker
         self._stem = keys.stem(shard)
         self._waiting: dict[str, _Reading] = {}
         self._reads: set[asyncio.Task[_Seen]] = set()
@@ -62,11 +66,12 @@ class Gate:
                 raise NotCleared(f"{draw.limit.name} is paused", int(rest * 1000) + 1)
         reading = self._waiting.get(lane)
         if reading is None:
-            asked, batches, about = list[str](), dict[int, list[str]](), set[str]()
-            task = asyncio.ensure_future(self._read(lane, draws, asked, batches, about))
+            tokens, asked, batches, about = set[int](), list[str](), dict[int, list[str]](), set[str]()
+            task = asyncio.ensure_future(self._read(lane, draws, tokens, asked, batches, about))
             self._reads.add(task)
             task.add_done_callback(self._over)
-            reading = self._waiting[lane] = _Reading(task, asked, batches, about)
+            reading = self._waiting[lane] = _Reading(task, tokens, asked, batches, about)
+        reading.tokens.add(jobs[0].fence)
         ids = [job.id for job in jobs]
         if len(set(ids)) == of:
             reading.batches[jobs[0].fence] = ids
@@ -78,7 +83,10 @@ class Gate:
         seen = await asyncio.shield(reading.task)
         if seen.stop is not None:
             raise NotCleared(str(seen.stop), seen.stop.wait_ms)
-        if jobs[0].fence not in seen.whole and any(seen.fences[job.id] != job.fence for job in jobs):
+        fence = jobs[0].fence
+        if fence not in seen.held:
+            raise NotCleared("the job was taken back")
+        if fence not in seen.whole and any(seen.fences[job.id] != fence for job in jobs):
             raise NotCleared("the job was taken back")
         for job in jobs if seen.objections else ():
             if (objection := seen.objections.get(job.deletion)) is not None:
@@ -101,6 +109,7 @@ class Gate:
         self,
         lane: str,
         draws: tuple[Draw, ...],
+        tokens: set[int],
         jobs: list[str],
         batches: dict[int, list[str]],
         deletions: set[str],
@@ -113,18 +122,26 @@ class Gate:
         reads: list[Awaitable[Any]] = [
             self._caller.command("HMGET", self._stem + "paused", "*", lane),
             self._leases(lane, jobs, batches),
+            self._held(lane, tokens),
         ]
         if draws:
             fields = [f"{draw.limit.name}|pause" for draw in draws]
             reads.append(self._caller.command("HMGET", self._keys.budget(place_of(lane)), *fields))
-        by_hand, (whole, fences), *budget = await asyncio.gather(*reads)
+        by_hand, (whole, fences), held, *budget = await asyncio.gather(*reads)
         if any(by_hand):
-            return _Seen(NotCleared("paused by hand"), whole, fences, {})
+            return _Seen(NotCleared("paused by hand"), held, whole, fences, {})
         if budget:
             rest = max((float(until) for until in budget[0] if until), default=0.0) - self._clock.now_ms()
             if rest > 0:
-                return _Seen(NotCleared("the budget is paused", int(rest) + 1), whole, fences, {})
-        return _Seen(None, whole, fences, objections)
+                return _Seen(NotCleared("the budget is paused", int(rest) + 1), held, whole, fences, {})
+        return _Seen(None, held, whole, fences, objections)
+
+    async def _held(self, lane: str, tokens: set[int]) -> set[int]:
+        """Those under which this worker holds a batch: a server that was set back may have given one to another."""
+        asked = sorted(tokens)
+        names = [f"{token} {lane} {self._worker}" for token in asked]
+        ends = await self._caller.command("ZMSCORE", f"{self._stem}batches", *names)
+        return {token for token, end in zip(asked, ends, strict=True) if end is not None}
 
     async def _leases(
         self, lane: str, jobs: list[str], batches: dict[int, list[str]]

@@ -121,7 +121,7 @@ class Worker:
         flights = Flights()
         pace = Pace(self.crew)
         settler = Settler(shard, self.name, pace, self._settled)
-        gate = Gate(installation.caller, installation.keys, shard.number, clock, self.registry.consent)
+        gate = Gate(installation.caller, installation.keys, shard.number, self.name, clock, self.registry.consent)
         bench = Bench(
             shard, installation.budgets, self.registry, settings, self.name, self.crew, Caps(settings.worker), clock,
             gate, reports, settler, flights, wakeups, root, self.tally, pace,

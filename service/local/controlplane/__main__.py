@@ -35,7 +35,8 @@ def build_command(again: bool) -> None:
             return
         console.print(
             f"Building kube-apiserver, kube-controller-manager and kubectl {recipe.kubernetes}, "
-            f"once: 6 to 10 minutes on two cores, 3 GB of disk meanwhile, about 130 MB to stay."
+            f"etcd, etcdctl and etcdutl {recipe.etcd}, once: 6 to 10 minutes on two cores, "
+            f"3 GB of disk meanwhile, about 130 MB to stay."
         )
         go = find_go(recipe.go, console.print)
         began = time.monotonic()

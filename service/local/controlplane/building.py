@@ -72,13 +72,15 @@ def _build_in(folder: Path, recipe: Recipe, go: Path, steps: Steps) -> None:
     goes.run("build", "-v", "-trimpath", "-ldflags", flags, "-o", str(folder / "kube"), ".", on_line=compiled)
 
     steps.begin("trying it")
-    tried = subprocess.run(
-        [folder / "kube", "kubectl", "version", "--client"], capture_output=True, text=True, check=False
-    )
-    if tried.returncode != 0 or recipe.kubernetes not in tried.stdout:
-        raise BuildFailed(
-            f"what was built is not kubectl {recipe.kubernetes}: {(tried.stderr or tried.stdout).strip()}"
-        )
+    for arguments, version in (
+        (("kubectl", "version", "--client"), recipe.kubernetes),
+        (("etcd", "--version"), f"etcd Version: {recipe.etcd}"),
+    ):
+        tried = subprocess.run([folder / "kube", *arguments], capture_output=True, text=True, check=False)
+        if tried.returncode != 0 or version not in tried.stdout:
+            raise BuildFailed(
+                f"what was built is not {arguments[0]} of {version}: {(tried.stderr or tried.stdout).strip()}"
+            )
 
 
 def _main_package(recipe: Recipe) -> str:

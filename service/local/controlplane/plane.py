@@ -3,6 +3,7 @@ Nobody is let in without a token, what a token may do is RBAC's business, and th
 
 import asyncio
 import http.client
+import shutil
 import ssl
 import tempfile
 from collections.abc import Mapping
@@ -17,6 +18,7 @@ from service.local.controlplane.keys import write_admin_token, write_signing_key
 from service.local.controlplane.kubectl import run_kubectl, write_kubeconfig
 from service.local.controlplane.program import Program
 from service.local.controlplane.programs import NoControlPlane, Programs, find_programs
+from service.local.controlplane.snapshots import restore_snapshot, save_snapshot
 from service.local.ports import free_ports
 
 _START_ATTEMPTS: Final = 5
@@ -117,6 +119,28 @@ class ControlPlane:
         new cache begins at the present, so a watch from, or a next page of a list of, anything before gets 410."""
         return history.compact(self._etcd_port)
 
+    def save_snapshot(self, path: Path) -> None:
+        """The state of etcd as of now, in a file, by etcdctl."""
+        if self.programs.etcdctl is None:
+            raise NoControlPlane(f"there is no etcdctl ({self.programs.origin})")
+        save_snapshot(self.programs.etcdctl, port=self._etcd_port, to=path)
+
+    def restore_snapshot(self, path: Path) -> None:
+        """Stops everything and starts it again, with the same URL, tokens and certificates, on the data that etcdutl
+        makes of the snapshot. What was written since the snapshot is lost."""
+        if self.programs.etcdutl is None:
+            raise NoControlPlane(f"there is no etcdutl ({self.programs.origin})")
+        restored = self.folder / "etcd-restored"
+        restore_snapshot(self.programs.etcdutl, snapshot=path, to=restored)
+        self.controllers.end()
+        self.stop_apiserver()
+        self.etcd.end()
+        shutil.rmtree(self._etcd_data)
+        restored.rename(self._etcd_data)
+        self._start_etcd()
+        self.start_apiserver()
+        self._start_controllers()
+
     def kubectl(self, *arguments: str, stdin: str = "", token: str | None = None) -> str:
         """What the real kubectl prints; raises KubectlFailed with its complaint. Without a token, as admin."""
         with tempfile.TemporaryDirectory(dir=self.folder, prefix="kubectl-") as folder:
@@ -140,6 +164,10 @@ class ControlPlane:
         self.stop()
 
     @property
+    def _etcd_data(self) -> Path:
+        return self.folder / "etcd"
+
+    @property
     def _signing_key(self) -> Path:
         return self.folder / "service-accounts.key"
 
@@ -156,7 +184,7 @@ class ControlPlane:
     def _start_etcd(self) -> None:
         for attempt in range(_START_ATTEMPTS):
             (self._etcd_port,) = free_ports(1)
-            self.etcd.launch((*self.programs.etcd, *etcd_flags(self._etcd_port, self.folder / "etcd")))
+            self.etcd.launch((*self.programs.etcd, *etcd_flags(self._etcd_port, self._etcd_data)))
             try:
                 self.etcd.wait_until(lambda: history.answers(self._etcd_port), self._ready_within)
             except NoControlPlane:

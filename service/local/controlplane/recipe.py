@@ -12,6 +12,7 @@ from typing import Final, Self
 _ROOT: Final = Path(__file__).resolve().parents[3]
 _FILES: Final = ("go.mod", "go.sum", "main.go")
 _KUBERNETES: Final = re.compile(r"^\s*(?:require\s+)?k8s\.io/kubernetes\s+(v\d+\.\d+\.\d+)\s*$", re.MULTILINE)
+_ETCD: Final = re.compile(r"^\s*(?:require\s+)?go\.etcd\.io/etcd/server/v3\s+v(\d+\.\d+\.\d+)\s*$", re.MULTILINE)
 _GO: Final = re.compile(r"^go (\d+)\.(\d+)", re.MULTILINE)
 
 
@@ -25,6 +26,7 @@ class Recipe:
 
     folder: Path
     kubernetes: str
+    etcd: str
     go: tuple[int, int]
     digest: str
 
@@ -42,10 +44,10 @@ class Recipe:
                 f"the control plane is built from knell's repository, but {error.filename} cannot be read "
                 f"({error.strerror}); run `make controlplane` in a full clone"
             ) from None
-        kubernetes, go = _KUBERNETES.search(text), _GO.search(text)
-        if kubernetes is None or go is None:
-            raise NoRecipe(f"{folder / 'go.mod'} names no release of k8s.io/kubernetes, or no version of Go")
-        return cls(folder, kubernetes[1], (int(go[1]), int(go[2])), digest.hexdigest()[:12])
+        kubernetes, etcd, go = _KUBERNETES.search(text), _ETCD.search(text), _GO.search(text)
+        if kubernetes is None or etcd is None or go is None:
+            raise NoRecipe(f"{folder / 'go.mod'} names no release of k8s.io/kubernetes or of etcd, or no version of Go")
+        return cls(folder, kubernetes[1], etcd[1], (int(go[1]), int(go[2])), digest.hexdigest()[:12])
 
     @property
     def binary(self) -> Path:

@@ -14,7 +14,7 @@ from service.local.demo.subscription import RATE, RESERVED, Subscription
 SPAN: Final = timedelta(seconds=RESERVED / RATE)
 """How long the answer says that it is reserved: seconds of who waits."""
 _CODE: Final = "NicReservedForAnotherVm"
-_LATEST: Final = timedelta(seconds=5)
+_LATEST: Final = SPAN
 """More than that after its time is not the first moment, also on a machine that has much else to do."""
 
 

@@ -21,6 +21,17 @@ MASTERS: Final = 3
 SLOTS: Final = 16384
 
 
+class Node(Server):
+    """A server with one more port: the Cluster bus, where the nodes talk to each other."""
+
+    bus_port = 0
+
+    def _choose_ports(self) -> None:
+        super()._choose_ports()
+        (self.bus_port,) = free_ports(1)
+        self.options["cluster-port"] = str(self.bus_port)
+
+
 class Cluster:
     """`nodes` holds the masters first, then their replicas in the same order."""
 
@@ -39,9 +50,8 @@ class Cluster:
         self.replicas = replicas
         self._temporary = tempfile.TemporaryDirectory(prefix="knell-") if directory is None else None
         root = Path(self._temporary.name) if self._temporary else Path(directory or ".")
-        self._bus_ports = free_ports(MASTERS * (1 + replicas))
         self.nodes = [
-            Server(
+            Node(
                 binary if binary is not None else embedded_binary(),
                 root / f"node-{number}",
                 appendfsync=appendfsync,
@@ -50,18 +60,17 @@ class Cluster:
                     **({"tls-cluster": "yes"} if papers else {}),
                     "cluster-enabled": "yes",
                     "cluster-config-file": "nodes.conf",
-                    "cluster-port": str(bus_port),
                     "cluster-node-timeout": f"{node_timeout / timedelta(milliseconds=1):.0f}",
                     # A replica that lost its link a moment ago may still stand for election.
                     "cluster-replica-validity-factor": "0",
                     "repl-diskless-sync-delay": "0",
                 },
             )
-            for number, bus_port in enumerate(self._bus_ports)
+            for number in range(MASTERS * (1 + replicas))
         ]
 
     @property
-    def masters(self) -> list[Server]:
+    def masters(self) -> list[Node]:
         """The nodes that began as masters; after a failover `owner_of` tells who serves a slot."""
         return self.nodes[:MASTERS]
 
@@ -126,8 +135,8 @@ class Cluster:
                     last = SLOTS - 1 if number == MASTERS - 1 else (number + 1) * share - 1
                     client.execute_command("CLUSTER", "ADDSLOTSRANGE", number * share, last)
         with self.nodes[0].admin() as client:
-            for node, bus_port in zip(self.nodes[1:], self._bus_ports[1:], strict=True):
-                client.execute_command("CLUSTER", "MEET", node.host, node.meeting_port, bus_port)
+            for node in self.nodes[1:]:
+                client.execute_command("CLUSTER", "MEET", node.host, node.meeting_port, node.bus_port)
         wait_until("all nodes know each other", lambda: all(self._knows_all(node) for node in self.nodes))
         for master, replica in zip(self.nodes, self.nodes[MASTERS:], strict=False):
             with master.admin() as client:

@@ -10,7 +10,6 @@ from typing import Final, Self
 
 import msgspec
 
-from service.local.ports import free_ports
 from service.local.servers.binaries import embedded_binary
 from service.local.servers.papers import Papers
 from service.local.servers.single import Server
@@ -25,30 +24,35 @@ class SentinelProcess(Server):
     """The same program in its other role. It keeps what it learns in its configuration file."""
 
     def __init__(self, binary: Path, directory: Path, *, watch: Server, down_after: timedelta) -> None:
-        (port,) = free_ports(1)
-        super().__init__(binary, directory, port=port, papers=watch.papers)
-        encrypted = {**watch.papers.options(), "tls-port": str(self.tls_port)} if watch.papers else {}
-        milliseconds = f"{down_after / timedelta(milliseconds=1):.0f}"
-        self._configuration = "\n".join(
-            [
-                "bind 127.0.0.1",
-                f"port {port}",
-                f"dir {directory}",
-                *(f"{name} {value}" for name, value in encrypted.items()),
-                f"sentinel monitor {MASTER_NAME} {watch.host} {watch.meeting_port} {SENTINELS // 2 + 1}",
-                f"sentinel down-after-milliseconds {MASTER_NAME} {milliseconds}",
-                # A promotion that fails is tried again after twice this time.
-                f"sentinel failover-timeout {MASTER_NAME} 5000",
-                f"sentinel parallel-syncs {MASTER_NAME} 1",
-                "",
-            ]
-        )
+        super().__init__(binary, directory, papers=watch.papers)
+        self._watch = watch
+        self._down_after = down_after
+
+    def _choose_ports(self) -> None:
+        super()._choose_ports()
+        encrypted = {**self.papers.options(), "tls-port": str(self.tls_port)} if self.papers else {}
+        milliseconds = f"{self._down_after / timedelta(milliseconds=1):.0f}"
+        configuration = [
+            "bind 127.0.0.1",
+            f"port {self.port}",
+            f"dir {self.directory}",
+            *(f"{name} {value}" for name, value in encrypted.items()),
+            f"sentinel monitor {MASTER_NAME} {self._watch.host} {self._watch.meeting_port} {SENTINELS // 2 + 1}",
+            f"sentinel down-after-milliseconds {MASTER_NAME} {milliseconds}",
+            # A promotion that fails is tried again after twice this time.
+            f"sentinel failover-timeout {MASTER_NAME} 5000",
+            f"sentinel parallel-syncs {MASTER_NAME} 1",
+            "",
+        ]
+        self.directory.mkdir(parents=True, exist_ok=True)
+        self._path.write_text("\n".join(configuration))
+
+    @property
+    def _path(self) -> Path:
+        return self.directory / "sentinel.conf"
 
     def _command(self) -> list[str]:
-        path = self.directory / "sentinel.conf"
-        if not path.exists():
-            path.write_text(self._configuration)
-        return [str(self.binary), str(path), "--sentinel"]
+        return [str(self.binary), str(self._path), "--sentinel"]
 
 
 class Sentinels:

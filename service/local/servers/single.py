@@ -94,8 +94,7 @@ class Server:
         """Returns when the server answers. A port that somebody else took in the meantime is exchanged."""
         for attempt in range(_START_ATTEMPTS):
             if not self._port_is_given:
-                self.port, *others = free_ports(2 if self.papers else 1)
-                self.tls_port = others[0] if others else 0
+                self._choose_ports()
             self._launch()
             try:
                 self._wait_until_ready()
@@ -182,6 +181,11 @@ class Server:
     def _log(self) -> Path:
         return self.directory / "server.log"
 
+    def _choose_ports(self) -> None:
+        """Called before each attempt to start, until one succeeds."""
+        self.port, *others = free_ports(2 if self.papers else 1)
+        self.tls_port = others[0] if others else 0
+
     def _command(self) -> list[str]:
         options = {**self.options, "port": str(self.port), "dir": str(self.directory)}
         if self.papers:
@@ -219,7 +223,8 @@ class Server:
             own = client.info("server")["process_id"] == self.pid
             # INFO is answered while what was saved is still being read; nothing else is.
             return bool(own and not client.info("persistence").get("loading"))
-        except (redis.ConnectionError, redis.TimeoutError):
+        except redis.RedisError:
+            # Not up yet; or a program that speaks no RESP has this port, and the server is about to end.
             return False
 
     def _end(self, sent: signal.Signals, patience: timedelta) -> None:

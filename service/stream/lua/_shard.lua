@@ -93,6 +93,12 @@ end
 -- Jobs taken together share a fencing token, and so one lease: `batches` says when it ends.
 local function batch_name(fence, lane, worker) return string.format('%.0f', fence) .. ' ' .. lane .. ' ' .. worker end
 
+-- Whether this worker holds a batch under that token. Every move that is given a token asks this first: a token alone
+-- proves nothing, for a server that was set back may have given it again, to another worker.
+local function holds(worker, fence, lane)
+  return redis.call('ZSCORE', stem .. 'batches', batch_name(fence, lane, worker)) and true or false
+end
+
 -- Whoever may be asleep is told when something is due now, or earlier than anything known before.
 local function announce()
   if earliest and (earliest <= now or not before or earliest < before) then

@@ -4,9 +4,8 @@ if repeated then return repeated end
 local worker, lease, strangers = args[1], args[2], {}
 redis.call('ZADD', stem .. 'workers', now, worker)
 for _, held in ipairs(args[3]) do
-  local name = batch_name(held[2], held[1], worker)
-  if redis.call('ZSCORE', stem .. 'batches', name) then
-    redis.call('ZADD', stem .. 'batches', 'XX', now + lease, name)
+  if holds(worker, held[2], held[1]) then
+    redis.call('ZADD', stem .. 'batches', 'XX', now + lease, batch_name(held[2], held[1], worker))
   else
     strangers[#strangers + 1] = held[2]
   end

@@ -7,9 +7,24 @@ local budget, grace, version, back, known = args[3], args[4], args[5], 0, 0
 local cursor = string.match(args[1], '^%d+')
 local step = redis.call('ZSCAN', stem .. 'open', cursor, 'COUNT', args[2])
 
+-- A lease whose token has no entry in `batches` would never end: nobody holds it.
+local tokens
+local function leased(job, lane)
+  local token = redis.call('ZSCORE', stem .. 'leases:' .. lane, job)
+  if not token then return false end
+  if not tokens then
+    tokens = {}
+    for _, name in ipairs(redis.call('ZRANGE', stem .. 'batches', 0, -1)) do tokens[string.match(name, '^%S+ %S+')] = true end
+  end
+  if tokens[string.format('%.0f', token) .. ' ' .. lane] then return true end
+  redis.call('ZREM', stem .. 'leases:' .. lane, job)
+  fresh(lane)
+  return false
+end
+
 local function placed(job, lane)
   return redis.call('ZSCORE', lane_key(lane, true), job) or redis.call('ZSCORE', lane_key(lane, false), job)
-    or redis.call('ZSCORE', stem .. 'leases:' .. lane, job) or redis.call('ZSCORE', stem .. 'alone', job)
+    or leased(job, lane) or redis.call('ZSCORE', stem .. 'alone', job)
     or redis.call('ZSCORE', stem .. 'newer', 'job:' .. job) or redis.call('ZSCORE', stem .. 'dead', job)
 end
 

@@ -1,4 +1,4 @@
--- The next state of a batch of attempts, each by its fencing token; an old token changes nothing.
+-- The next state of a batch of attempts, each by its fencing token; an old token, or another worker's, changes nothing.
 -- args: {worker, plans, groups}; plans are names DELETION#PLAN; a group is what a lane's batch came to: {lane, fence,
 -- the gone, the rest, how many were taken under the fence (0: not known)}. The gone stand together by their note: {note,
 -- how many, ids as one text, parts}; a part is {plan (index), stage, {number, record, number, record...}}. Of the rest
@@ -92,27 +92,26 @@ end
 -- Whether what was sent is all that is held under the token. Of a batch that was sent as it was taken the number tells
 -- it, for nothing is ever added to a batch; of others the text, with ids in the server's order (they have no white space).
 -- So nothing is made for each job.
-local function is_whole(leases, token, batch, gone, taken)
+local function is_whole(leases, token, gone, taken)
   local number, text = gone[2], gone[3]
   if redis.call('ZCOUNT', leases, token, token) ~= number then return false end
   if number ~= taken then return table.concat(redis.call('ZRANGEBYSCORE', leases, token, token), ' ') == text end
-  -- A server that was set back may have given the token again, to somebody else or for other jobs.
-  if not redis.call('ZSCORE', stem .. 'batches', batch) then return false end
+  -- A server that was set back may have given the token again, for other jobs.
   return redis.call('ZSCORE', leases, string.match(text, '^%S+')) == token
 end
 
 -- The usual end: all that is still held under the token is gone, and nothing else was sent.
 local function settle_whole(lane, fence, gone, taken)
   local note, number, text, parts = gone[1], gone[2], gone[3], gone[4]
-  local leases, token, batch = stem .. 'leases:' .. lane, string.format('%.0f', fence), batch_name(fence, lane, worker)
-  if not is_whole(leases, token, batch, gone, taken) then return false end
+  local leases, token = stem .. 'leases:' .. lane, string.format('%.0f', fence)
+  if not is_whole(leases, token, gone, taken) then return false end
   for _, part in ipairs(parts) do
     local plan, stage, fields = part[1], part[2], part[3]
     spread('HSET', stem .. 'job:' .. names[plan], fields)
     job_over(plan, stage, #fields / 2)
   end
   redis.call('ZREMRANGEBYSCORE', leases, token, token)
-  redis.call('ZREM', stem .. 'batches', batch)
+  redis.call('ZREM', stem .. 'batches', batch_name(fence, lane, worker))
   redis.call('XADD', stem .. 'audit', '*', 'entry', 'outcome', 'worker', worker, 'lane', lane, note, text)
   counts.gone = (counts.gone or 0) + number
   count('lane/' .. lane .. '/gone', number)
@@ -120,8 +119,9 @@ local function settle_whole(lane, fence, gone, taken)
   return true
 end
 
--- What was sent, job by job: some were lost meanwhile, or they came to different ends.
-local function settle_each(lane, fence, gone, rest)
+-- What was sent, job by job: some were lost meanwhile, or they came to different ends. Of a batch that this worker does
+-- not hold, none is accepted.
+local function settle_each(lane, fence, gone, rest, held)
   local jobs, outcome, late = {}, {}, {}
   local leases = stem .. 'leases:' .. lane
   for _, alike in ipairs(gone) do
@@ -130,6 +130,7 @@ local function settle_each(lane, fence, gone, rest)
     end
   end
   for _, item in ipairs(rest) do jobs[#jobs + 1] = item[2] end
+  if not held then return jobs end
   local holders = {}
   for first = 1, #jobs, SPREAD do
     local part = redis.call('ZMSCORE', leases, unpack(jobs, first, math.min(first + SPREAD - 1, #jobs)))
@@ -187,8 +188,9 @@ end
 
 for i, group in ipairs(args[3]) do
   local lane, fence, gone, rest = group[1], group[2], group[3], group[4]
-  local whole = #gone == 1 and #rest == 0 and settle_whole(lane, fence, gone[1], group[5])
-  refused[i] = whole and {} or settle_each(lane, fence, gone, rest)
+  local held = holds(worker, fence, lane)
+  local whole = held and #gone == 1 and #rest == 0 and settle_whole(lane, fence, gone[1], group[5])
+  refused[i] = whole and {} or settle_each(lane, fence, gone, rest, held)
 end
 for plan, fields in pairs(plans) do spread('HSET', stem .. 'job:' .. names[plan], fields) end
 close_books()

@@ -30,7 +30,10 @@ if repeated then
   -- What was taken then is what is held under the same fence now.
   local known = cmsgpack.unpack(repeated)
   for _, lane in ipairs(known[2]) do
-    local jobs, texts = redis.call('ZRANGEBYSCORE', stem .. 'leases:' .. lane[1], lane[2], lane[2]), {}
+    local jobs, texts = {}, {}
+    if holds(worker, lane[2], lane[1]) then
+      jobs = redis.call('ZRANGEBYSCORE', stem .. 'leases:' .. lane[1], lane[2], lane[2])
+    end
     local records = records_of(jobs)
     for i = 1, #jobs do texts[i] = records[i] or '' end
     lane[3], lane[4] = jobs, texts

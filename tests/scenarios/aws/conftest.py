@@ -1,7 +1,7 @@
 """The stage that stories of clusters on AWS run on: one stand-in per test process, an account for each test."""
 
 import uuid
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -9,15 +9,8 @@ import pytest
 from service.local.aws import LocalAws
 from tests.clusters import TestApi
 from tests.integration.aws_access import own_credentials
-from tests.integration.clustered import running_aws
 from tests.scenarios.aws.stage import Stage, opened
 from tests.servers import TestServer
-
-
-@pytest.fixture(scope="session")
-def aws() -> Iterator[LocalAws]:
-    with running_aws() as running:
-        yield running
 
 
 @pytest.fixture
@@ -30,7 +23,7 @@ def account(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
 
 @pytest.fixture
 async def stage(
-    api: TestApi, embedded_server: TestServer, aws: LocalAws, account: str, tmp_path: Path
+    api: TestApi, embedded_server: TestServer, local_aws: LocalAws, account: str, tmp_path: Path
 ) -> AsyncIterator[Stage]:
-    async with opened(api, embedded_server.settings(), aws, account, tmp_path) as made:
+    async with opened(api, embedded_server.settings(), local_aws, account, tmp_path) as made:
         yield made

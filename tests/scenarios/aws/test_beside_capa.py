@@ -1,15 +1,19 @@
 """Cluster API Provider AWS has a collector of its own, on by default: both work on the same cluster at the same time.
 It also goes on to remove the network as soon as that is empty, whoever emptied it."""
 
+import pytest
+
 from service.local.aws import Fault
 from tests.scenarios.aws.belongings import a_few
 from tests.scenarios.aws.holdings import assert_gone
 from tests.scenarios.aws.stage import Stage
 
+pytestmark = pytest.mark.long
+
 
 async def test_what_the_other_collector_took_meanwhile_counts_as_gone_and_so_does_the_vpc(stage: Stage) -> None:
     await stage.aws.behave(drain=0)
-    await stage.aws.trouble(Fault(what="slow", action="elbv2.DeleteLoadBalancer", account=stage.account, seconds=1))
+    await stage.aws.trouble(Fault(what="slow", action="elbv2.DeleteLoadBalancer", account=stage.account, seconds=4))
     await stage.start()
     infra = await stage.unmanaged("prod")
     nothing = await stage.holdings()

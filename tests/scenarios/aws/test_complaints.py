@@ -26,6 +26,7 @@ async def collected(stage: Stage, *infras: Infra) -> None:
     await stage.until_released(*infras)
 
 
+@pytest.mark.long
 async def test_c1_nlbs_and_their_target_groups_are_left_behind(stage: Stage) -> None:
     await stage.start()
     infra = await stage.unmanaged("prod")
@@ -38,6 +39,7 @@ async def test_c1_nlbs_and_their_target_groups_are_left_behind(stage: Stage) -> 
     assert_gone(before, await stage.holdings(), {net, *behind})
 
 
+@pytest.mark.long
 async def test_c2_the_security_group_of_a_balancer_is_left_because_an_interface_still_drains(stage: Stage) -> None:
     await stage.start()
     infra = await stage.unmanaged("prod")
@@ -55,6 +57,7 @@ async def test_c2_the_security_group_of_a_balancer_is_left_because_an_interface_
     assert 0 < deleted.real - drained < 2, "it was not noticed in time that the last interface was gone"
 
 
+@pytest.mark.long
 async def test_c3_the_same_because_of_a_rule_in_another_group(stage: Stage) -> None:
     await stage.start()
     infra = await stage.unmanaged("prod")
@@ -75,7 +78,8 @@ async def test_c3_the_same_because_of_a_rule_in_another_group(stage: Stage) -> N
     assert_gone(before, await stage.holdings(), {*had.ids, second})
 
 
-@pytest.mark.parametrize("number", [150, pytest.param(1000, marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("number", [150, 1000])
 async def test_c4_more_than_a_page_of_tagged_resources_is_missed(stage: Stage, number: int) -> None:
     stage.document["limits"] = FASTER
     await stage.aws.behave(buckets=False)
@@ -93,6 +97,7 @@ async def test_c4_more_than_a_page_of_tagged_resources_is_missed(stage: Stage, n
     assert LEFT not in await stage.audited(), "only the last look found some of them"
 
 
+@pytest.mark.long
 async def test_c5_throttling_when_many_clusters_are_destroyed_at_once(stage: Stage) -> None:
     # At AWS's own pace, with somebody else who draws on the same buckets.
     await stage.aws.set_rate(1)
@@ -112,6 +117,7 @@ async def test_c5_throttling_when_many_clusters_are_destroyed_at_once(stage: Sta
     assert not [view for view in await stage.deletions() if view.state != "done"]
 
 
+@pytest.mark.long
 async def test_c6_there_is_no_clue_which_resource_blocks_the_vpc(stage: Stage) -> None:
     await stage.start()
     infra = await stage.unmanaged("prod")
@@ -132,6 +138,7 @@ async def test_c6_there_is_no_clue_which_resource_blocks_the_vpc(stage: Stage) -
     assert_gone(before, await stage.holdings(), had.ids)
 
 
+@pytest.mark.long
 async def test_c7_tasks_can_not_be_chosen_for_a_cluster_and_volumes_are_wanted(stage: Stage) -> None:
     await stage.start()
     chosen = await stage.unmanaged("chosen", annotations={EXTERNAL_RESOURCE_TASKS: "volume , target-group"})
@@ -153,6 +160,7 @@ async def test_c7_tasks_can_not_be_chosen_for_a_cluster_and_volumes_are_wanted(s
     assert_gone(before, await stage.holdings(), doomed)
 
 
+@pytest.mark.long
 async def test_c8_a_region_or_network_without_the_tagging_api(stage: Stage) -> None:
     await stage.aws.trouble(Fault(what="close", action="tagging.*", account=stage.account))
     await stage.aws.behave(page_size=2)
@@ -185,6 +193,7 @@ async def test_c9_what_a_user_supplied_or_another_cluster_of_that_name_owns_is_d
     assert_gone(before, await stage.holdings(), {*had.ids, app})
 
 
+@pytest.mark.long
 async def test_c10_volumes_are_deleted_although_nobody_asked_for_it(stage: Stage) -> None:
     stage.document["aws"]["snapshot_first"] = True
     await stage.start()

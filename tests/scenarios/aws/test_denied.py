@@ -8,6 +8,8 @@ from tests.scenarios.aws.belongings import a_few
 from tests.scenarios.aws.holdings import assert_gone
 from tests.scenarios.aws.stage import Stage
 
+pytestmark = pytest.mark.long
+
 
 @pytest.mark.parametrize(
     ("action", "permission", "proceeds"),

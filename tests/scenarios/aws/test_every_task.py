@@ -1,10 +1,14 @@
 """All tasks at once, by the settings: what nobody collects unless it is asked for goes in its order, by its tag."""
 
+import pytest
+
 from service.contract.aws import TASKS, ownership_tag
 from service.local.aws.tags import by_balancer_controller, by_cloud_provider
 from tests.scenarios.aws.belongings import a_few
 from tests.scenarios.aws.holdings import assert_gone
 from tests.scenarios.aws.stage import Stage
+
+pytestmark = pytest.mark.long
 
 
 async def test_every_task_collects_what_it_is_named_for_and_leaves_what_is_not_the_clusters(stage: Stage) -> None:

@@ -17,9 +17,9 @@ from tests.scenarios.aws.stage import Stage
     ("kind", "finding"),
     [
         ("unmanaged", "by the tagging API"),
-        ("unmanaged", "where it is denied"),
-        ("managed", "by the tagging API"),
-        ("managed", "without it"),
+        pytest.param("unmanaged", "where it is denied", marks=pytest.mark.long),
+        pytest.param("managed", "by the tagging API", marks=pytest.mark.long),
+        pytest.param("managed", "without it", marks=pytest.mark.long),
     ],
 )
 async def test_all_that_a_cluster_had_goes_and_nothing_else(stage: Stage, kind: str, finding: str) -> None:

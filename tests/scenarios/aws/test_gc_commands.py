@@ -3,6 +3,8 @@
 import asyncio
 import time
 
+import pytest
+
 from service.contract.aws import AWS_ACCOUNT, EXTERNAL_RESOURCE_GC, EXTERNAL_RESOURCE_TASKS
 from service.local.aws.tags import by_cloud_provider
 from tests.capi import AWS_CLUSTERS, reference
@@ -11,6 +13,8 @@ from tests.scenarios.aws.belongings import a_few, one_of_each
 from tests.scenarios.aws.clusters import Infra
 from tests.scenarios.aws.holdings import assert_gone
 from tests.scenarios.aws.stage import Stage
+
+pytestmark = pytest.mark.long
 
 
 async def gc(stage: Stage, *words: str) -> Answer:

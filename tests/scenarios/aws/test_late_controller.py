@@ -1,11 +1,16 @@
 """A controller of the tenant cluster that nobody has stopped yet makes again what was just deleted."""
 
+import pytest
+
 from service.local.aws.tags import by_cloud_provider
 from tests.scenarios.aws.belongings import SERVICE, a_few
 from tests.scenarios.aws.holdings import assert_gone
 from tests.scenarios.aws.stage import Stage
 
-SETTLE = 2.0
+pytestmark = pytest.mark.long
+
+SETTLE = 5.0
+"""Seconds within which the controller has to make it again."""
 
 
 async def test_what_is_made_again_before_the_last_look_is_collected_again(stage: Stage) -> None:

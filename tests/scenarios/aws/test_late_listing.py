@@ -1,12 +1,16 @@
 """The tagging API shows what is new only after a while, so that a plan can miss it. The last look comes after the
 settle time, which is longer: it finds what was made before that began."""
 
+import pytest
+
 from service.local.aws.tags import by_cloud_provider
 from tests.scenarios.aws.belongings import a_few
 from tests.scenarios.aws.holdings import assert_gone
 from tests.scenarios.aws.stage import RATE, Stage
 
-SETTLE = 2.0
+pytestmark = pytest.mark.long
+
+SETTLE = 5.0
 LAG = 0.5
 LISTS = "tagging.GetResources"
 

@@ -17,6 +17,8 @@ from tests.scenarios.aws.clusters import Clusters, Infra
 from tests.scenarios.aws.holdings import assert_gone
 from tests.scenarios.aws.stage import Stage
 
+pytestmark = pytest.mark.long
+
 CAPA_FINALIZERS = {
     "unmanaged": "awscluster.infrastructure.cluster.x-k8s.io",
     "managed": "awsmanagedcontrolplane.controlplane.cluster.x-k8s.io",

@@ -4,6 +4,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 import msgspec
+import pytest
 
 from service.contract.aws import EXTERNAL_RESOURCE_GC
 from tests.scenarios.aws.belongings import a_few, one_of_each
@@ -13,6 +14,7 @@ from tests.scenarios.aws.stage import Stage
 OFF = {EXTERNAL_RESOURCE_GC: "false"}
 
 
+@pytest.mark.long
 async def test_a_cluster_that_opted_out_before_or_after_it_was_marked_goes_and_its_resources_stay(stage: Stage) -> None:
     await stage.start()
     never, once = await stage.unmanaged("never", annotations=OFF), await stage.unmanaged("once")

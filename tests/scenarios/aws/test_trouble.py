@@ -9,6 +9,8 @@ from tests.scenarios.aws.belongings import bystanders, one_of_each
 from tests.scenarios.aws.holdings import assert_gone
 from tests.scenarios.aws.stage import Stage
 
+pytestmark = pytest.mark.long
+
 ACTIONS = (
     "tagging.GetResources", "elb.DescribeLoadBalancers", "elbv2.DescribeLoadBalancers", "elbv2.DescribeTags",
     "elbv2.DescribeTargetGroups", "ec2.DescribeSecurityGroups", "ec2.DescribeNetworkInterfaces",
@@ -18,7 +20,7 @@ ACTIONS = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("what", ["lost", pytest.param("html", marks=pytest.mark.long)])
+@pytest.mark.parametrize("what", ["lost", "html"])
 async def test_every_kind_of_call_goes_wrong_and_everything_is_collected_all_the_same(
     stage: Stage, what: Trouble
 ) -> None:
@@ -33,7 +35,7 @@ async def test_every_kind_of_call_goes_wrong_and_everything_is_collected_all_the
     troubles = [Fault(what=what, action=one, account=stage.account, times=2) for one in ACTIONS]
     # The first calls of balancers wait, so that the plan is through when the trouble with the others begins.
     first = [one for one in troubles if one.action.endswith(".DeleteLoadBalancer")]
-    slow = Fault(what="slow", action="*.DeleteLoadBalancer", account=stage.account, seconds=0.5)
+    slow = Fault(what="slow", action="*.DeleteLoadBalancer", account=stage.account, seconds=3)
     await stage.aws.trouble(slow, *first)
     await stage.delete(infra)
     await stage.until("it is planned", stage.aws.delayed)

@@ -12,19 +12,10 @@ from tests.scenarios.azure.stage import Stage, opened
 from tests.servers import TestServer
 
 
-@pytest.fixture(scope="session")
-def azure() -> Iterator[LocalAzure]:
-    running = LocalAzure().start()
-    try:
-        yield running
-    finally:
-        running.stop()
-
-
 @pytest.fixture
-def identity(monkeypatch: pytest.MonkeyPatch, azure: LocalAzure) -> None:
+def identity(monkeypatch: pytest.MonkeyPatch, local_azure: LocalAzure) -> None:
     """The only one that the service finds is the one that the stand-in serves."""
-    _identified(monkeypatch, azure)
+    _identified(monkeypatch, local_azure)
 
 
 def _identified(monkeypatch: pytest.MonkeyPatch, azure: LocalAzure) -> None:
@@ -34,9 +25,9 @@ def _identified(monkeypatch: pytest.MonkeyPatch, azure: LocalAzure) -> None:
 
 @pytest.fixture
 async def stage(
-    api: TestApi, embedded_server: TestServer, azure: LocalAzure, identity: None, tmp_path: Path
+    api: TestApi, embedded_server: TestServer, local_azure: LocalAzure, identity: None, tmp_path: Path
 ) -> AsyncIterator[Stage]:
-    async with opened(api, embedded_server.settings(), azure, tmp_path) as made:
+    async with opened(api, embedded_server.settings(), local_azure, tmp_path) as made:
         yield made
 
 
@@ -49,10 +40,10 @@ def valkey() -> Iterator[Server]:
 
 @pytest.fixture
 async def lasting(
-    api: TestApi, valkey: Server, azure: LocalAzure, identity: None, tmp_path: Path
+    api: TestApi, valkey: Server, local_azure: LocalAzure, identity: None, tmp_path: Path
 ) -> AsyncIterator[Stage]:
     """A stage on that Valkey."""
-    async with opened(api, valkey.settings(), azure, tmp_path) as made:
+    async with opened(api, valkey.settings(), local_azure, tmp_path) as made:
         yield made
 
 

@@ -71,6 +71,8 @@ class Stage(Karpenter, Staged):
 
     async def begin(self) -> None:
         await self.azure.behave(**msgspec.to_builtins(Behaviour()))
+        # Past the window in which the queries of the test before are counted.
+        await self.azure.advance(10)
         await self.azure.set_rate(RATE)
         await self.azure.declare(Group(subscription=self.subscription))
         await asyncio.to_thread(self.settle)
@@ -239,6 +241,14 @@ class Stage(Karpenter, Staged):
             return operation in await self.azure.delayed()
 
         await self.until(f"{operation} waits at a gate", look)
+
+    async def until_reserved(self, claim: str, guid: str, seconds: float) -> None:
+        """Waits for the first delete of an interface, which a gate holds up, and reserves the interface before that
+        delete is looked at: it is refused, however late it arrives."""
+        await self.until_delayed("nic.delete")
+        await self.nic(claim, guid=guid, reserved=seconds)
+        await self.azure.trouble()
+        await self.azure.open()
 
     async def until_gone(self, *names: str) -> None:
         async def look() -> bool:

@@ -4,11 +4,14 @@ import asyncio
 from typing import Any
 
 import msgspec
+import pytest
 
 from service.contract.azure import resource_name
 from service.local.azure import Fault
 from tests.integration.operating import Answer
 from tests.scenarios.azure.stage import SOURCE, Stage
+
+pytestmark = pytest.mark.long
 
 
 async def knell(stage: Stage, *words: str) -> Answer:

@@ -11,22 +11,27 @@ from service.contract.azure import resource_name
 from service.local.azure import Nic
 from tests.scenarios.azure.stage import TAGS, Stage
 
-ORPHANS: Final = 5_000
+pytestmark = pytest.mark.long
+
+ORPHANS: Final = 2_000
 FREE: Final = {"capacity": 1_000_000, "rate": 1_000_000}
-A_SECOND: Final = 10
-"""Interfaces that may go in a second, so that 5,000 of them would take eight minutes."""
+A_SECOND: Final = 2
+"""Interfaces that may go in a second, so that 2,000 of them would take a quarter of an hour."""
+MOST_AHEAD: Final = 60
+"""Orphans that may go while the event is planned and read: half a minute's worth, for machines with other work. Behind
+all that wait, it would be last of hundreds."""
 
 
 @pytest.mark.parametrize(
     "told",
     [
-        pytest.param(300, id="while the orphans are told", marks=pytest.mark.long),
-        pytest.param(4_000, id="when nearly all of them wait"),
+        pytest.param(300, id="while the orphans are told"),
+        pytest.param(1_600, id="when nearly all of them wait"),
     ],
 )
 async def test_what_an_event_told_goes_before_the_orphans_of_a_sweep(vast: Stage, told: int) -> None:
     vast.sweeping(age="0s")
-    vast.document["limits"] = {"*": FREE, "*network.writes": {"capacity": A_SECOND, "rate": A_SECOND}}
+    vast.document["limits"] = {"*": FREE, "*network.writes": {"capacity": 5 * A_SECOND, "rate": A_SECOND}}
     await vast.azure.behave(delete_quotas=False, read_quotas=False)
     names = (resource_name(vast.name(f"{number:04}")) for number in range(ORPHANS))
     await vast.make(Nic(name=name, tags=TAGS, subscription=vast.subscription) for name in names)
@@ -37,11 +42,10 @@ async def test_what_an_event_told_goes_before_the_orphans_of_a_sweep(vast: Stage
     await vast.until("so many orphans wait", partial(_open, vast, told), timedelta(seconds=80))
     before = len(await vast.asked("nic.delete"))
     await vast.unclaimed(claim)
-    await vast.until_done(uid)
+    await vast.until_done(uid, timedelta(seconds=60))
     deletes = [one.name for one in await vast.asked("nic.delete")]
     ahead = deletes.index(resource_name(claim)) - before
-    # Planning and reading take their moment, and what flows meanwhile is the others'.
-    assert ahead < 4 * A_SECOND, f"{ahead} of the {told} waiting orphans went before it"
+    assert ahead < MOST_AHEAD, f"{ahead} of the {told} waiting orphans went before it"
 
 
 async def _open(stage: Stage, number: int) -> bool:

@@ -132,6 +132,7 @@ async def test_a_place_that_is_not_there_holds_with_words_and_is_never_taken_for
     assert await stage.names() == {resource_name(claim)}
 
 
+@pytest.mark.invariant(11)
 async def test_a_machine_in_a_place_that_settings_do_not_name_is_held_before_anything_is_asked(stage: Stage) -> None:
     stage.document["azure"]["nodes"] = {SOURCE: [stage.nodes(resource_group="mc_other")]}
     await stage.start()

@@ -16,11 +16,13 @@ from service.local.azure import Nic, Vm
 from tests.scenarios.azure.stage import TAGS, Stage
 from tests.scenarios.azure.sweeping_process import Made
 
+pytestmark = pytest.mark.long
+
 ROOT: Final = Path(__file__).parents[3]
 MB: Final = 1024 * 1024
 SIZES: Final = [
     pytest.param(8_000, 15 * MB, id="8000"),
-    pytest.param(80_000, 150 * MB, id="80000", marks=[pytest.mark.long, pytest.mark.timeout(600)]),
+    pytest.param(80_000, 150 * MB, id="80000", marks=pytest.mark.timeout(600)),
 ]
 FREE: Final = {"capacity": 1_000_000, "rate": 1_000_000}
 

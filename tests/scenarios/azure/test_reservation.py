@@ -1,6 +1,7 @@
 """An interface is reserved for another machine for a while: the wait is neither lost nor begun anew, whatever dies
-meanwhile, and then it goes at once. All times are those at which requests reached Azure."""
+meanwhile, and then it goes. Times are those at which requests reached Azure, and those that the job's record has."""
 
+import re
 from datetime import timedelta
 from itertools import pairwise
 
@@ -12,8 +13,7 @@ from service.stream.views.jobs import JobView
 from tests.scenarios.azure.stage import Stage
 
 SECONDS = 12
-"""What the refusal names; the stand-in's clock is ours here. Long enough for two processes to start."""
-NAMED = f"retry after {SECONDS} seconds"
+"""What is reserved. The refusal names what is left of it then; the stand-in's clock is ours here."""
 
 
 async def test_a_killed_worker_and_a_restarted_server_neither_lose_nor_restart_the_wait(
@@ -24,40 +24,44 @@ async def test_a_killed_worker_and_a_restarted_server_neither_lose_nor_restart_t
     await watcher.until_ready()
     claim = lasting.name("a")
     uid = await _reserved(lasting, claim)
-    waiting = await lasting.until_told(claim, "NicReservedForAnotherVm", NAMED)
+    waiting = await lasting.until_told(claim, "NicReservedForAnotherVm", "retry after")
     first.kill()
     await valkey.revive()
-    lasting.launch("work")
+    # Read while nobody works, however long all this took.
     found = await lasting.job(claim)
     assert found is not None
     assert (found.due, found.waits) == (waiting.due, waiting.waits)
-    await _goes_in_time(lasting, waiting)
+    lasting.launch("work")
+    await _goes_when_it_is_due(lasting, waiting)
     record = await lasting.record(uid)
     assert record is not None
     assert record.state in ("running", "releasing", "done")
 
 
 @pytest.mark.long
-async def test_a_wait_that_one_worker_began_is_ended_in_time_by_another(stage: Stage) -> None:
+async def test_a_wait_that_one_worker_began_is_ended_by_another(stage: Stage) -> None:
     first = stage.launch("work")
     await stage.start(works=False)
     claim = stage.name("a")
     await _reserved(stage, claim)
-    waiting = await stage.until_told(claim, "NicReservedForAnotherVm", NAMED)
+    waiting = await stage.until_told(claim, "NicReservedForAnotherVm", "retry after")
     second = stage.launch("work")
     await second.until_ready()
     await first.stop()
-    await _goes_in_time(stage, waiting)
+    await _goes_when_it_is_due(stage, waiting)
 
 
+@pytest.mark.long
 async def test_a_reservation_that_is_renewed_is_waited_for_again_and_not_hurried(stage: Stage) -> None:
     """The stand-in's clock is quicker here: 20 of its seconds are two of ours, and so it says."""
     await stage.azure.behave(refusal_renews=True)
     await stage.start()
     claim = stage.name("a")
     uid = await stage.claimed(claim, launched=False)
-    await stage.nic(claim, reserved=20)
+    guid = await stage.nic(claim)
+    await stage.trouble("gate", "nic.delete")
     await stage.unclaimed(claim)
+    await stage.until_reserved(claim, guid, 20)
 
     async def refused() -> bool:
         return len(await stage.deletes()) >= 2
@@ -77,22 +81,28 @@ async def _reserved(stage: Stage, claim: str) -> str:
     await stage.azure.behave(nic_goes=0.2)
     await stage.azure.set_rate(1)
     uid = await stage.claimed(claim, launched=False)
-    await stage.nic(claim, reserved=SECONDS)
+    guid = await stage.nic(claim)
+    await stage.trouble("gate", "nic.delete")
     await stage.unclaimed(claim)
+    await stage.until_reserved(claim, guid, SECONDS)
     return uid
 
 
-async def _goes_in_time(stage: Stage, waiting: JobView) -> None:
+async def _goes_when_it_is_due(stage: Stage, waiting: JobView) -> None:
     async def twice() -> list[Entry]:
         deletes = [one for one in await stage.deletes() if one.operation == "nic.delete"]
         return deletes if len(deletes) > 1 else []
 
     refusal, *later = await stage.until("it is asked for again", twice)
     assert (refusal.status, refusal.code) == (400, "NicReservedForAnotherVm")
-    over = refusal.real + SECONDS
     assert waiting.due is not None
-    assert abs(waiting.due.timestamp() - over) < 0.5, "it waits for another time"
+    assert waiting.last_at is not None
+    named = re.search(r"retry after (\d+) seconds", str(waiting))
+    assert named is not None
+    seconds = int(named[1])
+    assert waiting.due - waiting.last_at <= timedelta(seconds=seconds), "it waits for longer than was named"
+    # A second call and no third: what died meanwhile did not begin the wait anew.
     (allowed,) = later
     assert allowed.status == 202
-    assert over <= allowed.real < over + timedelta(seconds=1).total_seconds(), allowed.real - over
+    assert allowed.real >= waiting.due.timestamp() >= refusal.real + seconds, "it came while it was reserved"
     await stage.until_gone(waiting.target.removeprefix("aks-"))

@@ -33,17 +33,21 @@ async def test_a_claim_that_is_made_again_before_the_plan_keeps_machine_and_inte
 
 
 async def test_a_claim_that_is_made_again_while_its_interface_waits_keeps_it_until_it_goes_itself(stage: Stage) -> None:
+    await stage.azure.behave(refusal_renews=True)
     await stage.start()
     claim = stage.name("a")
     uid = await stage.claimed(claim, launched=False)
-    await stage.nic(claim, reserved=15)
+    guid = await stage.nic(claim)
+    await stage.trouble("gate", "nic.delete")
     await stage.unclaimed(claim)
+    await stage.until_reserved(claim, guid, 15)
     await stage.until_told(claim, "NicReservedForAnotherVm")
     again = await stage.claimed(claim, launched=False)
     withdrawn = await _until_withdrawn(stage, uid)
     assert "lives by now" in withdrawn.withdrawn
     assert await stage.names("nic") == {resource_name(claim)}
-    assert [one.code for one in await stage.deletes()] == ["NicReservedForAnotherVm"]
+    assert {one.code for one in await stage.deletes()} == {"NicReservedForAnotherVm"}
+    await stage.azure.behave(refusal_renews=False)
     await stage.unclaimed(claim)
     await stage.until_done(again)
     assert await stage.names() == set()
@@ -96,20 +100,23 @@ async def test_what_was_made_again_under_the_same_name_stays_and_the_old_one_is_
 
 
 async def test_an_interface_made_again_while_its_job_waits_for_a_reservation_stays(stage: Stage) -> None:
+    await stage.azure.behave(refusal_renews=True)
     await stage.start()
     claim = stage.name("a")
     uid = await stage.claimed(claim, launched=False)
-    await stage.nic(claim, reserved=15)
-    await stage.unclaimed(claim)
-    await stage.until_told(claim, "NicReservedForAnotherVm")
-    await stage.azure.remove("nic", resource_name(claim), subscription=stage.subscription)
     guid = await stage.nic(claim)
+    await stage.trouble("gate", "nic.delete")
+    await stage.unclaimed(claim)
+    await stage.until_reserved(claim, guid, 15)
+    await stage.until_told(claim, "NicReservedForAnotherVm")
+    # In the place of the old one: at no time there was none of this name.
+    another = await stage.nic(claim)
     record = await stage.until_done(uid)
     (job,) = [job for job in await stage.all_jobs(record) if job.kind == NIC]
     assert job.state == "gone"
     assert "another one has its name" in job.detail
-    assert [one.guid for one in await stage.there()] == [guid]
-    assert len(await stage.deletes()) == 1
+    assert [one.guid for one in await stage.there()] == [another]
+    assert {one.code for one in await stage.deletes()} == {"NicReservedForAnotherVm"}
 
 
 @pytest.mark.parametrize("before", ["vm.get", "nic.get", "nic.delete"])
@@ -140,20 +147,22 @@ async def test_an_interface_whose_machine_appears_between_the_look_and_the_call_
 
 async def test_a_machine_that_appears_while_its_interface_waits_goes_first_and_takes_it_along(stage: Stage) -> None:
     """A launch was under way when the claim went; the stage of machines was over by then."""
+    await stage.azure.behave(refusal_renews=True)
     await stage.start()
     claim = stage.name("a")
     uid = await stage.claimed(claim, launched=False)
-    await stage.nic(claim, reserved=15)
+    guid = await stage.nic(claim)
+    await stage.trouble("gate", "nic.delete")
     await stage.unclaimed(claim)
+    await stage.until_reserved(claim, guid, 15)
     await stage.until_told(claim, "NicReservedForAnotherVm")
     name = resource_name(claim)
     await stage.azure.make(Vm(name=name, tags=TAGS, subscription=stage.subscription, nics=(name,)))
     await stage.until_done(uid)
     assert await stage.names() == set()
-    assert [(one.operation, one.code) for one in await stage.deletes()] == [
-        ("nic.delete", "NicReservedForAnotherVm"),
-        ("vm.delete", ""),
-    ]
+    *refused, last = [(one.operation, one.code) for one in await stage.deletes()]
+    assert set(refused) == {("nic.delete", "NicReservedForAnotherVm")}
+    assert last == ("vm.delete", "")
 
 
 async def _both(stage: Stage) -> bool:

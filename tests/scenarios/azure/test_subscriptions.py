@@ -2,9 +2,13 @@
 
 import uuid
 
+import pytest
+
 from service.contract.azure import resource_name
 from service.local.azure import GROUP, Entry, Group, Nic
 from tests.scenarios.azure.stage import SOURCE, TAGS, VM, Stage
+
+pytestmark = pytest.mark.long
 
 
 async def test_a_claim_that_was_launched_is_looked_for_where_its_machine_was(stage: Stage) -> None:

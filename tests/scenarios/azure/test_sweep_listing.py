@@ -14,6 +14,8 @@ from service.watching.role import Holder, manifests
 from tests.scenarios.azure.stage import TAGS, Stage
 from tests.scenarios.granting import path_of, without
 
+pytestmark = pytest.mark.long
+
 AT_ONCE = "0s"
 LATE = 100_000.0
 """A lag longer than any test."""

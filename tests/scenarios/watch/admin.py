@@ -66,9 +66,14 @@ class Admin:
         return self._accepted(await self.request("PATCH", path, body, patch=kind), path)
 
     async def get(self, path: str) -> Any | None:
-        """None for 404 only."""
-        answer = await self.request("GET", path)
-        return None if answer.status == 404 else self._accepted(answer, path)
+        """None for 404 only. A server that is still filling its cache of a kind says 429, and is asked again."""
+
+        async def answered() -> Answer | None:
+            answer = await self.request("GET", path)
+            return None if answer.status == 429 else answer
+
+        answer = await until(f"GET {path} is answered", answered)
+        return None if answer is None or answer.status == 404 else self._accepted(answer, path)
 
     async def items(self, path: str) -> list[Any]:
         """Everything in a collection; nothing where there is no such collection."""

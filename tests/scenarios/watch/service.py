@@ -16,7 +16,7 @@ from service.settings import RedisSettings, Settings
 from service.stream.installation import Installation
 from service.watching.replicas import Post
 from service.watching.watcher import Watcher
-from tests.engine.waiting import until
+from tests.engine.waiting import PATIENCE, until
 from tests.integration.test_work_command import Process
 from workers.runtime.worker import Worker
 
@@ -45,7 +45,7 @@ class Service:
             self.watcher.stop()
         if self.worker is not None:
             self.worker.stop()
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE.total_seconds()):
             await task
 
     async def end(self) -> None:
@@ -70,7 +70,7 @@ class Service:
         posts = [self.post(source) for source in sources]
         await self.until(f"{', '.join(sources)} are listed", lambda: all(post.tally.relists for post in posts))
 
-    async def until(self, what: str, look: Callable[[], Any], within: timedelta = timedelta(seconds=30)) -> Any:
+    async def until(self, what: str, look: Callable[[], Any], within: timedelta = PATIENCE) -> Any:
         async def looked() -> Any:
             self.look()
             return look()

@@ -9,7 +9,7 @@ from tests.scenarios.watch.admin import each
 from tests.scenarios.watch.evidence import assert_story, until_released
 from tests.scenarios.watch.world import World, control_plane
 
-pytestmark = [pytest.mark.long, pytest.mark.xdist_group("own-plane")]
+pytestmark = pytest.mark.long
 
 GOING = 200
 STAYING = 10

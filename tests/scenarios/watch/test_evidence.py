@@ -12,6 +12,8 @@ from tests.scenarios.watch.evidence import assert_story
 from tests.scenarios.watch.objects import ACCOUNT, BYSTANDER
 from tests.scenarios.watch.world import World
 
+pytestmark = pytest.mark.long
+
 Fault = Callable[[World], Awaitable[Any]]
 
 

@@ -4,10 +4,14 @@ import uuid
 from collections.abc import Sequence
 from typing import Any
 
+import pytest
+
 from service.contract import Event
 from tests.scenarios.watch.evidence import assert_story, until_released
 from tests.scenarios.watch.objects import DISKS
 from tests.scenarios.watch.world import World
+
+pytestmark = pytest.mark.long
 
 
 def _event(world: World, name: str, /, **changed: Any) -> Event:

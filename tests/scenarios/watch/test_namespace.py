@@ -2,9 +2,13 @@
 
 import asyncio
 
+import pytest
+
 from tests.scenarios.watch.evidence import assert_story, until_released
 from tests.scenarios.watch.objects import DISKS
 from tests.scenarios.watch.world import World, control_plane
+
+pytestmark = pytest.mark.long
 
 
 async def test_a_deleted_namespace_goes_when_everything_in_it_is_released(world: World) -> None:

@@ -3,6 +3,8 @@
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from service.contract import Event
 from service.contract.names import FINALIZER
 from service.settings import load
@@ -12,6 +14,8 @@ from tests.scenarios.watch.evidence import assert_story, until_released
 from tests.scenarios.watch.objects import DISKS, VMS, finalizers, is_going
 from tests.scenarios.watch.service import Service
 from tests.scenarios.watch.world import World
+
+pytestmark = pytest.mark.long
 
 
 async def _rebuild(world: World, other: Admin, name: str) -> Any:

@@ -1,9 +1,13 @@
 """Another hand takes our finalizer off while jobs are open: that withdraws consent, and nothing more is removed."""
 
+import pytest
+
 from service.local.provider import Resource, Seed
 from tests.scenarios.watch.evidence import assert_story
 from tests.scenarios.watch.objects import ACCOUNT
 from tests.scenarios.watch.world import World
+
+pytestmark = pytest.mark.long
 
 BLOCKER = "in-the-way"
 

@@ -8,6 +8,7 @@ from traceback import walk_tb
 from typing import Any, Final, Literal
 
 from service.masking import MASK, mask_text
+from workers.handlers.answer_size import UnreadableAnswer
 
 What = Literal["gone", "depends", "protected", "throttled", "denied", "unreadable", "unreachable", "other"]
 
@@ -82,6 +83,8 @@ def translated(error: Exception, action: str) -> AwsError | NoAccess | None:
 
     name = type(error).__name__
     match error:
+        case UnreadableAnswer():
+            return AwsError("unreadable", action, error.code, str(error))
         case sdk.ClientError():
             return answered(error.response, action)
         case ResponseParserError():

@@ -48,8 +48,8 @@ class AzureCalls:
                 return None
             raise
         shown = kind.shown(found)
-        if not shown.name:
-            # Of an answer that is none the SDK makes a resource without anything.
+        if (shown.name or "").casefold() != name.casefold():
+            # Of an answer that is none the SDK makes a resource without anything; another resource proves nothing.
             raise no_answer_of_azure(f"GET {kind.type}/{name}", 200)
         return shown
 

@@ -15,6 +15,7 @@ from azure.mgmt.network.aio import NetworkManagementClient
 from azure.mgmt.resourcegraph.aio import ResourceGraphClient
 
 from workers.handlers.azure.model import Where
+from workers.handlers.azure.transport import bounded_session, client_transport, shared_transport
 
 CONNECT: Final = 10
 READ: Final = 20
@@ -62,7 +63,7 @@ class Clients:
             found = make(
                 credential=self._credential(where.client_id), base_url=self._endpoint,
                 credential_scopes=[f"{self._endpoint}/.default"], per_call_policies=plain, retry_total=0,
-                connection_timeout=CONNECT, read_timeout=READ, user_agent="knell",
+                connection_timeout=CONNECT, read_timeout=READ, user_agent="knell", transport=client_transport(),
             )  # fmt: skip
             self._clients[key] = found
             self._open.push_async_exit(found)
@@ -74,10 +75,14 @@ class Clients:
         found = self._credentials.get(client_id)
         if found is None:
             words = {"managed_identity_client_id": client_id, "workload_identity_client_id": client_id}
+            # Closed after the credential: those of its chain share it.
+            session = bounded_session()
+            self._open.push_async_exit(session)
             found = self._credentials[client_id] = DefaultAzureCredential(
                 exclude_cli_credential=True, exclude_developer_cli_credential=True, exclude_powershell_credential=True,
                 exclude_shared_token_cache_credential=True, exclude_visual_studio_code_credential=True,
                 exclude_interactive_browser_credential=True, exclude_environment_credential=bool(client_id),
+                transport=shared_transport(session),
                 **(words if client_id else {}),
             )  # fmt: skip
             self._open.push_async_exit(found)

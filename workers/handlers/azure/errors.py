@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import Any, Final, Literal
 
 from service.masking import mask_text
+from workers.handlers.answer_size import UnreadableAnswer
 
 What = Literal[
     "gone", "nowhere", "reserved", "busy", "used", "locked", "denied", "credentials", "throttled", "unreadable",
@@ -70,6 +71,8 @@ def translated(error: Exception, call: str) -> AzureError | None:
     from azure.core import exceptions as sdk
 
     match error:
+        case UnreadableAnswer():
+            return AzureError("unreadable", call, error.code, str(error))
         case sdk.ClientAuthenticationError() if not _body(error):
             # What azure-identity says may be long and may name what it tried, but no secret. It may have an answer of
             # its own at hand, of who gives tokens: nothing of Azure's, and its text is not shown.

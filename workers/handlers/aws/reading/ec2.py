@@ -6,7 +6,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from workers.handlers.aws.answers import list_of
+from workers.handlers.aws.errors import AwsError
 from workers.handlers.aws.model import Calls, Found
+from workers.handlers.aws.operations import operation_of
 
 AT_ONCE: Final = 200
 """Values that one filter takes."""
@@ -28,7 +30,12 @@ class Ec2Reader:
     paged: bool = True
 
     async def read(self, calls: Calls, ids: Sequence[str]) -> dict[str, Found]:
-        return {found.id: found async for found in self.matching(calls, self.filter_by, ids)}
+        found = {one.id: one async for one in self.matching(calls, self.filter_by, ids)}
+        if not found.keys() <= set(ids):
+            # What is missing in the answer to another question is not absent.
+            action = operation_of("ec2", self.operation).action
+            raise AwsError("unreadable", action, "OtherIds", "the answer has resources that were not asked for")
+        return found
 
     async def list_all(self, calls: Calls, keys: Sequence[str]) -> AsyncIterator[Found]:
         async for found in self.matching(calls, "tag-key", keys):

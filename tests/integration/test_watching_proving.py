@@ -1,0 +1,38 @@
+"""Proofs of absence on the watch side: a 404 counts only under the same CRD, and in the cluster that was meant."""
+
+from pathlib import Path
+
+import pytest
+
+from service.cluster import connect
+from service.cluster.definitions import crd_uid
+from service.watching.clusters import OtherCluster
+from service.watching.confirmed import ConfirmedCluster
+from service.watching.proving import Missing, prove
+from tests.clusters import TestApi
+
+
+@pytest.mark.invariant(1)
+async def test_a_404_is_no_news_of_an_object_whose_crd_is_another_one_by_now(api: TestApi, tmp_path: Path) -> None:
+    crd, namespace = api.crd(), api.namespace()
+    missing = [Missing("a-uid", namespace, "gone")]
+    async with await connect("local", api.settings(tmp_path)) as cluster:
+        served = await cluster.discover(crd.resource)
+        held = (await prove(cluster, served, missing, "the-uid-of-the-crd-before"))["a-uid"]
+        assert held.kind == "held"
+        assert "was deleted and installed again" in held.why
+        now = await crd_uid(cluster, crd.resource)
+        assert (await prove(cluster, served, missing, now))["a-uid"].kind == "gone"
+
+
+@pytest.mark.invariant(1)
+async def test_a_404_of_another_cluster_than_the_one_that_is_meant_is_no_absence(api: TestApi, tmp_path: Path) -> None:
+    crd, namespace = api.crd(), api.namespace()
+    async with await connect("local", api.settings(tmp_path)) as cluster:
+        served = await cluster.discover(crd.resource)
+        right = ConfirmedCluster(cluster, await cluster.identity())
+        assert await right.get(served, namespace, "gone") is None
+        wrong = ConfirmedCluster(cluster, "the-uid-of-another-cluster")
+        with pytest.raises(OtherCluster, match="nothing of it is touched"):
+            await wrong.get(served, namespace, "gone")
+        assert wrong.wrong.is_set()
