@@ -6,9 +6,11 @@ import os
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from typing import Final, TypeAlias
 
+import msgspec
 import pytest
 
 from service.local.servers import Cluster, NoServerError, Sentinels, Server, embedded_binary, redis_binary
@@ -16,6 +18,8 @@ from service.settings import RedisSettings
 
 VARIABLE: Final = "KNELL_TEST_SERVERS"
 KINDS: Final = ("embedded", "redis", "cluster", "sentinel")
+CALL_TIMEOUT: Final = timedelta(seconds=9)
+"""As long as the lease of the engine's tests allows: on a busy machine a large script is slow, and not lost."""
 
 AnyServer: TypeAlias = Server | Cluster | Sentinels
 
@@ -32,8 +36,10 @@ class TestServer:
     def settings(self, *, prefix: str | None = None, shards: int | None = None) -> RedisSettings:
         chosen = prefix if prefix is not None else f"t{uuid.uuid4().hex[:12]}"
         if shards is None:
-            return self.server.settings(prefix=chosen)
-        return self.server.settings(prefix=chosen, shards=shards)
+            settings = self.server.settings(prefix=chosen)
+        else:
+            settings = self.server.settings(prefix=chosen, shards=shards)
+        return msgspec.structs.replace(settings, call_timeout=CALL_TIMEOUT)
 
 
 def kinds() -> list[str]:

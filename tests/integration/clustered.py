@@ -124,14 +124,10 @@ class Clustered(World):
         if side is not None:
             return await side.collector.collect(facts)
         async with self.side() as own:
-            while True:
-                plan = await own.collector.collect(facts)
-                # On a busy machine a list may take longer than an attempt; it goes on in the background.
-                if not isinstance(plan, Hold) or "listing goes on" not in plan.reason:
-                    return plan
+            return await _listed(own, facts)
 
     async def planned(self, found: Mapping[str, Any], side: AwsSide | None = None) -> list[Target]:
-        plan = await self.collect(found, side)
+        plan = await (self.collect(found) if side is None else _listed(side, await self.facts(found)))
         assert isinstance(plan, Plan), plan
         return list(plan.targets)
 
@@ -307,3 +303,11 @@ async def clusters_on(api: TestApi, server: TestServer, aws: LocalAws, folder: P
         stack.push_async_callback(made.close)
         await made.arrive()
         yield made
+
+
+async def _listed(side: AwsSide, facts: Facts) -> Plan | Hold:
+    """What is collected once all lists have ended: on a busy machine one may take longer than an attempt."""
+    while True:
+        plan = await side.collector.collect(facts)
+        if not isinstance(plan, Hold) or "listing goes on" not in plan.reason:
+            return plan

@@ -190,7 +190,7 @@ async def test_many_objects_are_released_and_each_deletion_is_done_once(stage: S
     events = [await stage.going(f"w{number}") for number in range(60)]
     await stage.work()
     await stage.work()
-    await stage.until_done(*events, within=timedelta(seconds=40))
+    await stage.until_done(*events, within=timedelta(seconds=100))
     assert all(stage.read(f"w{number}") is None for number in range(60))
     assert (await stage.stats())["done"] == 60
     assert stage.front.count("PATCH", "") == 60
