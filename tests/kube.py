@@ -91,7 +91,7 @@ class Crd:
         }
 
 
-def wait_until(what: str, holds: Callable[[], bool], within: timedelta = timedelta(seconds=60)) -> None:
+def wait_until(what: str, holds: Callable[[], bool], within: timedelta = timedelta(seconds=100)) -> None:
     deadline = time.monotonic() + within.total_seconds()
     while not holds():
         assert time.monotonic() < deadline, f"waited {within.total_seconds():g} s in vain until {what}"

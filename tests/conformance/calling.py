@@ -23,7 +23,7 @@ STRATEGIC: Final = "application/strategic-merge-patch+json"
 PARTIAL: Final = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 PARTIAL_LIST: Final = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 _STEP: Final = 0.02
-_WITHIN: Final = timedelta(seconds=60)
+_WITHIN: Final = timedelta(seconds=100)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 T = TypeVar("T")
 STEP = 0.01
-PATIENCE = timedelta(seconds=60)
+PATIENCE = timedelta(seconds=100)
 
 
 async def until(what: str, look: Callable[[], Awaitable[T]], within: timedelta = PATIENCE, *, step: float = STEP) -> T:

@@ -199,7 +199,8 @@ async def test_a_flood_of_orphans_is_held_by_a_count_of_its_own_and_let_go_by_a_
     assert (guards[SOURCE].tripped, guards[SOURCE].counted, guards[SOURCE].held) == (None, 0, 0)
     assert await Guard(sweeping.installation).held(SOURCE) == []
     answer = await knell(sweeping, "guard", "release", f"{SOURCE}.orphans", "--yes")
-    assert (answer.code, "3 deletions are planned again" in answer.out) == (0, True), answer
+    # How many the command itself planned again depends on how many a planner took up before it.
+    assert (answer.code, "orphans is released" in answer.out) == (0, True), answer
     await sweeping.until_state("done", 5)
     assert await sweeping.cloud.names() == set()
 

@@ -16,7 +16,7 @@ from tests.integration.operating import environment, knell
 from tests.integration.staged import SOURCE, Stage, staged
 from tests.servers import TestServer
 
-PATIENCE = timedelta(seconds=60)
+PATIENCE = timedelta(seconds=100)
 
 
 @pytest.fixture

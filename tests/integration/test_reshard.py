@@ -253,7 +253,7 @@ async def finish(world: World, outside: Outside, going: list[Event], shards: int
     world.change("worker", plan_claim=timedelta(milliseconds=200))
     await world.start(outside)
     await world.tidy()
-    await world.until_done(*going, within=timedelta(seconds=60))
+    await world.until_done(*going, within=timedelta(seconds=100))
     assert set(await world.members("held")) >= {f"deletion:{event('held').deletion}"}
     assert not [lane for lane in LANES if await world.queue(lane)]
 

@@ -27,7 +27,7 @@ from service.settings import RedisSettings, RedisUrl, Settings
 from service.stream.installation import Installation
 from tests.servers import TestServer
 
-PATIENCE = timedelta(seconds=60)
+PATIENCE = timedelta(seconds=100)
 AT_ONCE = timedelta(seconds=20)
 """Less than the grace period that a worker has by default."""
 

@@ -19,7 +19,7 @@ from tests.engine.waiting import stays, until
 from tests.integration.operating import Answer, environment, invoke
 from tests.scenarios.watch.service import Replica, Service
 
-PATIENCE: Final = timedelta(seconds=60)
+PATIENCE: Final = timedelta(seconds=100)
 STEP: Final = 0.05
 """Between two looks; most go over HTTP."""
 

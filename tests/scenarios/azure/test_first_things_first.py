@@ -42,7 +42,7 @@ async def test_what_an_event_told_goes_before_the_orphans_of_a_sweep(vast: Stage
     await vast.until("so many orphans wait", partial(_open, vast, told), timedelta(seconds=80))
     before = len(await vast.asked("nic.delete"))
     await vast.unclaimed(claim)
-    await vast.until_done(uid, timedelta(seconds=60))
+    await vast.until_done(uid, timedelta(seconds=100))
     deletes = [one.name for one in await vast.asked("nic.delete")]
     ahead = deletes.index(resource_name(claim)) - before
     assert ahead < MOST_AHEAD, f"{ahead} of the {told} waiting orphans went before it"

@@ -23,7 +23,7 @@ DISKS: Final = "disks"
 ACCOUNT: Final = "acct"
 BYSTANDER: Final = "bystander"
 """A resource that no object owns: it must be there after every story."""
-PATIENCE: Final = timedelta(seconds=60)
+PATIENCE: Final = timedelta(seconds=100)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ pytestmark = pytest.mark.long
 
 
 async def test_three_hundred_objects_deleted_at_once_are_released(world: World) -> None:
-    await _delete_at_once(world, 300, timedelta(seconds=60))
+    await _delete_at_once(world, 300, timedelta(seconds=100))
 
 
 async def test_five_thousand_objects_deleted_at_once_are_released(world: World) -> None:
