@@ -10,7 +10,6 @@ from service.contract import Blocked, Gone, Left, Pending, Refused
 from service.contract.azure import AKS_MACHINE_TAG, CLUSTER_TAG, KEEP_TAG
 from service.local.azure import Fault
 from tests.integration.azure_removing import NAME, TAGS, Removing, azure, own_api, removing
-from workers.handlers.azure import removal
 from workers.handlers.azure.kinds import ADDRESS, DISK, KINDS, NIC, VM, Kind
 from workers.handlers.azure.removal import LONGEST_CHECK, LONGEST_VAIN
 from workers.handlers.azure.trails import Trail
@@ -146,13 +145,13 @@ async def test_a_machine_that_would_take_a_data_disk_along_stays(removing: Remov
 
 
 @pytest.mark.invariant(2)
-@pytest.mark.parametrize("which", ["FRESH", "FRESH_SIGNS"])
+@pytest.mark.parametrize("which", ["freshness.FRESH", "azure.removal.FRESH_SIGNS"])
 @pytest.mark.parametrize("kind", [VM, NIC], ids=lambda kind: kind.name)
 async def test_what_was_read_too_long_before_the_call_is_no_reason_to_delete(
     removing: Removing, monkeypatch: pytest.MonkeyPatch, kind: Kind, which: str
 ) -> None:
     await make(removing, kind)
-    monkeypatch.setattr(removal, which, timedelta(0))
+    monkeypatch.setattr(f"workers.handlers.{which}", timedelta(0))
     found = await removing.one(removing.hand(kind))
     assert isinstance(found, Blocked)
     assert "grown old" in found.by

@@ -191,14 +191,14 @@ async def test_a_node_that_lives_protects_its_machine_before_anything_is_drawn(r
     assert (await removing.asked(), hand.spent, hand.called) == ([], {}, set())
 
 
-@pytest.mark.parametrize("what", ["FRESH", "FRESH_SIGNS"])
+@pytest.mark.parametrize("what", ["freshness.FRESH", "azure.removal.FRESH_SIGNS"])
 async def test_nothing_goes_on_the_strength_of_what_was_read_too_long_ago(
     removing: Removing, monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
     """Consent may have been long in coming: then all is read again, later and later, and the call that was not made
     costs nothing."""
     await removing.nic()
-    monkeypatch.setattr(f"workers.handlers.azure.removal.{what}", timedelta(0))
+    monkeypatch.setattr(f"workers.handlers.{what}", timedelta(0))
     hand = removing.hand(NIC)
     found = await removing.one(hand)
     assert isinstance(found, Blocked)

@@ -1,8 +1,9 @@
 """What the parts of the AWS side hand each other: whose resources are meant, and a resource as it was read.
 An owner travels in every target's data, so that an attempt needs no plan; it holds names, never a secret."""
 
+import math
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any, Final, Literal, Protocol
 
@@ -12,6 +13,7 @@ from service.contract import Draw, Job, Limit, Pending, Verdict
 from service.contract.aws import Task
 from service.settings.aws import AwsSettings
 from workers.handlers.aws.errors import AwsError
+from workers.handlers.freshness import clear_until, fresh_until, is_aging
 from workers.handlers.protocol import Batch
 
 PROVIDER: Final = "aws"
@@ -117,6 +119,14 @@ def _as_planned(owner: Owner) -> Owner:
     return owner
 
 
+class Overtaken(Exception):
+    """What was read before is not so any more; `found` is what to say of the job instead."""
+
+    def __init__(self, found: Verdict | Exception) -> None:
+        super().__init__(str(found))
+        self.found = found
+
+
 @dataclass(frozen=True, slots=True)
 class Turn:
     """One job's turn: what is known when its kind is asked what to do. `found` was read just now and is the owner's;
@@ -132,10 +142,23 @@ class Turn:
     seen: Any = None
     # The owner as the last look at the object has it; who clears has made that look.
     latest: Callable[[Owner], Owner] = _as_planned
+    # When the reads began that it rests on, by the monotonic clock, and how they are made again for this job alone.
+    read: float = -math.inf
+    again: "Callable[[], Awaitable[Turn | Verdict | Exception]] | None" = None
 
     async def clear(self) -> None:
-        """To be awaited right before a call that changes anything; raises NotCleared."""
-        await self.batch.clear(self.job)
+        """To be awaited right before a call that changes anything; raises NotCleared and Outdated."""
+        await clear_until(self.batch, self.job, fresh_until(self.read))
+
+    async def renewed(self) -> "Turn":
+        """The same turn while what was read is young enough to ask for consent with; else all of it is read again.
+        Raises Overtaken where that leaves nothing to do."""
+        if self.again is None or not is_aging(self.read):
+            return self
+        found = await self.again()
+        if not isinstance(found, Turn):
+            raise Overtaken(found)
+        return replace(found, batch=self.batch)
 
     async def live(self) -> Owner:
         """Clears, and answers whose the resource is by what the object says now."""

@@ -2,7 +2,7 @@
 Reads serve all jobs of one identity; each job is judged by itself, and keeps the calls of its own cluster."""
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
@@ -12,6 +12,7 @@ import msgspec
 
 from service.contract import Blocked, Gone, Job, Pending, Refused, Throttled, Verdict
 from service.settings.aws import AwsSettings
+from workers.handlers import freshness
 from workers.handlers.aws.errors import NO_ROOM, AwsError, NoAccess
 from workers.handlers.aws.model import Calls, Found, Kind, Look, Owner, Reach, Turn, Whose
 from workers.handlers.aws.ownership import owned
@@ -85,9 +86,13 @@ class Readying:
 
     async def _read(self, batch: Batch, operation: str, claims: Sequence[Claim]) -> dict[str, Ready]:
         readied: dict[str, Ready] = {}
+        began = freshness.now()
         try:
             found = await self._found(claims[0].calls, operation, sorted({claim.job.target for claim in claims}))
             readied = {claim.job.id: self._judged(claim, found, operation, batch) for claim in claims}
+            for claim in claims:
+                if isinstance(turn := readied[claim.job.id], Turn):
+                    readied[claim.job.id] = replace(turn, read=began, again=self._again(batch, operation, claim))
             turns = [turn for turn in readied.values() if isinstance(turn, Turn)]
             look = self._look(operation)
             if look is not None and turns:
@@ -98,6 +103,14 @@ class Readying:
             unready = [one.job.id for one in claims if isinstance(readied.get(one.job.id), Turn | None)]
             readied |= dict.fromkeys(unready, meaning(error))
         return readied
+
+    def _again(self, batch: Batch, operation: str, claim: Claim) -> Callable[[], Awaitable[Ready]] | None:
+        """Reads for one job alone. A step that judges nothing destroys nothing, and needs none."""
+        step = self._kind.steps.get(operation)
+        return partial(self._alone, batch, operation, claim) if step is None or step.judged else None
+
+    async def _alone(self, batch: Batch, operation: str, claim: Claim) -> Ready:
+        return (await self._read(batch, operation, [claim]))[claim.job.id]
 
     async def _found(self, calls: Calls, operation: str, ids: Sequence[str]) -> dict[str, Found]:
         step = self._kind.steps.get(operation)

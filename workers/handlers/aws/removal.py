@@ -9,9 +9,10 @@ from service.contract import Blocked, Draw, Job, Left, Verdict
 from service.settings.aws import AwsSettings
 from workers.handlers.aws.errors import AwsError, NoAccess
 from workers.handlers.aws.lanes import lane_draws
-from workers.handlers.aws.model import Kind, Reach, Turn
+from workers.handlers.aws.model import Kind, Overtaken, Reach, Turn
 from workers.handlers.aws.readying import Ready, Readying, later, meaning
 from workers.handlers.aws.wanting import Unwanted, Wanting
+from workers.handlers.freshness import Outdated, comes_again
 from workers.handlers.protocol import Batch, NotCleared
 from workers.handlers.single import Single
 from workers.handlers.tokens import Cleared, Tokens
@@ -101,7 +102,14 @@ class _Turns:
         try:
             if self._removal.is_doubtful(job, ready):
                 await batch.clear(job)
-            return await self._removal.act(replace(ready, batch=batch)) if isinstance(ready, Turn) else ready
+            if not isinstance(ready, Turn):
+                return ready
+            # The reads for a whole batch may have taken long: then this job has some of its own.
+            return await self._removal.act(await replace(ready, batch=batch).renewed())
+        except Overtaken as overtaken:
+            return overtaken.found
+        except Outdated as outdated:
+            return comes_again(outdated)
         except Unwanted as unwanted:
             return Left(str(unwanted))
         except NotCleared:

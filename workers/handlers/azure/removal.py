@@ -2,7 +2,6 @@
 Every turn begins with a read, so that a crash between a call and its record repeats what does no harm."""
 
 import asyncio
-import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from datetime import timedelta
 from typing import Final, NamedTuple, Protocol
@@ -11,6 +10,7 @@ import msgspec
 
 from service.contract import Blocked, Draw, Gone, Job, Left, Pending, Refused, Verdict
 from service.settings import AzureNodes, AzureSettings
+from workers.handlers import freshness
 from workers.handlers.azure.calls import AzureCalls
 from workers.handlers.azure.errors import AzureError
 from workers.handlers.azure.kinds import NIC, VM, Kind
@@ -20,6 +20,7 @@ from workers.handlers.azure.meters import BatchMeter
 from workers.handlers.azure.model import Accepted, Found, Meter, Owner, Where
 from workers.handlers.azure.ownership import judged
 from workers.handlers.azure.trails import Trail
+from workers.handlers.freshness import Outdated, clear_until, comes_again, fresh_until
 from workers.handlers.protocol import Batch, NotCleared
 from workers.handlers.single import Single
 from workers.handlers.tokens import Cleared, Tokens
@@ -31,9 +32,8 @@ LONGEST_CHECK: Final = timedelta(minutes=1)
 LIVES: Final = 60_000
 """Milliseconds after which a machine that a Node protects is asked about again."""
 
-FRESH: Final = timedelta(seconds=5)
 FRESH_SIGNS: Final = timedelta(seconds=30)
-"""How old the reading of a resource, and that of the signs of life, may be when its delete is sent."""
+"""How old the reading of the signs of life may be when a delete is sent."""
 
 VAIN: Final = timedelta(seconds=15)
 LONGEST_VAIN: Final = timedelta(minutes=30)
@@ -117,6 +117,8 @@ class Removal:
             if self._kind is NIC and operation == VM.removing:
                 return await self._remove_machine(turn)
             return await self._look(turn)
+        except Outdated as outdated:
+            return comes_again(outdated)
         except AzureError as error:
             return meaning(error, turn.where)
 
@@ -171,7 +173,7 @@ class Removal:
     # ---- removing
 
     async def _remove(self, turn: Turn) -> Verdict:
-        begun = time.monotonic()
+        begun = freshness.now()
         against = await self._alive(turn)
         if against is not None:
             return against
@@ -181,26 +183,19 @@ class Removal:
             against = self._unfit(turn, found)
         if against is not None or found is None:
             return against or Gone()
-        late = await self._cleared(turn, begun)
-        if late is not None:
-            return late
+        await self._clear(turn, begun)
         accepted = await turn.calls.delete(self._kind, turn.job.target)
         return self._accepted(turn, accepted, turn.trail._replace(guid=found.guid))
 
-    async def _cleared(self, turn: Turn, begun: float) -> Verdict | None:
+    async def _clear(self, turn: Turn, begun: float) -> None:
         """Signs of life first, then the resource itself, and consent last: who makes anything anew under this name has
         made its NodeClaim before, so that a read which took long does no harm."""
-        read = time.monotonic()
-        await turn.batch.clear(turn.job)
-        now = time.monotonic()
-        if now - read > FRESH.total_seconds() or now - begun > FRESH_SIGNS.total_seconds():
-            # Nothing is destroyed on the strength of what was so a while ago.
-            return Blocked("answers of its cluster that take so long that what was read of it before has grown old")
-        return None
+        until = min(fresh_until(freshness.now()), begun + FRESH_SIGNS.total_seconds())
+        await clear_until(turn.batch, turn.job, until)
 
     async def _remove_machine(self, turn: Turn) -> Verdict:
         """Of an interface whose claim is gone: a machine came to have it after the stage of machines was over."""
-        begun, back = time.monotonic(), turn.trail._replace(machine="")
+        begun, back = freshness.now(), turn.trail._replace(machine="")
         await self._protected(turn)
         machine = await turn.calls.read(VM, turn.job.target)
         against = self._judge(turn, VM, machine, turn.trail.machine)
@@ -208,9 +203,7 @@ class Removal:
             return Pending(timedelta(0), "its machine is gone", lane=turn.where.lane(NIC.removing), resume=str(back))
         if against is not None or machine.going:
             return against or Blocked(f"virtual machine {machine.name}, which is being deleted")
-        late = await self._cleared(turn, begun)
-        if late is not None:
-            return late
+        await self._clear(turn, begun)
         accepted = await turn.calls.delete(VM, turn.job.target)
         return self._later(turn, back, "the deletion of its machine was accepted", accepted.after or timedelta(0))
 

@@ -8,7 +8,7 @@ from service.contract import Blocked, Verdict
 from service.contract.aws import EXTERNAL_RESOURCE_TASKS
 from workers.handlers.aws.errors import AwsError
 from workers.handlers.aws.kinds.balancers import BALANCER
-from workers.handlers.aws.model import Turn
+from workers.handlers.aws.model import Found, Overtaken, Turn
 from workers.handlers.aws.ownership import owned
 from workers.handlers.aws.rounds import until_round
 from workers.handlers.aws.trails import VAIN, Trail, trail_of
@@ -39,14 +39,14 @@ async def in_use(turn: Turn, error: AwsError) -> Verdict:
 
 
 async def unblock(turn: Turn) -> Verdict:
-    balancers = await BALANCER.read(turn.calls, turn.found.facts) if turn.found.facts else {}
-    for arn in turn.found.facts:
-        found = balancers.get(arn)
-        if found is not None and (foreign := owned(found, turn.owner, BALANCER)):
-            return Blocked(f"used by a balancer that is not the cluster's: {foreign}")
+    balancers = await _balancers(turn)
     for arn in balancers:
         async for listener in _forwarding(turn, arn):
-            owner = await turn.live()
+            # Among many listeners and rules the search takes long.
+            young = await turn.renewed()
+            if young is not turn and arn not in await _balancers(young):
+                return turn.hop(DELETE_TARGET_GROUP, f"not used by {arn} any more")
+            owner = await young.live()
             if owner.by == "ccm" and not owner.balancers:
                 return Blocked(
                     f"used by listener {listener} of a balancer of the cluster that is not to go: take the listener "
@@ -62,6 +62,15 @@ async def unblock(turn: Turn) -> Verdict:
     after, vain = until_round(turn.settings.check_after, 0.5), trail_of(turn.resume).vain
     resume = Trail(vain=min(vain + 1, VAIN + DOUBLINGS)).text
     return turn.hop(DELETE_TARGET_GROUP, "no listener that uses it is left", after=after, resume=resume)
+
+
+async def _balancers(turn: Turn) -> dict[str, Found]:
+    """Those that use it and are there. Raises Overtaken where one of them is not the owner's."""
+    balancers = await BALANCER.read(turn.calls, turn.found.facts) if turn.found.facts else {}
+    for found in balancers.values():
+        if foreign := owned(found, turn.owner, BALANCER):
+            raise Overtaken(Blocked(f"used by a balancer that is not the cluster's: {foreign}"))
+    return balancers
 
 
 async def _forwarding(turn: Turn, balancer: str) -> AsyncIterator[str]:
