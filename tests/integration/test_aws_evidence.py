@@ -7,13 +7,14 @@ import msgspec
 import pytest
 
 from service.contract import FINALLY, Hold
-from service.contract.aws import AWS_ACCOUNT, CLUSTER_PAUSED, DELETE_FOR_MOVE
+from service.contract.aws import AWS_ACCOUNT, CLUSTER_PAUSED, DELETE_FOR_MOVE, Task
 from service.local.aws.behaviour import Fault
 from service.local.aws.networks import Vpc
 from service.local.aws.tags import by_cloud_provider, by_cluster_api
 from service.local.aws.world import REGION
 from tests import capi
 from tests.integration.clustered import Clustered, marked
+from workers.handlers.aws.gates import IN_VPC
 
 # ---- too early
 
@@ -74,6 +75,63 @@ async def test_an_eks_cluster_is_asked_for_once_by_all_who_ask_at_the_same_time(
         assert "EKS cluster payments is ACTIVE" in hold.reason
     # Who asks while the first is on its way is answered by the next.
     assert await clustered.calls("eks.DescribeCluster") <= 2
+
+
+@pytest.mark.invariant(9)
+@pytest.mark.parametrize("tasks", [("security-group",), ("volume",)], ids=["in a VPC", "in no VPC"])
+async def test_an_eks_cluster_that_has_the_name_of_one_on_instances_keeps_it_until_it_is_gone(
+    clustered: Clustered, vpc: Vpc, tasks: tuple[Task, ...]
+) -> None:
+    clustered.set(tasks=tasks)
+    await clustered.aws.set_rate(0)
+    try:
+        await clustered.resources.eks_cluster("prod", vpc)
+        found = clustered.delete_marked("prod", vpc)
+        hold = await clustered.held(found)
+        assert "EKS cluster prod is ACTIVE" in hold.reason
+        assert "may be its" in hold.reason
+        # It is another's, so that it is waited for to the end.
+        await clustered.resources.eks.delete_cluster(name="prod")
+        assert "EKS cluster prod is DELETING" in (await clustered.held(found)).reason
+    finally:
+        await clustered.aws.set_rate(10)
+    await clustered.aws.advance(60)
+    await clustered.planned(found)
+
+
+@pytest.mark.invariant(9)
+async def test_an_eks_cluster_that_takes_the_name_after_the_plan_is_seen_before_the_next_call(
+    clustered: Clustered, vpc: Vpc
+) -> None:
+    found = clustered.delete_marked("prod", vpc)
+    async with clustered.side() as side:
+        facts = await clustered.facts(found)
+        assert not isinstance(await side.collector.collect(facts), Hold)
+        await clustered.resources.eks_cluster("prod", vpc)
+        clustered.age(IN_VPC.kept)
+        assert "EKS cluster prod is ACTIVE" in (await side.collector.objects_to(facts) or "")
+
+
+@pytest.mark.invariant(7)
+@pytest.mark.parametrize(
+    ("fault", "words"),
+    [
+        (Fault(what="deny", action="eks.DescribeCluster"), "eks:DescribeCluster is denied"),
+        (Fault(what="error", action="eks.DescribeCluster", code="ServerException", status=500), "eks:DescribeCluster"),
+    ],
+    ids=["denied", "failing"],
+)
+async def test_an_eks_that_does_not_tell_holds_every_cluster_and_names_the_permission(
+    clustered: Clustered, vpc: Vpc, fault: Fault, words: str
+) -> None:
+    found = clustered.delete_marked("prod", vpc)
+    await clustered.aws.trouble(msgspec.structs.replace(fault, account=clustered.account))
+    assert words in (await clustered.held(found)).reason
+
+
+async def test_a_name_that_eks_can_not_have_is_not_asked_about(clustered: Clustered, vpc: Vpc) -> None:
+    await clustered.planned(clustered.delete_marked("prod.eu", vpc))
+    assert await clustered.calls("eks.DescribeCluster") == 0
 
 
 async def test_machines_do_not_keep_a_managed_cluster_waiting(clustered: Clustered, vpc: Vpc) -> None:

@@ -167,6 +167,8 @@ async def test_instances_and_the_eks_cluster_of_a_namesake_are_waited_for(
         first = clustered.delete_marked("prod", vpc)
         assert "EKS cluster prod is ACTIVE" in (await clustered.held(first)).reason
         await clustered.resources.eks.delete_cluster(name="prod")
+        assert "EKS cluster prod is DELETING" in (await clustered.held(first)).reason
+        await clustered.aws.advance(60)
         await clustered.planned(first)
         # By Cluster API's tag, which has the name of the Cluster.
         instance = await clustered.resources.instance(other, tags=by_cluster_api("payments", "node"))

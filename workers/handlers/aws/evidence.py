@@ -1,6 +1,7 @@
 """What must be true before anything is collected: not moving, not paused, not too early, the right account and VPC.
 Whatever is not so holds, and says what is waited for; a look that could not be made is no finding."""
 
+import re
 import time
 from collections.abc import Callable, Collection
 from datetime import timedelta
@@ -35,6 +36,10 @@ NAMED: Final = 3
 
 VALUES: Final = 200
 """So many values a question to EC2 takes, in all its filters together."""
+
+
+_EKS_NAME: Final = re.compile(r"[0-9A-Za-z][0-9A-Za-z_-]{0,99}")
+"""What an EKS cluster can be named; EKS refuses a question about any other name."""
 
 
 class Held(Exception):
@@ -132,7 +137,7 @@ class Evidence:
         """While anything of the cluster runs, what is deleted may be made again. With `apart` everything that is looked
         for is in a VPC: then what runs in another one is of another cluster with the same name. Instances that were
         listed `within` that time are not listed again."""
-        if subject.managed and await self._eks_is_going(subject, calls) and apart:
+        if await self._eks_is_going(subject, calls) and apart:
             return
         tags = dict.fromkeys(
             (ownership_tag(subject.name), capi_ownership_tag(subject.name), capi_ownership_tag(subject.cluster))
@@ -148,9 +153,18 @@ class Evidence:
 
     async def _eks_is_going(self, subject: Subject, calls: Calls) -> bool:
         """False where EKS knows no such cluster. That alone proves nothing: a cluster of that name that runs on
-        instances was never EKS's to know."""
+        instances was never EKS's to know. One beside an object that is not managed is another's, whatever its state,
+        and what is tagged may be its until it is gone."""
+        if not _EKS_NAME.fullmatch(subject.name):
+            return False
         found = await self._eks.ask((standing(calls), subject.name), calls, [subject.name])
         state = found.get(subject.name)
+        if state is not None and not subject.managed:
+            raise Held(
+                f"EKS cluster {subject.name} is {state} in the same account and region, and has the same name in its "
+                f"tags: what is tagged may be its until it is gone; {LET_GO}",
+                AGAIN if state == "DELETING" else LATER,
+            )
         if state not in (None, "DELETING"):
             raise Held(f"too early: EKS cluster {subject.name} is {state}; it must be deleting or gone first")
         return state is not None

@@ -22,7 +22,7 @@ _EC2: Final = {"ec2.DeleteSnapshot": (100.0, 5.0)} | {
 _ELB_READS: Final = (40, 10)
 _ELB_CHANGES: Final = (20, 3)
 _ELB_ALL: Final = (40, 10)
-# Nobody names a figure for it; each managed cluster asks on its own, so that many of them must not come at once.
+# Nobody names a figure for it; each cluster asks on its own, so that many of them must not come at once.
 _EKS_READS: Final = (20, 10)
 # At most 15 in any second, however AWS counts them: a full bucket and what flows into it meanwhile make 15.
 _TAGGING: Final = (5, 10)
