@@ -14,7 +14,7 @@ import pytest
 
 from service.cluster import Cluster, connect
 from service.contract import Draw, Feedback, Job, Pause, Record, Verdict
-from service.contract.azure import CLUSTER_TAG, KARPENTER_AZURE, NODECLAIMS, NODEPOOL_TAG
+from service.contract.azure import CLUSTER_TAG, KARPENTER_AZURE, NODECLAIMS, NODEPOOL_TAG, claim_of
 from service.contract.version import VERSION
 from service.local.azure import GROUP, REGION, Behaviour, Disk, Entry, Group, LocalAzure, Nic, PublicIp, There, Vm
 from service.settings import AzureNodes, AzureSettings, Settings, SourceSettings
@@ -23,6 +23,7 @@ from tests.integration.front import Front
 from tests.karpenter import Karpenter
 from workers.handlers.azure.calls import AzureCalls
 from workers.handlers.azure.clients import Clients
+from workers.handlers.azure.consents import Consenting, Consents
 from workers.handlers.azure.kinds import ADDRESS, DISK, NIC, VM, Kind
 from workers.handlers.azure.limits import Call, call_draws, lane_draws
 from workers.handlers.azure.meters import QuotaMeter
@@ -103,6 +104,7 @@ class Removing(Karpenter):
         self.settings = Settings(sources={SOURCE: declared}, clusters={"here": api.settings(Path(os.devnull).parent)})
         self.places = self.reached({"here": cluster})
         self.nodes = Nodes(self.places, NOT_READY)
+        self.consents = Consents()
         # The groups that the settings name.
         self.named = (self.group_named(),)
         self.since = 0
@@ -163,19 +165,24 @@ class Removing(Karpenter):
         **record: Any,
     ) -> Hand:
         """Jobs in the lane in which a kind is removed, or with `looks` in the one in which it is looked at."""
-        owner = owner or self.owner()
-        lane = owner.where.lane(kind.reading if looks else kind.removing)
-        data = msgspec.json.encode(owner).decode()
-        given = {"v": VERSION, "stage": 0, "lane": lane, "kind": kind.name, "data": data, **record}
-        records = [Record(**{**given, "target": name}) for name in names or (NAME,)]
-        return of(lane, [Job(f"deletion#1.{number}", 7, one) for number, one in enumerate(records)], clear=clear)
+        lane = (owner or self.owner()).where.lane(kind.reading if looks else kind.removing)
+        jobs: list[Job] = []
+        for number, name in enumerate(names or (NAME,)):
+            whose = owner or self.owner(claim=claim_of(name))
+            data = msgspec.json.encode(whose).decode()
+            given = {"v": VERSION, "stage": 0, "lane": lane, "kind": kind.name, "data": data, "target": name}
+            # Each claim has a deletion of its own.
+            deletion = f"deletion-{number + 1}" if number else "deletion"
+            self.consents.note(deletion, Consenting(SOURCE, claim_of(name)))
+            jobs.append(Job(f"{deletion}#1.0", 7, Record(**{**given, **record})))
+        return of(lane, jobs, clear=clear)
 
     def removal(self, kind: Kind) -> Removal:
         def calling(where: Where, meter: Meter) -> AzureCalls:
             return self.calls(meter, where)
 
         settings = AzureSettings(nodes={SOURCE: self.named}, reserve=RESERVE)
-        return Removal(kind, calling, self.nodes, settings)
+        return Removal(kind, calling, self.nodes, settings, self.consents)
 
     async def attempt(self, hand: Hand, *, balances: bool = True) -> dict[str, Verdict | Exception]:
         """One attempt; the answer is by target. The tokens balance afterwards."""

@@ -9,6 +9,7 @@ import msgspec
 from service.contract import Hold, Plan, Target
 from service.contract.azure import KARPENTER_AZURE, NODE_CLASS_GROUP, Claim, claim_in, resource_name
 from service.settings import AzureNodes, AzureSettings
+from workers.handlers.azure.consents import Consenting, Consents
 from workers.handlers.azure.kinds import KINDS, NIC, VM, Kind
 from workers.handlers.azure.model import Owner, Where
 from workers.handlers.objects import Facts
@@ -37,11 +38,13 @@ class _Elsewhere(Exception):
 
 
 class KarpenterCollector:
+    """`consents` keeps for the handlers whose removal was consented to."""
+
     name = KARPENTER_AZURE
     metadata_only = False
 
-    def __init__(self, settings: AzureSettings) -> None:
-        self._settings = settings
+    def __init__(self, settings: AzureSettings, consents: Consents | None = None) -> None:
+        self._settings, self._consents = settings, consents or Consents()
 
     async def collect(self, facts: Facts) -> Plan | Hold:
         source, claim = facts.about.source, facts.about.name
@@ -59,6 +62,11 @@ class KarpenterCollector:
         if not chosen:
             return Hold(f"azure.nodes does not say where the nodes of source {source} are", again=True)
         return Plan([one for number, place in enumerate(chosen) for one in self._targets(facts, place, number)])
+
+    async def objects_to(self, facts: Facts) -> str | None:
+        """It objects to nothing: handlers are told which claim was looked at, so that they remove nothing else."""
+        self._consents.note(facts.about.deletion, Consenting(facts.about.source, facts.about.name))
+        return None
 
     def _orphan(self, facts: Facts, places: Sequence[AzureNodes]) -> Plan | Hold:
         seen = msgspec.json.decode(facts.recognises, type=Sighted)

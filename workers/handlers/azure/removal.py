@@ -12,6 +12,7 @@ from service.contract import Blocked, Draw, Gone, Job, Left, Pending, Refused, V
 from service.settings import AzureNodes, AzureSettings
 from workers.handlers import freshness
 from workers.handlers.azure.calls import AzureCalls
+from workers.handlers.azure.consents import Consents, misnamed
 from workers.handlers.azure.errors import AzureError
 from workers.handlers.azure.kinds import NIC, VM, Kind
 from workers.handlers.azure.limits import lane_draws
@@ -70,10 +71,12 @@ Calling = Callable[[Where, Meter], AzureCalls]
 
 class Removal:
     """The handler of one kind. `calling` gives calls that a meter counts; `settings` say where anything may be removed,
-    whatever was planned before they were changed."""
+    whatever was planned before they were changed; `consents` is what the collector of the same process notes."""
 
-    def __init__(self, kind: Kind, calling: Calling, nodes: Protecting, settings: AzureSettings) -> None:
-        self.kind, self._settings = kind.name, settings
+    def __init__(
+        self, kind: Kind, calling: Calling, nodes: Protecting, settings: AzureSettings, consents: Consents
+    ) -> None:
+        self.kind, self._settings, self._consents = kind.name, settings, consents
         self._kind, self._calling, self._nodes = kind, calling, nodes
 
     def draws(self, lane: str) -> Sequence[Draw] | None:
@@ -102,6 +105,8 @@ class Removal:
         operation = batch.lane.rpartition("/")[2]
         if owner.where.lane(operation) != batch.lane:
             raise ValueError(f"it is in {owner.where.lane(operation)}, and stands in lane {batch.lane}")
+        if (fault := misnamed(job, owner.claim)) is not None:
+            return Refused(fault)
         place = self._place(owner)
         if place is None:
             return Refused(
@@ -192,6 +197,7 @@ class Removal:
         made its NodeClaim before, so that a read which took long does no harm."""
         until = min(fresh_until(freshness.now()), begun + FRESH_SIGNS.total_seconds())
         await clear_until(turn.batch, turn.job, until)
+        self._consents.check(turn.job, turn.owner)
 
     async def _remove_machine(self, turn: Turn) -> Verdict:
         """Of an interface whose claim is gone: a machine came to have it after the stage of machines was over."""

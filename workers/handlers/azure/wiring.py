@@ -9,6 +9,7 @@ from service.settings import Settings
 from workers.handlers.azure.calls import AzureCalls
 from workers.handlers.azure.clients import Clients
 from workers.handlers.azure.collector import KarpenterCollector
+from workers.handlers.azure.consents import Consents
 from workers.handlers.azure.kinds import KINDS
 from workers.handlers.azure.listing import Lister
 from workers.handlers.azure.meters import QuotaMeter
@@ -35,9 +36,10 @@ async def azure_side(settings: Settings, places: Places, quota: Quota | None) ->
         def calling(where: Where, meter: Meter) -> AzureCalls:
             return AzureCalls(clients, where, meter, azure.reserve)
 
-        handlers = tuple(Removal(kind, calling, nodes, azure) for kind in KINDS)
+        consents = Consents()
+        handlers = tuple(Removal(kind, calling, nodes, azure, consents) for kind in KINDS)
         lister = Lister(lambda where: calling(where, QuotaMeter(where, quota)))
         try:
-            yield AzureSide(KarpenterCollector(azure), handlers, lister)
+            yield AzureSide(KarpenterCollector(azure, consents), handlers, lister)
         finally:
             await nodes.aclose()
