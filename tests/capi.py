@@ -41,6 +41,17 @@ def install(kube: Kube) -> None:
         kube.wait_until_served(crd)
 
 
+def clear(kube: Kube) -> None:
+    """Takes away what earlier tests left of the server's clusters: namesakes are looked for in all Namespaces."""
+    for crd in (AWS_CLUSTERS, AWS_MANAGED_CONTROL_PLANES):
+        found: Any = kube.request("GET", crd.path()).body
+        for item in found.get("items") or [] if isinstance(found, dict) else []:
+            path = crd.path(item["metadata"]["namespace"], item["metadata"]["name"])
+            if item["metadata"].get("finalizers"):
+                kube.request("PATCH", path, {"metadata": {"finalizers": None}}, patch="merge")
+            kube.request("DELETE", path)
+
+
 def reference(crd: Crd, name: str, *, old: bool = False) -> dict[str, str]:
     """As a Cluster's spec names another object: since v1beta2 by its group, before that by a version of it."""
     where = {"apiVersion": f"{crd.group}/{crd.versions[-1]}"} if old else {"apiGroup": crd.group}

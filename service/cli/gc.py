@@ -74,7 +74,7 @@ def disable(what: str, namespace: str, cluster: str | None, form: str, config: P
 def configure(
     what: str, namespace: str, cluster: str | None, tasks: tuple[str, ...], form: str, config: Path | None
 ) -> None:
-    """Choose what goes with a cluster on AWS, instead of what the settings choose for all.
+    """Choose what goes with a cluster on AWS among aws.allowed_tasks, instead of what the settings choose for all.
 
     Sets the annotation aws.cluster.x-k8s.io/external-resource-tasks-gc; without any task it is taken away, and
     aws.tasks of the settings applies again. KIND/NAME is awscluster/NAME, awsmanagedcontrolplane/NAME or cluster/NAME.
@@ -83,8 +83,12 @@ def configure(
     """
     settings = session.prepared(config)
     chosen = list(dict.fromkeys(word.strip() for one in tasks for word in one.split(",") if word.strip()))
+    allowed = ", ".join(settings.aws.allowed)
     if unknown := [word for word in chosen if word not in TASKS]:
-        raise session.Misuse(f"--task: unknown {output.clean(', '.join(unknown))}; allowed: {', '.join(TASKS)}")
+        raise session.Misuse(f"--task: unknown {output.clean(', '.join(unknown))}; allowed: {allowed}")
+    if beyond := [word for word in chosen if word not in settings.aws.allowed]:
+        # The workers would hold the object.
+        raise session.Misuse(f"--task: aws.allowed_tasks does not allow {', '.join(beyond)}; allowed: {allowed}")
     _say(objects.run(_configure(settings, what, namespace, cluster, chosen)), form)
 
 

@@ -1,4 +1,4 @@
-"""`knell role`: the service account and the roles that the settings ask for, as manifests.
+"""`knell role`: the service account and the roles that the settings ask for, as manifests; and the IAM policy for AWS.
 They are made anew when sources change, so that the service never has a permission that nobody needs any more."""
 
 from pathlib import Path
@@ -16,20 +16,33 @@ from service.watching.role import Holder, manifests
 @click.option("--cluster", metavar="NAME", help="For which cluster; may be left out where there is only one.")
 @click.option("--account", default="knell", show_default=True, help="Name of the ServiceAccount and its roles.")
 @click.option("--namespace", help="Namespace of the ServiceAccount.  [default: watch.namespace]")
+@click.option("--aws-policy", is_flag=True, help="The IAM policy for AWS instead, for the tasks that settings allow.")
 @session.output_option
 @session.config_option
-def role(cluster: str | None, account: str, namespace: str | None, form: str, config: Path | None) -> None:
+def role(
+    cluster: str | None, account: str, namespace: str | None, form: str, config: Path | None, *, aws_policy: bool
+) -> None:
     """Print the roles that the service needs, for kubectl apply -f -.
 
     They are made from the configured sources: minimal verbs, named objects where they are known, no wildcard.
     """
     settings = session.settings_of(config)
+    if aws_policy:
+        click.echo(_aws_policy(settings), nl=False)
+        return
     holder = Holder(namespace or settings.watch.namespace, account)
     made = manifests(settings, chosen_cluster(settings, cluster), holder)
     if form == "json":
         show_json({"apiVersion": "v1", "kind": "List", "items": made})
     else:
         click.echo(as_yaml(made), nl=False)
+
+
+def _aws_policy(settings: Settings) -> str:
+    # Only who asks for it needs to know the kinds of resources.
+    from workers.handlers.aws.permissions import as_text
+
+    return as_text(settings.aws)
 
 
 def as_yaml(made: list[dict[str, object]]) -> str:

@@ -1,5 +1,6 @@
 """How external resources of clusters on AWS are found and removed, and which features are on at all.
-Everything here has a default that removes little and asks much; a cluster's own annotation may choose other tasks."""
+Everything here has a default that removes little and asks much; a cluster's own annotation may choose among the tasks
+that are allowed."""
 
 from datetime import timedelta
 from typing import Annotated, Literal
@@ -24,6 +25,8 @@ class FeatureSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
 class AwsSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     # Which kinds of resources go with a cluster, where its annotation does not say.
     tasks: tuple[Task, ...] = DEFAULT_TASKS
+    # Among which a cluster's annotation may choose; without it, among `tasks`.
+    allowed_tasks: tuple[Task, ...] | None = None
     # By the tagging API, by describe calls, or by the first unless it can't be used.
     finding: Literal["auto", "tagging", "describe"] = "auto"
     # So long after everything is gone a fresh list has to be empty before the object is let go.
@@ -44,7 +47,13 @@ class AwsSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     check_after: Positive = timedelta(seconds=5)
     drain_check: Positive = timedelta(seconds=3)
 
+    @property
+    def allowed(self) -> tuple[Task, ...]:
+        return self.tasks if self.allowed_tasks is None else self.allowed_tasks
+
     def contradictions(self) -> list[tuple[str, str]]:
-        if self.tasks:
-            return []
-        return [("aws.tasks", "names no task; where nothing is to be removed, take the source out or pause it")]
+        if not self.tasks:
+            return [("aws.tasks", "names no task; where nothing is to be removed, take the source out or pause it")]
+        if beyond := [task for task in self.tasks if task not in self.allowed]:
+            return [("aws.tasks", f"names {', '.join(beyond)}, which aws.allowed_tasks does not allow")]
+        return []

@@ -15,7 +15,7 @@ import msgspec
 
 from service.cluster import Cluster, connect
 from service.contract import Event, Hold, Plan, Target
-from service.contract.aws import AWS_CLUSTERS, AWS_FINALIZER, AWS_MANAGED_CONTROL_PLANES, CAPA
+from service.contract.aws import AWS_CLUSTERS, AWS_FINALIZER, AWS_MANAGED_CONTROL_PLANES, CAPA, TASKS
 from service.local.aws.behaviour import Behaviour
 from service.local.aws.networks import Vpc
 from service.local.aws.process import LocalAws
@@ -27,7 +27,7 @@ from service.settings.aws import AwsSettings, FeatureSettings
 from service.stream.guard import Guard
 from tests.capi import AWS_CLUSTERS as AWS_CLUSTER_KIND
 from tests.capi import AWS_MANAGED_CONTROL_PLANES as MANAGED_KIND
-from tests.capi import Capi
+from tests.capi import Capi, clear
 from tests.clusters import TestApi
 from tests.engine.world import Running, World
 from tests.kube import Crd
@@ -44,7 +44,10 @@ UNMANAGED: Final = "unmanaged"
 MANAGED: Final = "managed"
 SOURCES: Final = {UNMANAGED: AWS_CLUSTERS, MANAGED: AWS_MANAGED_CONTROL_PLANES}
 QUICKLY: Final = AwsSettings(
-    settle=timedelta(milliseconds=300), check_after=timedelta(milliseconds=100), drain_check=timedelta(milliseconds=200)
+    allowed_tasks=TASKS,
+    settle=timedelta(milliseconds=300),
+    check_after=timedelta(milliseconds=100),
+    drain_check=timedelta(milliseconds=200),
 )
 FAST: Final = 10.0
 
@@ -283,6 +286,7 @@ async def clusters_on(api: TestApi, server: TestServer, aws: LocalAws, folder: P
         made = Clustered(server.server, server.settings())
         namespace = api.namespace()
         made.api, made.aws, made.account, made.capi = api, aws, account, Capi(api.kube, namespace)
+        clear(api.kube)
         way = api.settings(folder)
         declared = {
             name: SourceSettings(

@@ -8,10 +8,11 @@ import msgspec
 import pytest
 
 from service.cluster import connect
-from service.contract.aws import AWS_ACCOUNT, AWS_CLUSTERS, AWS_MANAGED_CONTROL_PLANES
+from service.contract.aws import AWS_ACCOUNT, AWS_CLUSTERS, AWS_MANAGED_CONTROL_PLANES, EXTERNAL_RESOURCE_TASKS
 from service.local.api import EmbeddedApi
 from service.local.aws.networks import Vpc
 from service.local.aws.process import LocalAws
+from service.local.aws.tags import by_cloud_provider
 from service.local.aws.world import REGION
 from service.settings import ClusterSettings
 from tests import capi
@@ -67,11 +68,37 @@ async def test_a_namesake_is_seen_when_the_version_that_was_known_is_no_longer_s
         assert f"{elsewhere.namespace}/prod" in hold.reason
 
 
-async def test_a_namesake_in_a_namespace_that_is_not_watched_is_not_seen(
+@pytest.mark.invariant(9)
+@pytest.mark.invariant(11)
+async def test_a_namesake_in_a_namespace_that_is_not_watched_holds_what_a_tenant_deletes(
     clustered: Clustered, vpc: Vpc, api: TestApi
 ) -> None:
-    Capi(api.kube, api.namespace()).unmanaged("prod", region=REGION)
-    await clustered.planned(clustered.delete_marked("prod", vpc))
+    """A tenant makes a Cluster of a living one's name, to have that one's volumes removed."""
+    volume = await clustered.resources.volume(by_cloud_provider("prod"))
+    victim = Capi(api.kube, api.namespace())
+    victim.unmanaged("prod", region=REGION)
+    found = clustered.delete_marked("prod", vpc, annotations={EXTERNAL_RESOURCE_TASKS: "volume"})
+    hold = await clustered.held(found)
+    assert f"{victim.namespace}/prod" in hold.reason
+    # Going alone does not make it ours to collect: no source is about it.
+    victim.delete(capi.AWS_CLUSTERS, "prod")
+    assert volume in {target.id for target in await clustered.planned(found)}
+
+
+@pytest.mark.invariant(7)
+async def test_a_list_of_all_namespaces_that_is_forbidden_holds_and_says_what_is_missing(
+    clustered: Clustered, vpc: Vpc, api: TestApi, tmp_path: Path
+) -> None:
+    found = clustered.delete_marked("prod", vpc)
+    async with Front(api) as front:
+        way = ClusterSettings(kubeconfig=front.kubeconfig(tmp_path / "front"), context="local")
+        async with await connect("local", way) as clustered.cluster:
+            front.refuse(403, lambda _method, path: "/namespaces/" not in path and "/awsclusters" in path)
+            async with clustered.side() as side:
+                reason = (await clustered.held(found, side)).reason
+                assert f"{AWS_CLUSTERS} can't be listed in all namespaces of cluster local" in reason
+                assert "`knell role`" in reason
+                assert await side.collector.objects_to(await clustered.facts(found)) == reason
 
 
 async def test_a_namesake_of_an_identity_that_leads_elsewhere_is_none(

@@ -15,6 +15,7 @@ from service.contract.aws import (
     AWS_ACCOUNT,
     AWS_FINALIZER,
     CLUSTER_PAUSED,
+    DEFAULT_TASKS,
     EXTERNAL_RESOURCE_GC,
     EXTERNAL_RESOURCE_TASKS,
     TASKS,
@@ -35,6 +36,7 @@ PLANE = "two-control-plane"
 class Operator:
     def __init__(self, world: Declared) -> None:
         self.world, self.capi = world, Capi(world.api.kube, world.namespace)
+        self.allowed: tuple[str, ...] = TASKS
 
     def settings(self, *, on: bool = True, **changes: Any) -> Path:
         sources = {
@@ -42,7 +44,8 @@ class Operator:
             "eks": {"resource": AWS_MANAGED_CONTROL_PLANES.resource, "collector": "capa", **changes},
         }
         path = self.world.config(sources=sources)
-        path.write_text(f"{path.read_text()}features: {{ExternalResourceGC: {str(on).lower()}}}\n")
+        allowed = f"aws: {{allowed_tasks: [{', '.join(self.allowed)}]}}\n"
+        path.write_text(f"{path.read_text()}features: {{ExternalResourceGC: {str(on).lower()}}}\n{allowed}")
         return path
 
     def gc(self, *words: str, config: Path | None = None) -> Answer:
@@ -183,6 +186,10 @@ def test_wrong_words_are_answered_with_what_is_allowed(operator: Operator) -> No
     unknown = operator.gc("configure", "cluster/one", "--task", "volume,everything")
     assert unknown.code == 2
     assert f"unknown everything; allowed: {', '.join(TASKS)}" in unknown.err
+    operator.allowed = DEFAULT_TASKS
+    beyond = operator.gc("configure", "cluster/one", "--task", "volume,load-balancer")
+    assert beyond.code == 2
+    assert f"aws.allowed_tasks does not allow volume; allowed: {', '.join(DEFAULT_TASKS)}" in beyond.err
     account = operator.gc("enable", "cluster/one", "--account", "1234")
     assert (account.code, "12 digits" in account.err) == (2, True)
     assert "annotations" not in operator.meta("one")
@@ -206,7 +213,7 @@ def test_a_cluster_that_leads_nowhere_is_answered_in_a_sentence(operator: Operat
 def test_what_only_clusters_on_aws_have_is_refused_for_others(operator: Operator) -> None:
     operator.capi.unmanaged("one")
     config = operator.world.config(sources={"plain": {"resource": AWS_CLUSTERS.resource, "collector": "none"}})
-    tasks = operator.gc("configure", "awscluster/one", "--task", "volume", config=config)
+    tasks = operator.gc("configure", "awscluster/one", "--task", "load-balancer", config=config)
     assert (tasks.code, "only clusters on AWS have tasks" in tasks.err) == (2, True)
     account = operator.gc("enable", "awscluster/one", "--account", "123456789012", config=config)
     assert (account.code, "--account is for clusters on AWS" in account.err) == (2, True)

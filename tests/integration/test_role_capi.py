@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
+from service.cli.cluster_checks import needed
 from service.contract.aws import AWS_ACCOUNT, AWS_FINALIZER, CAPA_MANAGER, CAPA_NAMESPACE
+from service.settings import load
 from tests.capi import (
     AWS_CLUSTERS,
     AWS_MANAGED_CONTROL_PLANES,
@@ -20,7 +22,8 @@ from tests.capi import (
 )
 from tests.clusters import TestApi
 from tests.integration.declared import Declared, declare
-from tests.integration.test_role import clear, grant, kubeconfig, running
+from tests.integration.operating import environment
+from tests.integration.test_role import PLACES, clear, grant, kubeconfig, running
 from tests.integration.test_work_command import until
 from tests.servers import TestServer
 
@@ -91,7 +94,38 @@ def test_other_sources_are_granted_nothing_of_it(world: Declared) -> None:
     assert not any(one["metadata"].get("namespace") == CAPA_NAMESPACE for one in made)
 
 
+@pytest.mark.invariant(11)
+def test_the_policy_for_aws_is_made_from_the_tasks_that_are_allowed(world: Declared) -> None:
+    config = settings(world)
+    usual = world.knell(config, "role", "--aws-policy")
+    assert usual.code == 0, usual.err
+    assert "ec2:DeleteSecurityGroup" in usual.out
+    assert "ec2:DeleteVolume" not in usual.out
+    config.write_text(
+        f"{config.read_text()}aws: {{tasks: [security-group], allowed_tasks: [security-group, volume]}}\n"
+    )
+    sids = [one["Sid"] for one in world.knell(config, "role", "--aws-policy").json["Statement"]]
+    assert sids == ["Reads", "TaskSecurityGroup", "TaskVolume"]
+
+
 # ---- doctor
+
+
+def test_a_role_without_the_list_of_all_namespaces_is_found_out(world: Declared) -> None:
+    account = grant(world, settings(world, "admin"))
+    path = f"{PLACES['ClusterRole']}/knell-{world.home}"
+    role: Any = world.api.kube.get(path)
+    rules = [rule for rule in role["rules"] if AWS_CLUSTERS.plural not in rule["resources"]]
+    assert len(rules) < len(role["rules"])
+    world.api.kube.patch(path, {"rules": rules})
+    here = {"kubeconfig": str(kubeconfig(world, account.token)), "context": "local"}
+    config = settings(world, "account", clusters={"here": here})
+    # Only the real server says what credentials may do; what it is asked is the same.
+    wanted = {str(one) for one in needed(load(config, environment(world.redis)), "here")}
+    assert f"list {AWS_CLUSTERS.resource}" in wanted
+    found = examined(world, config)["access"]
+    if world.api.kind == "real":
+        assert (found["state"], f"list {AWS_CLUSTERS.resource}" in found["what"]) == ("wrong", True)
 
 
 def examined(world: Declared, config: Path) -> dict[str, Any]:

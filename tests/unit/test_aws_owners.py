@@ -7,6 +7,7 @@ import pytest
 
 from service.contract.aws import AWS_ACCOUNT, AWS_CLUSTERS, AWS_MANAGED_CONTROL_PLANES, DEFAULT_TASKS
 from service.contract.aws import EXTERNAL_RESOURCE_TASKS as TASKS
+from service.settings.aws import AwsSettings
 from workers.handlers.aws.accounts import account_fault
 from workers.handlers.aws.owners import Subject, Unclear, subject_of, whole
 from workers.handlers.aws.tasks import tasks_of
@@ -157,13 +158,22 @@ def test_the_account_of_the_settings_is_that_of_our_own_credentials_and_of_no_id
 # ---- tasks
 
 
-def test_the_annotation_replaces_the_tasks_of_the_settings_in_any_order() -> None:
-    assert tasks_of({}, DEFAULT_TASKS) == DEFAULT_TASKS
-    found = tasks_of({TASKS: "security-group, volume ,load-balancer"}, DEFAULT_TASKS)
+def test_the_annotation_chooses_among_the_allowed_tasks_in_any_order() -> None:
+    settings = AwsSettings(allowed_tasks=(*DEFAULT_TASKS, "volume"))
+    assert tasks_of({}, settings) == DEFAULT_TASKS
+    found = tasks_of({TASKS: "security-group, volume ,load-balancer"}, settings)
     assert found == ("load-balancer", "security-group", "volume")
+
+
+@pytest.mark.invariant(11)
+@pytest.mark.parametrize("settings", [AwsSettings(), AwsSettings(allowed_tasks=DEFAULT_TASKS)])
+def test_a_task_beyond_the_allowed_ones_is_an_error_that_names_the_setting(settings: AwsSettings) -> None:
+    assert tasks_of({TASKS: "target-group"}, settings) == ("target-group",)
+    with pytest.raises(Unclear, match=r"task volume, .* aws\.allowed_tasks .*; allowed: load-balancer, target-group"):
+        tasks_of({TASKS: "load-balancer,volume"}, settings)
 
 
 @pytest.mark.parametrize("said", ["", "load-balancer,", "loadbalancer", "load-balancer,,volume"])
 def test_a_task_that_nobody_knows_is_an_error_that_names_those_there_are(said: str) -> None:
-    with pytest.raises(Unclear, match="there is: load-balancer, target-group"):
-        tasks_of({TASKS: said}, DEFAULT_TASKS)
+    with pytest.raises(Unclear, match="allowed: load-balancer, target-group"):
+        tasks_of({TASKS: said}, AwsSettings())

@@ -3,7 +3,12 @@
 import json
 import re
 from pathlib import Path
+from typing import Any
 
+import pytest
+
+from service.contract.aws import DEFAULT_TASKS, TASKS
+from service.settings.aws import AwsSettings
 from workers.handlers.aws.operations import operation_of
 from workers.handlers.aws.permissions import as_text, policy
 
@@ -46,6 +51,38 @@ def test_the_shipped_policy_is_the_one_that_the_kinds_make() -> None:
 def test_everything_that_is_called_is_allowed_and_nothing_else_is() -> None:
     assert len(called()) > 25
     assert called() - ELSEWHERE == allowed() - IMPLIED
+
+
+def actions(**settings: Any) -> set[str]:
+    """Changes that a policy for these settings allows."""
+    statements = policy(AwsSettings(**settings))["Statement"]
+    return {action for one in statements if one["Sid"] != "Reads" for action in one["Action"]}
+
+
+@pytest.mark.invariant(11)
+def test_a_policy_for_settings_allows_the_allowed_tasks_and_what_is_switched_on() -> None:
+    usual = actions()
+    assert "elasticloadbalancing:DeleteLoadBalancer" in usual
+    assert usual.isdisjoint({"ec2:DeleteVolume", "ec2:CreateSnapshot", "ec2:CreateTags", "ec2:ReleaseAddress"})
+    assert "elasticloadbalancing:ModifyLoadBalancerAttributes" not in usual
+    assert actions(allowed_tasks=(*DEFAULT_TASKS, "volume")) == usual | {"ec2:DeleteVolume"}
+    saved = actions(tasks=("volume",), snapshot_first=True)
+    assert saved == {"ec2:DeleteVolume", "ec2:CreateSnapshot", "ec2:CreateTags"}
+    lifted = actions(lift_deletion_protection=True)
+    assert lifted - usual == {"elasticloadbalancing:ModifyLoadBalancerAttributes"}
+    # What the Load Balancer Controller makes are balancers, target groups and groups as well.
+    assert usual - actions(tasks=("aws-load-balancer-controller",)) == set()
+
+
+def test_reads_of_what_is_not_allowed_are_not_in_it_either() -> None:
+    (reads,) = [one["Action"] for one in policy(AwsSettings())["Statement"] if one["Sid"] == "Reads"]
+    assert {"eks:DescribeCluster", "ec2:DescribeInstances", "tag:GetResources"} < set(reads)
+    assert "ec2:DescribeVolumes" not in reads
+
+
+def test_everything_switched_on_is_the_shipped_policy() -> None:
+    everything = AwsSettings(allowed_tasks=TASKS, snapshot_first=True, lift_deletion_protection=True)
+    assert as_text(everything) == as_text()
 
 
 def test_it_names_no_account_no_partition_and_no_wildcard_of_actions() -> None:

@@ -54,6 +54,17 @@ def test_a_file_and_the_environment_set_them(tmp_path: Path) -> None:
     assert over.aws.snapshot_first
 
 
+def test_what_tenants_may_choose_is_what_is_done_by_default_unless_settings_allow_more(tmp_path: Path) -> None:
+    assert load(None, {}).aws.allowed == DEFAULT_TASKS
+    assert load(written(tmp_path, "aws: {tasks: [volume]}"), {}).aws.allowed == ("volume",)
+    more = load(written(tmp_path, "aws: {tasks: [volume], allowed_tasks: [elastic-ip, volume]}"), {})
+    assert (more.aws.tasks, more.aws.allowed) == (("volume",), ("elastic-ip", "volume"))
+    less = refused(written(tmp_path, "aws: {tasks: [volume, load-balancer], allowed_tasks: [load-balancer]}"))
+    assert "aws.tasks" in less
+    assert "names volume, which aws.allowed_tasks does not allow" in less
+    assert "does not allow" in refused(written(tmp_path, "aws: {allowed_tasks: []}"))
+
+
 def test_an_unknown_feature_is_answered_with_those_there_are(tmp_path: Path) -> None:
     said = refused(written(tmp_path, "features: {Everything: true}"))
     assert "features.Everything" in said

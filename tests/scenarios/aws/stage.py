@@ -10,12 +10,12 @@ from typing import Any, Final
 
 import msgspec
 
-from service.contract.aws import CAPA
+from service.contract.aws import CAPA, TASKS
 from service.local.aws import Behaviour, Entry, LocalAws
 from service.local.aws.world import REGION, World
 from service.settings import RedisSettings
 from service.stream.views.deletions import DeletionView, one_deletion
-from tests.capi import AWS_CLUSTERS, AWS_MANAGED_CONTROL_PLANES
+from tests.capi import AWS_CLUSTERS, AWS_MANAGED_CONTROL_PLANES, clear
 from tests.clusters import TestApi
 from tests.kube import Crd
 from tests.scenarios.aws.clusters import Clusters, Infra
@@ -27,7 +27,7 @@ RATE: Final = 10.0
 SOURCES: Final = {"unmanaged": AWS_CLUSTERS, "managed": AWS_MANAGED_CONTROL_PLANES}
 QUICK: Final[dict[str, Any]] = {
     "features": {"ExternalResourceGC": True},
-    "aws": {"settle": "300ms", "check_after": "100ms", "drain_check": "200ms"},
+    "aws": {"allowed_tasks": list(TASKS), "settle": "300ms", "check_after": "100ms", "drain_check": "200ms"},
     "watch": {"page": 100, "retry": "300ms"},
     "worker": {"grace": "5s"},
     "retry": {
@@ -43,6 +43,7 @@ class Stage(Clusters, Staged):
 
     def __init__(self, api: TestApi, redis: RedisSettings, aws: LocalAws, world: World, folder: Path) -> None:
         Clusters.__init__(self, api.kube, api.namespace(), world)
+        clear(api.kube)
         Staged.__init__(self, api, redis, folder, QUICK)
         self.aws, self.account = aws, world.account
         self._since = 0

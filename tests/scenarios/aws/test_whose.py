@@ -3,10 +3,14 @@ What can't be proven holds, and the object says why; a word of a person lets it 
 
 import base64
 import uuid
+from typing import Any
 
-from service.contract.aws import AWS_ACCOUNT, EXTERNAL_RESOURCE_GC
+import pytest
+
+from service.contract.aws import AWS_ACCOUNT, DEFAULT_TASKS, EXTERNAL_RESOURCE_GC, EXTERNAL_RESOURCE_TASKS
+from service.local.aws.tags import by_cloud_provider
 from service.local.aws.world import REGION, World
-from tests.capi import MACHINES, STATIC_IDENTITIES
+from tests.capi import AWS_CLUSTERS, MACHINES, STATIC_IDENTITIES, Capi
 from tests.scenarios.aws.belongings import a_few
 from tests.scenarios.aws.clusters import Clusters
 from tests.scenarios.aws.holdings import assert_gone, holdings
@@ -89,6 +93,36 @@ async def test_an_identity_that_does_not_allow_the_namespace_is_not_even_tried(s
         await stage.until_released(infra)
         assert_gone(before, await holdings(theirs), had.ids)
         assert_gone(own, await stage.holdings(), ())
+
+
+@pytest.mark.invariant(11)
+async def test_a_tenant_does_not_choose_what_the_settings_do_not_allow(stage: Stage) -> None:
+    """The story of a living `prod` whose Namespace nobody watches, and of a tenant who wants its volumes gone."""
+    stage.document["aws"]["allowed_tasks"] = list(DEFAULT_TASKS)
+    Capi(stage.kube, stage.api.namespace()).unmanaged("prod", region=REGION)
+    volume = await stage.world.volume(by_cloud_provider("prod"))
+    await stage.start()
+    mine = await stage.unmanaged("prod", annotations={EXTERNAL_RESOURCE_TASKS: "load-balancer,volume"})
+    await stage.until_marked(mine)
+    stage.kube.delete(mine.path)
+    words = "names task volume, which the setting aws.allowed_tasks does not allow", f"allowed: {DEFAULT_TASKS[0]}"
+    await stage.until_told(mine, *words)
+
+    def an_event_says_so() -> bool:
+        found: Any = stage.kube.get(f"/apis/events.k8s.io/v1/namespaces/{stage.namespace}/events")
+        return any(all(word in one.get("note", "") for word in words) for one in found["items"])
+
+    await stage.until("an Event says what is allowed", an_event_says_so)
+    # Without the task it is held for the namesake, which is in a Namespace that is not watched.
+    stage.capi.annotate(AWS_CLUSTERS, "prod", **{EXTERNAL_RESOURCE_TASKS: "load-balancer"})
+
+    async def held_for_the_namesake() -> bool:
+        record = await stage.record(mine)
+        return record is not None and "has the same name in its tags" in record.held_why
+
+    await stage.until("it is held for the namesake", held_for_the_namesake)
+    assert await stage.changes() == []
+    assert volume in {one["VolumeId"] for one in (await stage.world.ec2.describe_volumes())["Volumes"]}
 
 
 async def test_a_cluster_that_still_runs_is_waited_for_and_what_runs_is_named(stage: Stage) -> None:

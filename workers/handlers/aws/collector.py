@@ -78,7 +78,7 @@ class CapaCollector:
         try:
             subject, place = self._subject(facts)
             await evidence.not_moving(subject, place)
-            tasks = tasks_of(subject.annotations, self._aws.tasks)
+            tasks = tasks_of(subject.annotations, self._aws)
             # What is in no VPC has nothing but its tag: for that no list is recent enough.
             account = await self._account(subject, facts, tasks, recent=apart(tasks))
             calls = await self._reach.calls(subject.whose(facts.about.source), account=account, paced=True)
@@ -100,7 +100,7 @@ class CapaCollector:
 
     async def _collect(self, facts: Facts) -> Plan:
         (subject, place), began = self._subject(facts), self._clock()
-        tasks = tasks_of(subject.annotations, self._aws.tasks)
+        tasks = tasks_of(subject.annotations, self._aws)
         await evidence.not_moving(subject, place)
         early = [await _too_early(subject, evidence.no_machines(subject, place))]
         account = await self._account(subject, facts, tasks, recent=False)

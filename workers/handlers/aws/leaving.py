@@ -61,7 +61,7 @@ class Leaving:
             raise Held("it was changed just now")
         if not (subject.going and subject.marked):
             raise Held("it does not wait to be collected")
-        if kept := [task for task in tasks if task not in tasks_of(subject.annotations, self._settings.aws.tasks)]:
+        if kept := [task for task in tasks if task not in tasks_of(subject.annotations, self._settings.aws)]:
             raise Held(f"with it {', '.join(kept)} would stay")
         await self._let(subject, live, place)
         await not_moving(subject, place)

@@ -1,5 +1,6 @@
 """Other clusters that have the same name in their tags: two of one name, account and region share what is tagged.
-Every AWSCluster and AWSManagedControlPlane that may be seen is listed, page by page, and only names are kept."""
+Every AWSCluster and AWSManagedControlPlane is listed, in all namespaces, watched or not, page by page; only names are
+kept."""
 
 import asyncio
 import time
@@ -10,12 +11,12 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from service.cluster import Expired, NotServed, Served
+from service.cluster import Expired, Forbidden, NotServed, Served
 from service.contract.aws import AWS_CLUSTERS, AWS_MANAGED_CONTROL_PLANES, CAPA, Task
 from service.policy.capi import stands_still
 from service.settings import Settings
 from workers.handlers.aws.errors import AwsError, NoAccess
-from workers.handlers.aws.evidence import Held, not_installed
+from workers.handlers.aws.evidence import LATER, Held, not_installed
 from workers.handlers.aws.model import Reach, Whose
 from workers.handlers.aws.owners import Subject, Unclear, subject_of
 from workers.handlers.aws.tasks import NOWHERE
@@ -130,19 +131,24 @@ class Namesakes:
             raise Held(f"this process has no way to the cluster of source {source}, where namesakes may live")
         found: dict[tuple[str, str], tuple[Other, ...]] = {}
         for resource in (AWS_CLUSTERS, AWS_MANAGED_CONTROL_PLANES):
-            for namespace in self._namespaces(place):
-                for subject in await self._subjects(place, resource, namespace):
-                    key = subject.name, subject.region
-                    found[key] = (*found.get(key, ()), _other(subject, source, place))
+            for subject in await self._subjects(place, resource):
+                key = subject.name, subject.region
+                found[key] = (*found.get(key, ()), _other(subject, source, place))
         self._lately[source] = began, found
         return found
 
-    async def _subjects(self, place: Place, resource: str, namespace: str | None) -> list[Subject]:
+    async def _subjects(self, place: Place, resource: str) -> list[Subject]:
         for _ in range(TRIES):
             try:
-                return await place.on(resource, partial(_listed, place, namespace))
+                return await place.on(resource, partial(_listed, place))
             except Expired:
                 continue
+            except Forbidden as error:
+                raise Held(
+                    f"{resource} can't be listed in all namespaces of cluster {place.name}, so nobody knows whether a "
+                    f"namesake lives: {error}; allow it, as `knell role` does",
+                    LATER,
+                ) from None
             except NotServed:
                 # A kind that is not installed has no objects.
                 await not_installed(place, resource)
@@ -159,21 +165,10 @@ class Namesakes:
                 seen.add(where)
                 yield name
 
-    def _namespaces(self, place: Place) -> tuple[str | None, ...]:
-        """What is watched: all of them, where any source watches all."""
-        found: dict[str | None, None] = {}
-        for source in self._settings.sources.values():
-            where = source.cluster or next(iter(self._settings.clusters), "")
-            if source.collector == CAPA and where == place.name:
-                if not source.namespaces:
-                    return (None,)
-                found.update(dict.fromkeys(source.namespaces))
-        return tuple(found)
 
-
-async def _listed(place: Place, namespace: str | None, served: Served) -> list[Subject]:
+async def _listed(place: Place, served: Served) -> list[Subject]:
     found: list[Subject] = []
-    async for page in place.cluster.pages(served, namespace):
+    async for page in place.cluster.pages(served, None):
         if page.unreadable:
             raise Held(f"the list of {served.resource} is not whole, namesakes may be missing: {page.unreadable[0]}")
         for item in page.items:

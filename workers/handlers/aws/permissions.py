@@ -1,12 +1,16 @@
 """The IAM policy that the AWS side needs, made from what the kinds declare and from what finding and judging ask.
-`python -m workers.handlers.aws.permissions FILE` writes it; it names no account and no partition, so it fits all."""
+`python -m workers.handlers.aws.permissions FILE` writes it for everything, `knell role --aws-policy` prints what given
+settings need; it names no account and no partition, so it fits all."""
 
 import json
 import sys
 from pathlib import Path
 from typing import Any, Final
 
+from service.settings.aws import AwsSettings
 from workers.handlers.aws.kinds import KINDS
+from workers.handlers.aws.model import Kind
+from workers.handlers.aws.wanting import CONTROLLER_TASK
 
 JUDGING: Final = (
     "ec2.DescribeInstances",
@@ -16,6 +20,8 @@ JUDGING: Final = (
     "tag.GetResources",
 )
 """What is asked beside the kinds' own reads: which account it is, what still runs, and what carries a tag."""
+
+SNAPSHOTS: Final = "SettingSnapshotFirst"
 
 _SERVICES: Final = {"elb": "elasticloadbalancing", "elbv2": "elasticloadbalancing"}
 _READS: Final = ("Describe", "Get")
@@ -27,27 +33,38 @@ def action_of(operation: str) -> str:
     return f"{_SERVICES.get(service, service)}:{name}"
 
 
-def policy() -> dict[str, Any]:
-    """Reads in one statement, changes in one for each task and each setting that allows more: what is not wanted can be
-    left out. Roles that identities name are for their owners to allow: nobody can know them here."""
+def policy(settings: AwsSettings | None = None) -> dict[str, Any]:
+    """For the tasks that settings allow and what else they switch on; without settings, for everything. Reads are one
+    statement, changes one for each task and each setting that allows more: what is not wanted can be left out. Roles
+    that identities name are for their owners to allow: nobody can know them here."""
     reads, changes = {action_of(operation) for operation in JUDGING}, dict[str, set[str]]()
     for kind in KINDS:
+        if settings is not None and not _is_allowed(kind, settings):
+            continue
         for operation in kind.operations:
+            step = kind.steps.get(operation)
+            only = step.only if step is not None else ""
             if _is_read(operation):
                 reads.add(action_of(operation))
-            else:
-                step = kind.steps.get(operation)
-                sid = f"Setting {step.only}" if step is not None and step.only else f"Task {kind.task}"
-                changes.setdefault(_sid(sid), set()).add(action_of(operation))
+            elif not only:
+                changes.setdefault(_sid(f"Task {kind.task}"), set()).add(action_of(operation))
+            elif settings is None or getattr(settings, only):
+                changes.setdefault(_sid(f"Setting {only}"), set()).add(action_of(operation))
     statements = [_statement("Reads", reads), *(_statement(sid, changes[sid]) for sid in sorted(changes))]
-    # A snapshot is tagged as it is made, and nothing else is ever tagged.
-    condition = {"StringEquals": {"ec2:CreateAction": "CreateSnapshot"}}
-    statements.append(_statement("SettingSnapshotFirstTags", {"ec2:CreateTags"}) | {"Condition": condition})
+    if SNAPSHOTS in changes:
+        # A snapshot is tagged as it is made, and nothing else is ever tagged.
+        condition = {"StringEquals": {"ec2:CreateAction": "CreateSnapshot"}}
+        statements.append(_statement(f"{SNAPSHOTS}Tags", {"ec2:CreateTags"}) | {"Condition": condition})
     return {"Version": "2012-10-17", "Statement": statements}
 
 
-def as_text() -> str:
-    return json.dumps(policy(), indent=2) + "\n"
+def as_text(settings: AwsSettings | None = None) -> str:
+    return json.dumps(policy(settings), indent=2) + "\n"
+
+
+def _is_allowed(kind: Kind, settings: AwsSettings) -> bool:
+    """The Load Balancer Controller's task is about several kinds."""
+    return kind.task in settings.allowed or (kind.of_lbc and CONTROLLER_TASK in settings.allowed)
 
 
 def _is_read(operation: str) -> bool:
