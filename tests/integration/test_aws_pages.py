@@ -175,4 +175,5 @@ async def test_many_clusters_that_wait_together_are_asked_for_in_parts(
     answers = await asyncio.gather(*looks, return_exceptions=True)
     assert answers[:3] == [None] * 3
     assert all(isinstance(one, Held) and "is not in account" in str(one) for one in answers[3:])
-    assert {one.status for one in await removing.journal()} == {200}
+    # EKS, which is asked for each name, knows none of them.
+    assert {one.status for one in await removing.journal() if one.action != "eks.DescribeCluster"} == {200}
