@@ -13,6 +13,7 @@ from service.cli.capa_checks import examine_capa
 from service.cli.checks import Finding, State
 from service.cluster import NAMESPACES, Cluster, ClusterError, Forbidden, NotServed, Unauthorized
 from service.settings import Settings, SettingsError
+from service.stream.witnesses import Restored
 from service.watching.clusters import Identities, OtherCluster, cluster_of, reached
 from service.watching.proving import each
 from service.watching.role import manifests
@@ -60,16 +61,20 @@ class _Review(msgspec.Struct, frozen=True):
 
 
 async def examine_clusters(
-    settings: Settings, identities: Identities, known: Mapping[str, str] | None
+    settings: Settings,
+    identities: Identities,
+    known: Mapping[str, str] | None,
+    restored: Mapping[str, Restored] = {},
 ) -> AsyncIterator[Finding]:
-    """`known` are the uids that Redis remembers; None where nobody could ask it."""
+    """`known` are the uids that Redis remembers; None where nobody could ask it. `restored` are those of clusters that
+    seem to be restored from a backup."""
     for finding in _declarations(settings):
         yield finding
     for name in settings.clusters:
         found: list[Finding] = []
         try:
             async with asyncio.timeout(PATIENCE.total_seconds()), reached(settings, name) as cluster:
-                await _examine(found.append, settings, name, cluster, identities, known)
+                await _examine(found.append, settings, name, cluster, identities, known, restored)
         except (ClusterError, TimeoutError) as error:
             said = str(error) or f"it did not answer within {output.span(PATIENCE)}"
             check = "the rest" if found else "reachable"
@@ -92,6 +97,7 @@ async def _examine(
     cluster: Cluster,
     identities: Identities,
     known: Mapping[str, str] | None,
+    restored: Mapping[str, Restored],
 ) -> None:
     """Told one by one: what was found before trouble came is told all the same."""
     uid = await cluster.identity()
@@ -102,6 +108,10 @@ async def _examine(
     if identity.state == "wrong" or not sources:
         # Whatever else is found there says nothing about the cluster that is meant.
         return
+    if uid in restored:
+        mend = f"see whether it is as it should be, then `knell clusters accept-restore {name}`"
+        what = f"{restored[uid].why}: nothing that is missing there counts as deleted"
+        tell(_finding(name, "restored", "wrong", what, mend))
     tell(await _namespace(cluster, name, settings.watch.namespace))
     for source in sources:
         tell(await _source(cluster, settings, name, source))

@@ -1,5 +1,5 @@
-"""`knell clusters`: which cluster each name of the settings stands for, and how to forget it when that is to change.
-A name that suddenly leads to another cluster is refused by everything else until a person has said so here."""
+"""`knell clusters`: which cluster each name of the settings stands for, how to forget it when that is to change, and a
+person's word on one that was restored from a backup. Until then everything else refuses or holds."""
 
 from pathlib import Path
 from typing import Any
@@ -8,29 +8,34 @@ import click
 from rich.text import Text
 
 from service.cli import objects, output, session
+from service.cli.jobs import confirm
+from service.cli.notices import objects_of
 from service.cluster import ClusterError
 from service.settings import Settings
 from service.stream.installation import Installation
+from service.stream.views.sources import held_objects
+from service.stream.witnesses import Witnesses, until_accepted
+from service.watching.accepting import Changing, Standing, accept, sources_of, standing
 from service.watching.clusters import Identities, OtherCluster, cluster_of, reached
 
 
 @click.group()
 def clusters() -> None:
-    """Show which cluster each name stands for, or forget it."""
+    """Show which cluster each name stands for, forget it, or accept that one was restored."""
 
 
 @clusters.command("list")
 @session.output_option
 @session.config_option
 def show(form: str, config: Path | None) -> None:
-    """List the clusters of the settings: whether they answer, and whether they are the ones they were."""
+    """List the clusters of the settings: whether they answer, are the ones they were, and were not restored."""
     settings = session.prepared(config)
     known = session.call(lambda opened: Identities(settings, opened).remembered(), config)
     found = objects.run(_look(settings, known))
     if form == "json":
         output.show_json({"clusters": found})
         return
-    styles = {"fine": "green", "refused": "bold red"}
+    styles = {"fine": "green", "refused": "bold red", "restored": "bold red"}
     rows = [
         (
             one["name"],
@@ -56,11 +61,60 @@ def forget(name: str, config: Path | None) -> None:
         click.echo(f"Nothing is remembered of {output.clean(name)}; nothing was changed.")
 
 
+@clusters.command("accept-restore")
+@click.argument("name")
+@click.option("--yes", is_flag=True, help="Don't ask.")
+@session.config_option
+def accept_restore(name: str, yes: bool, config: Path | None) -> None:
+    """Accept that cluster NAME was restored from a backup, and is as it should be.
+
+    Until then nothing that is missing in it counts as deleted, and nothing of it is swept. Afterwards each object that
+    is still missing is taken for deleted, within what policy and guard allow; `knell sources drop SOURCE` before it
+    forgets those that a source holds, so that what they own stays.
+    """
+    settings = session.prepared(config)
+    if name not in settings.clusters:
+        known = ", ".join(settings.clusters) or "none"
+        raise session.Misuse(f"{output.clean(name)!r} is no cluster of the settings ({known})")
+    found, question = session.call(lambda opened: _asked(opened, name), config)
+    if not found.why:
+        click.echo(f"Nothing shows that {output.clean(name)} was restored from a backup; nothing was changed.")
+        return
+    if not yes:
+        confirm(output.clean(question))
+    session.call(lambda opened: _accept(opened, name, found), config)
+    click.echo(f"{output.clean(name)} is accepted as it is; all of its sources are listed anew within seconds.")
+
+
+async def _asked(installation: Installation, name: str) -> tuple[Standing, str]:
+    settings = installation.settings
+    try:
+        async with objects.opened(settings, name) as (cluster, uid):
+            found = await standing(installation, cluster, uid)
+    except ClusterError as error:
+        raise session.Trouble(str(error)) from None
+    held = {source: (await held_objects(installation, source)).count for source in sources_of(settings, name)}
+    which = ", ".join(f"{source} holds {objects_of(count)}" for source, count in held.items() if count)
+    return found, (
+        f"{name}: {found.why}. If you accept it, what is missing in it counts as deleted again, and what it owned "
+        f"outside is removed{f' ({which}; `knell sources drop SOURCE` forgets them instead)' if which else ''}. Accept?"
+    )
+
+
+async def _accept(installation: Installation, name: str, found: Standing) -> None:
+    try:
+        async with objects.opened(installation.settings, name) as (cluster, uid):
+            await accept(installation, cluster, uid, found.record, session.operator())
+    except (ClusterError, Changing) as error:
+        raise session.Trouble(str(error)) from None
+
+
 async def _look(settings: Settings, known: dict[str, str]) -> list[dict[str, Any]]:
     installation = Installation(settings, name="knell-cli", patience=session.PATIENCE)
     identities = Identities(settings, installation)
     found = []
     try:
+        restored = await Witnesses(installation).restored()
         for name in settings.clusters:
             sources = sum(cluster_of(settings, source) == name for source in settings.sources)
             state, uid, why = "fine", known.get(name, ""), ""
@@ -68,6 +122,8 @@ async def _look(settings: Settings, known: dict[str, str]) -> list[dict[str, Any
                 async with reached(settings, name) as cluster:
                     uid = await cluster.identity()
                 identities.check(name, uid, known)
+                if uid in restored:
+                    state, why = "restored", until_accepted(name, restored[uid].why)
             except OtherCluster as error:
                 state, why = "refused", str(error)
             except ClusterError as error:

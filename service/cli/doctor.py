@@ -33,6 +33,7 @@ from service.stream.connection import is_away
 from service.stream.engine import Shard
 from service.stream.installation import Installation
 from service.stream.views.reading import node_options, stored_shards
+from service.stream.witnesses import Restored, Witnesses
 
 _STYLES: Final = {"fine": "green", "warning": "yellow", "wrong": "bold red", "unknown": "cyan"}
 _WORDS: Final = {"unknown": "can't tell"}
@@ -89,10 +90,12 @@ async def _clusters(installation: Installation) -> AsyncIterator[Finding]:
 
     identities = Identities(installation.settings, installation)
     known: dict[str, str] | None = None
+    restored: dict[str, Restored] = {}
     with contextlib.suppress(RedisError, OSError, ServerAway):
         await installation.connections.client.execute_command("PING")
+        restored = await Witnesses(installation).restored()
         known = await identities.remembered()
-    async for finding in examine_clusters(installation.settings, identities, known):
+    async for finding in examine_clusters(installation.settings, identities, known, restored):
         yield finding
 
 

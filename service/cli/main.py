@@ -29,7 +29,7 @@ _COMMANDS: Final[tuple[tuple[str, str, str, str], ...]] = (
     ("sweep", "sweep", "sweep", "Look for what no event told: a pass of a sweep now, or only what it would do."),
     ("gc", "gc", "gc", "Collect what one object owns, whatever its age, or leave it alone."),
     ("sources", "sources", "sources", "What is watched and how it stands: list, relist, release, drop."),
-    ("clusters", "clusters", "clusters", "Which cluster each name stands for: list, forget."),
+    ("clusters", "clusters", "clusters", "Which cluster each name stands for: list, forget, accept-restore."),
     ("role", "role", "role", "Print the roles that the service needs in a cluster."),
     ("uninstall", "uninstall", "uninstall", "Take our finalizers off everything."),
     ("status", "status", "status", "What is going on: lanes, totals, budgets."),

@@ -5,6 +5,7 @@ from service.cli import output
 from service.contract.traits import traits_of
 from service.settings import Settings
 from service.stream.views.sources import SourceView
+from service.stream.witnesses import is_until_accepted
 
 
 def feature_off(view: SourceView, settings: Settings) -> str:
@@ -27,7 +28,12 @@ def told(view: SourceView, settings: Settings) -> list[str]:
         lines.append(f"Source {view.name} is in trouble{since}: {view.problem}")
     if view.held:
         ways = f"`knell sources release {view.name}`"
-        ways += f" believes it, `knell sources drop {view.name}` forgets them" if view.mode == "observe" else " goes on"
+        if is_until_accepted(view.held_why):
+            ways = f"`knell sources drop {view.name}` forgets them"
+        elif view.mode == "observe":
+            ways += f" believes it, `knell sources drop {view.name}` forgets them"
+        else:
+            ways += " goes on"
         lines.append(f"Source {view.name} holds {objects_of(view.held)}: {view.held_why}. {ways}.")
     if view.guard_tripped is not None:
         lines.append(f"The guard of {view.name} holds new deletions since {output.moment(view.guard_tripped)}.")

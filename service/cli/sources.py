@@ -16,6 +16,7 @@ from service.stream.installation import Installation
 from service.stream.inventory import Inventory
 from service.stream.views.reading import moment, server_ms
 from service.stream.views.sources import HeldObjects, Keepsakes, SourceView, every_source, held_objects, keepsakes
+from service.stream.witnesses import is_until_accepted
 
 _NUMBERS = ("owned", "held")
 
@@ -97,6 +98,8 @@ def release(name: str, yes: bool, config: Path | None) -> None:
     if not found.count:
         click.echo(f"{output.clean(name)} holds nothing; nothing was changed.")
         return
+    if all(map(is_until_accepted, found.reasons)):
+        raise session.Trouble(output.clean(next(iter(found.reasons))))
     if not yes:
         confirm(output.clean(_question(view, found, _IF_RELEASED[view.mode])))
     session.call(lambda opened: Inventory(opened, name).release_held(), config)

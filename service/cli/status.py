@@ -18,6 +18,7 @@ from service.stream.connection import is_away
 from service.stream.installation import Installation
 from service.stream.views.overview import Overview, PauseView, overview
 from service.stream.views.sources import SourceView, declared_sources
+from service.stream.witnesses import until_accepted
 
 _EVERY: Final = 1.0
 # What a screen shows besides lanes and budgets, and the lanes that it shows at least.
@@ -115,6 +116,9 @@ def _totals(picture: Overview) -> Iterator[tuple[str, object]]:
 def _warnings(picture: Overview) -> Iterator[RenderableType]:
     for pause in picture.paused:
         yield output.note(pause_words(pause), "yellow")
+    for one in picture.restored:
+        since = output.moment(one.since)
+        yield output.note(f"Cluster {one.cluster}, since {since}: {until_accepted(one.cluster, one.why)}.", "bold red")
     for relist in picture.relists:
         asked = output.moment(relist.asked)
         yield output.note(f"Shard {relist.shard}: a relist is asked for since {asked}, {relist.why}.", "yellow")

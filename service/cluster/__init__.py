@@ -20,7 +20,7 @@ from service.cluster.errors import (
 )
 from service.cluster.events import EventType, post
 from service.cluster.finalizers import Unmarked, mark, marked, marking, unmark, unmarking
-from service.cluster.leases import Lease
+from service.cluster.leases import Counter, Lease
 from service.cluster.objects import (
     CONFIGMAPS,
     CRDS,
@@ -48,6 +48,7 @@ __all__ = [
     "ClusterError",
     "ConditionStatus",
     "Conflict",
+    "Counter",
     "CrdState",
     "EventType",
     "Expired",

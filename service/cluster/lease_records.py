@@ -1,6 +1,7 @@
 """The record of a Lease in coordination.k8s.io: read, made, and overwritten only where it is still the one we saw.
 Times in it are for people; nobody here compares them."""
 
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -10,6 +11,9 @@ from service.cluster.client import MERGE_PATCH, Cluster
 from service.cluster.decoding import decode_answer
 from service.cluster.errors import NotFound, Unreadable
 from service.cluster.objects import LEASES, Live
+
+Annotations = Mapping[str, str]
+"""Those that are written along; the others stay as they are."""
 
 
 class LeaseRecord(msgspec.Struct):
@@ -46,28 +50,30 @@ class LeaseRecords:
                 return None
             raise
 
-    async def create(self, holder: str, lasts: int) -> Live:
+    async def create(self, holder: str, lasts: int, annotations: Annotations) -> Live:
         body = {
             "apiVersion": LEASES.api_version,
             "kind": LEASES.kind,
-            "metadata": {"name": self._name, "namespace": self._namespace},
+            "metadata": {"name": self._name, "namespace": self._namespace, "annotations": annotations},
             "spec": _spec(holder, lasts, transitions=0),
         }
         return await self._ask("POST", LEASES.path(self._namespace), body)
 
-    async def take(self, before: Live, holder: str, lasts: int) -> Live:
-        return await self._write(before, _spec(holder, lasts, transitions=(read(before).transitions or 0) + 1))
+    async def take(self, before: Live, holder: str, lasts: int, annotations: Annotations) -> Live:
+        spec = _spec(holder, lasts, transitions=(read(before).transitions or 0) + 1)
+        return await self._write(before, spec, annotations)
 
-    async def renew(self, before: Live, holder: str, lasts: int) -> Live:
+    async def renew(self, before: Live, holder: str, lasts: int, annotations: Annotations) -> Live:
         record = read(before)
         spec = _spec(holder, lasts, transitions=record.transitions or 0, acquired=record.acquired)
-        return await self._write(before, spec)
+        return await self._write(before, spec, annotations)
 
-    async def hand_back(self, before: Live) -> Live:
-        return await self._write(before, _spec("", 1, transitions=read(before).transitions or 0))
+    async def hand_back(self, before: Live, annotations: Annotations) -> Live:
+        return await self._write(before, _spec("", 1, transitions=read(before).transitions or 0), annotations)
 
-    async def _write(self, before: Live, spec: dict[str, Any]) -> Live:
-        body = {"metadata": {"uid": before.uid, "resourceVersion": before.resource_version}, "spec": spec}
+    async def _write(self, before: Live, spec: dict[str, Any], annotations: Annotations) -> Live:
+        known = {"uid": before.uid, "resourceVersion": before.resource_version}
+        body = {"metadata": {**known, "annotations": annotations}, "spec": spec}
         return await self._ask("PATCH", LEASES.path(self._namespace, self._name), body)
 
     async def _ask(self, method: str, path: str, body: dict[str, Any] | None = None) -> Live:

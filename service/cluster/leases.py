@@ -7,30 +7,41 @@ import time
 from collections.abc import Callable
 from datetime import timedelta
 from types import TracebackType
-from typing import Final, Self
+from typing import Final, Protocol, Self
 
 import structlog
 
 from service.cluster.client import Cluster
 from service.cluster.errors import ClusterError, Conflict, NotFound, TooMany, Unavailable, Unreadable
-from service.cluster.lease_records import LeaseRecord, LeaseRecords, read
+from service.cluster.lease_records import Annotations, LeaseRecord, LeaseRecords, read
 from service.cluster.objects import Live
 
 log = structlog.get_logger(__name__)
 
 # Of the record's time: between renewals, between attempts after a failed one, for one call, between looks of those
-# who wait, and until a holder that could not renew stops.
+# who wait, until a holder that could not renew stops, and for the counter before and after a write.
 _RENEW: Final = 1 / 4
 _RETRY: Final = 1 / 12
 _PATIENCE: Final = 1 / 4
 _LOOK: Final = 1 / 8
 _STOP: Final = 2 / 3
+_COUNTED: Final = 1 / 16
 _HAND_BACK_TRIES: Final = 3
 
 
 def steady_clock() -> float:
     """Seconds that also pass while the machine sleeps, where the system can tell: a holder that slept is none."""
     return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
+
+
+class Counter(Protocol):
+    """Something that is counted on the Lease with every write of it, and kept elsewhere, too."""
+
+    async def following(self, found: Live | None) -> Annotations:
+        """What is written along with the next record; `found` is the Lease as it was read, None for a new one."""
+
+    async def written(self, live: Live) -> None:
+        """The server has confirmed it."""
 
 
 class Lease:
@@ -49,9 +60,11 @@ class Lease:
         holder: str,
         duration: timedelta = timedelta(seconds=15),
         *,
+        counter: Counter | None = None,
         clock: Callable[[], float] = steady_clock,
     ) -> None:
         self.name, self.holder = name, holder
+        self._counter = counter
         self.lost = asyncio.Event()
         self._clock = clock
         # Whole seconds, for that is what the record can say and what others go by.
@@ -110,18 +123,21 @@ class Lease:
         found = await self._records.look()
         if found is not None and not self._free(found, read(found)):
             return False
+        annotations = await self._following(found)
         # From before the request: the record is at least as young as that.
         asked_at = self._clock()
         try:
             if found is None:
-                self._ours = await self._records.create(self.holder, self._lasts)
+                self._ours = await self._records.create(self.holder, self._lasts, annotations)
             else:
-                self._ours = await self._records.take(found, self.holder, self._lasts)
+                self._ours = await self._records.take(found, self.holder, self._lasts, annotations)
+            await self._written(self._ours)
         except Conflict:
             # Somebody else was quicker.
             return False
         except asyncio.CancelledError:
             # The server may have given it to us all the same.
+            self._ours = None
             await self._hand_back_whatever(None)
             raise
         self._renewed = asked_at
@@ -166,20 +182,22 @@ class Lease:
                 if ours is None or read(ours).holder != self.holder:
                     return
                 try:
-                    await self._records.hand_back(ours)
+                    handed_back = await self._records.hand_back(ours, await self._following(ours))
                 except Conflict:
                     # A renewal that was cut off has changed it, or another took it.
                     ours = None
                 else:
                     self._log.info("lease handed back")
+                    await self._written(handed_back)
                     return
         except ClusterError as error:
             self._log.info("lease not handed back", error=str(error))
 
     async def _renew(self, ours: Live) -> bool:
+        annotations = await self._following(ours)
         asked_at = self._clock()
         try:
-            self._ours = await self._records.renew(ours, self.holder, self._lasts)
+            self._ours = await self._records.renew(ours, self.holder, self._lasts, annotations)
         except Conflict:
             await self._look_again()
             return False
@@ -190,7 +208,27 @@ class Lease:
             self._log.warning("lease not renewed", error=str(error))
             return False
         self._renewed = asked_at
+        await self._written(self._ours)
         return True
+
+    async def _following(self, found: Live | None) -> Annotations:
+        """Nothing where it takes longer than a moment: no Lease is lost for the counter."""
+        if self._counter is None:
+            return {}
+        try:
+            async with asyncio.timeout(self._lasts * _COUNTED):
+                return await self._counter.following(found)
+        except TimeoutError:
+            return {}
+
+    async def _written(self, live: Live) -> None:
+        if self._counter is None:
+            return
+        try:
+            async with asyncio.timeout(self._lasts * _COUNTED):
+                await self._counter.written(live)
+        except (ClusterError, TimeoutError) as error:
+            self._log.info("lease not counted", error=str(error))
 
     async def _look_again(self) -> None:
         """A conflict is a renewal of ours whose answer was lost, an edit by hand, or the end."""

@@ -26,8 +26,11 @@ class SourceNumbers:
 
 @dataclass(frozen=True, slots=True)
 class ClusterNumbers:
+    """`restored` says that it seems to be restored from a backup, and waits for a person."""
+
     name: str
     up: bool
+    restored: bool = False
 
 
 _GAUGES: Final[tuple[tuple[str, str, Callable[[SourceNumbers], float]], ...]] = (
@@ -57,6 +60,13 @@ def watching_page(sources: Iterable[SourceNumbers], clusters: Iterable[ClusterNu
             counter.add_metric([one.source, str(one.share)], float(value(one)))
         yield counter
     up = GaugeMetricFamily("knell_cluster_up", "Whether the cluster answers and is the right one", labels=["cluster"])
+    restored = GaugeMetricFamily(
+        "knell_cluster_restored",
+        "Whether the cluster seems to be restored from a backup, so that nothing missing in it counts as deleted",
+        labels=["cluster"],
+    )
     for cluster in clusters:
         up.add_metric([cluster.name], float(cluster.up))
+        restored.add_metric([cluster.name], float(cluster.restored))
     yield up
+    yield restored

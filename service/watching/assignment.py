@@ -8,6 +8,7 @@ from service.cluster import Cluster, Sightings
 from service.contract.traits import Traits, traits_of
 from service.settings import PolicySettings, SourceSettings, WatchSettings
 from service.stream.installation import Installation
+from service.stream.lease_witness import Witness
 from service.watching.collectors import COLLECTORS, Recognise
 from service.watching.namespace_marks import NamespaceMarks
 
@@ -49,7 +50,8 @@ class Assignment:
     """`enabled_at` is the moment of first enabling in milliseconds: what is older is left alone unless told otherwise.
 
     `part` names the share among its source's others, such as `1/3`; empty where there is only one. `namespaces` tells
-    whose marks change; without it that is noticed later. `sightings` are for a planner in the same process.
+    whose marks change; without it that is noticed later. `sightings` are for a planner in the same process. `witness`
+    tells a cluster that was restored from a backup; without a Lease there is none.
     """
 
     name: str
@@ -64,6 +66,7 @@ class Assignment:
     part: str = ""
     namespaces: NamespaceMarks | None = None
     sightings: Sightings | None = None
+    witness: Witness | None = None
     tally: Tally = field(default_factory=Tally)
     _owned: dict[str, int] = field(default_factory=dict)
     _held: dict[str, int] = field(default_factory=dict)
@@ -97,6 +100,11 @@ class Assignment:
         if held is not None:
             self._held[strand] = held
             self.tally.held = sum(self._held.values())
+
+    async def doubt(self) -> str:
+        """Why nothing that was found missing before this call counts as deleted; empty where nothing speaks against it.
+        Raises ClusterError."""
+        return await self.witness.doubt() if self.witness is not None else ""
 
     def act(self) -> None:
         """Asked right before everything that others see. Raises NotHolding."""

@@ -9,6 +9,7 @@ import msgspec
 from service.cluster import Served
 from service.stream.endings import FINAL, endings
 from service.stream.inventory import Inventory, Remembered
+from service.stream.witnesses import is_until_accepted
 from service.watching.proving import Missing, prove
 from service.watching.publishing import Publisher
 from service.watching.reporting import Report
@@ -35,12 +36,14 @@ class Diff:
         self._held = 0
         self._why = ""
         self._rebaselined = 0
+        self._accepted = False
 
     async def run(self, served: Served, number: int, hold: str, bury: Bury) -> int:
         """What a list with a lower number saw last is missing. With `hold` nothing of it is believed, and why.
 
         Answers how many are held now.
         """
+        self._accepted = await self._is_accepted()
         async for part in self._store.scan(self._strand.namespace):
             absent: list[Absent] = []
             for uid, record in part:
@@ -86,15 +89,24 @@ class Diff:
             self._rebaselined += len(foreign)
         ours = [one for one in absent if one.record.scope == self._scope]
         for one in ours:
-            if one.record.held:
+            if self._stays_held(one.record):
                 self._count(one.record.held)
-        fresh = [one for one in ours if not one.record.held]
+        fresh = [one for one in ours if not self._stays_held(one.record)]
         if fresh:
             await self._prove(served, fresh, hold, bury)
 
+    async def _is_accepted(self) -> bool:
+        """Whether the cluster counts as restored from a backup no more: what was held for that is looked at again."""
+        witness = self._strand.assignment.witness
+        return witness is not None and not await witness.restored()
+
+    def _stays_held(self, record: Remembered) -> bool:
+        return bool(record.held) and not (self._accepted and is_until_accepted(record.held))
+
     async def _prove(self, served: Served, absent: Sequence[Absent], hold: str, bury: Bury) -> None:
         missing = [Missing(uid, record.namespace, record.name) for uid, record in absent]
-        proofs = await prove(self._strand.assignment.cluster, served, missing, self._crd)
+        assignment = self._strand.assignment
+        proofs = await prove(assignment.cluster, served, missing, self._crd, assignment.doubt)
         deaths, left, held = list[Absent](), list[str](), dict[str, Remembered]()
         for one in absent:
             proof = proofs[one.uid]

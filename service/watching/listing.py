@@ -1,7 +1,8 @@
 """One complete list of a strand, page by page, so that memory stays flat however many objects there are.
 Nothing is concluded before the last page: a list that expires in the middle starts over."""
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple, Protocol
 
 from service.cluster import Change, Expired, Seen, Served
@@ -11,6 +12,10 @@ from service.watching.reporting import Report
 from service.watching.strand import Strand
 
 _TRIES: Final = 10
+LEAP: Final = 10_000_000
+RATE: Final = 10_000
+"""Changes that there may have been since the last list: so many, and so many more per second. etcd writes no faster,
+and a restored one is moved by 1,000,000,000 (`etcdutl snapshot restore --bump-revision 1000000000`)."""
 VERSION_FIELD: Final = "resource_version"
 
 
@@ -20,6 +25,13 @@ class Begun(NamedTuple):
     number: int
     scope: str
     facts: dict[str, str]
+
+
+class Doubt(NamedTuple):
+    """`why` is empty where there is none; with `restored` it is about the whole cluster."""
+
+    why: str
+    restored: bool = False
 
 
 class Duties(Protocol):
@@ -60,6 +72,9 @@ class Listing:
         raise Expired(f"the list of {served.resource} expired {_TRIES} times before it was complete")
 
     async def _once(self, served: Served) -> str:
+        witness = self._assignment.witness
+        # Before the list: a restore that a person accepts meanwhile is not brought up again by it.
+        seen = await witness.seen() if witness is not None else ""
         facts = await self._store.facts()
         if facts.get("scope", self._scope) != self._scope:
             self._report.warned("scope of the source changed, its inventory begins anew", before=facts["scope"])
@@ -78,35 +93,30 @@ class Listing:
             listed += len(items)
             await self._duties.page(served, items)
             del page, items
-        await self._duties.end(served, self._doubt(facts, version))
+        doubt = doubt_of(facts, version, began) if self._same_versions(facts) else Doubt("")
+        if doubt.restored and witness is not None:
+            doubt = doubt._replace(why=await witness.suspect(seen, doubt.why))
+        await self._duties.end(served, doubt.why)
         if self._passing:
             return version
         self._assignment.tally.listed += listed
         self._assignment.tally.relists += 1
         self._assignment.count(self._strand.label, owned=self._duties.owned)
-        await self._note(facts, version, began)
+        await self._note(facts, version, began, doubt.why)
         return version
 
-    def _doubt(self, facts: dict[str, str], version: str) -> str:
-        """Why nothing may be told from what is missing in this list, or nothing."""
-        before = _latest(facts)
-        if before is None:
-            return ""
-        if not version.isdecimal():
-            return f"the list's resource version {version[:40]!r} can't be compared with the last one seen, {before}"
-        if int(version) < before:
-            return (
-                f"the list is of resource version {version}, older than the last one seen, {before}: "
-                "the cluster was restored from a backup"
-            )
-        return ""
+    def _same_versions(self, facts: Mapping[str, str]) -> bool:
+        """Versions of another cluster, or of a resource that another server keeps, can't be compared."""
+        assignment = self._assignment
+        known = facts.get("cluster", assignment.cluster_uid), facts.get("resource", assignment.settings.resource)
+        return known == (assignment.cluster_uid, assignment.settings.resource)
 
-    async def _note(self, facts: dict[str, str], version: str, began: int) -> None:
+    async def _note(self, facts: dict[str, str], version: str, began: int, doubt: str) -> None:
         """Where the watch begins. Versions of other strands that lie ahead of it belong to a time that was undone."""
-        doubt = self._doubt(facts, version)
         if doubt:
             self._report.warned("deletions found by this list are held", reason=doubt)
-            await self._store.clear(*(field for field in facts if _is_version(field)))
+        if doubt or not self._same_versions(facts):
+            await self._store.clear(*(field for field in facts if is_version(field)))
         await self._store.note(
             {
                 self._strand.field(VERSION_FIELD): version,
@@ -120,11 +130,44 @@ class Listing:
         )
 
 
-def _is_version(field: str) -> bool:
+def doubt_of(facts: Mapping[str, str], version: str, began: int) -> Doubt:
+    """Why nothing may be told from what is missing in a list of this version that began at this time; `facts` are what
+    is known of the source from before it."""
+    before, label = _latest(facts)
+    if before is None:
+        return Doubt("")
+    if not version.isdecimal():
+        return Doubt(f"the list's resource version {version[:40]!r} can't be compared with the last one seen, {before}")
+    if int(version) < before:
+        return Doubt(
+            f"the list is of resource version {version}, older than the last one seen, {before}: "
+            "the cluster was restored from a backup",
+            restored=True,
+        )
+    if int(version) - before > _most_changes(facts.get(f"listed_at{label}", ""), began):
+        return Doubt(
+            f"the list is of resource version {version}, and the last one seen was {before}: so many changes can't "
+            "have been made since, so that the cluster was restored from a backup",
+            restored=True,
+        )
+    return Doubt("")
+
+
+def _most_changes(listed: str, began: int) -> float:
+    """How far the resource version may have moved since a list; without end where that is not known."""
+    return LEAP + RATE * max(0, began - int(listed)) / 1000 if listed.isdecimal() else math.inf
+
+
+def is_version(field: str) -> bool:
+    """Whether a field of a source's hash says where a strand of it stood."""
     return field == VERSION_FIELD or field.startswith(f"{VERSION_FIELD}@")
 
 
-def _latest(facts: dict[str, str]) -> int | None:
-    """The highest resource version that any strand of this source has seen."""
-    seen = [int(value) for field, value in facts.items() if _is_version(field) and value.isdecimal()]
-    return max(seen, default=None)
+def _latest(facts: Mapping[str, str]) -> tuple[int | None, str]:
+    """The highest resource version that any strand of this source has seen, and how that strand's fields end."""
+    seen = [
+        (int(value), field.removeprefix(VERSION_FIELD))
+        for field, value in facts.items()
+        if is_version(field) and value.isdecimal()
+    ]
+    return max(seen, default=(None, ""))

@@ -105,7 +105,7 @@ class Observing:
         away = [seen for seen in gone if not self._scope.is_collected(seen) and seen.uid not in mourned]
         left = list[str]()
         missing = [Missing(seen.uid, seen.namespace, seen.name) for seen in rows]
-        proofs = await prove(self.assignment.cluster, served, missing, self._crd)
+        proofs = await prove(self.assignment.cluster, served, missing, self._crd, self.assignment.doubt)
         deaths, held = list[Absent](), dict[str, Remembered]()
         for seen in rows:
             proof = proofs[seen.uid]

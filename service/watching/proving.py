@@ -12,6 +12,7 @@ AT_ONCE: Final = 16
 """Calls to the API server that one source makes at the same time."""
 
 T = TypeVar("T")
+Doubt = Callable[[], Awaitable[str]]
 
 
 class Missing(NamedTuple):
@@ -68,13 +69,18 @@ async def definition_of(cluster: Cluster, resource: str) -> Definition:
     return Definition(False, f"the CRD of {resource} {what}", f"crd {uid}" if uid else "")
 
 
+async def _no_doubt() -> str:
+    return ""
+
+
 async def prove(
-    cluster: Cluster, served: Served, missing: Sequence[Missing], crd: str | None = None
+    cluster: Cluster, served: Served, missing: Sequence[Missing], crd: str | None = None, doubt: Doubt = _no_doubt
 ) -> dict[str, Proof]:
     """Raises what says nothing about the objects, such as Unavailable: then nothing is known of any of them.
 
     `crd` is the uid of the CRD that the objects were seen under, empty for a resource without one. Only with it may
-    anything be told from `gone`; who needs to know just what lives leaves it out.
+    anything be told from `gone`; who needs to know just what lives leaves it out. `doubt` says why a cluster that seems
+    to be restored from a backup proves nothing; it is asked after everything else, once for all of them.
     """
     proofs: dict[str, Proof] = {}
 
@@ -96,9 +102,10 @@ async def prove(
     why = definition.why
     if definition.fine:
         # Asked last: one that is the same now was never away, and with another one a 404 is no news of the object.
-        if crd is None or await crd_uid(cluster, served.resource) == crd:
+        same = crd is None or await crd_uid(cluster, served.resource) == crd
+        why = await doubt() if same else replaced(served.resource)
+        if not why:
             return proofs
-        why = replaced(served.resource)
     held = Proof("held", None, why)
     known = {uid: proof for uid, proof in proofs.items() if proof.kind != "gone"}
     return {one.uid: known.get(one.uid, held) for one in missing}

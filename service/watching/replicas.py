@@ -15,6 +15,7 @@ from service.contract.traits import traits_of
 from service.masking import mask_text
 from service.settings import Settings
 from service.stream.installation import Installation
+from service.stream.lease_witness import LeaseCounter, Witness
 from service.watching.assignment import Assignment, Tally
 from service.watching.balance import Load
 from service.watching.clusters import cluster_of
@@ -79,7 +80,9 @@ class Post:
         watch = self.settings.watch
         await cluster.confirm()
         enabled = await self._enabled(cluster)
-        lease = Lease(cluster, watch.namespace, self.share.lease, self.holder, watch.lease * _SPARE)
+        counter = LeaseCounter(self.installation, cluster, uid, watch.namespace, self.share.lease)
+        lasts = watch.lease * _SPARE
+        lease = Lease(cluster, watch.namespace, self.share.lease, self.holder, lasts, counter=counter)
         if self._handed_over:
             # Long enough for another who looks at it now and then.
             await asyncio.sleep(watch.lease.total_seconds() / 3)
@@ -118,6 +121,7 @@ class Post:
             part=self.share.label,
             namespaces=namespaces,
             sightings=self.sightings,
+            witness=Witness(self.installation, cluster, uid, self.settings.watch.namespace, (self.share.lease,)),
             # One for all turns: counts that are shown never go back.
             tally=self.tally,
         )

@@ -1,10 +1,10 @@
 """Into which parts a source is divided, and which part an object belongs to.
 The part is a function of the namespace alone, so that all replicas agree on it without asking anybody."""
 
-import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from service.contract.names import part_of, share_lease
 from service.settings import SourceSettings
 
 
@@ -19,7 +19,7 @@ class Share:
     @property
     def lease(self) -> str:
         """The name of the Lease that its holder has."""
-        return f"knell-{self.source}-{self.part}"
+        return share_lease(self.source, self.part)
 
     @property
     def label(self) -> str:
@@ -37,10 +37,6 @@ class Share:
 
     def __str__(self) -> str:
         return f"{self.source} {self.label}".strip()
-
-
-def part_of(namespace: str, parts: int) -> int:
-    return zlib.crc32(namespace.encode()) % parts if namespace else 0
 
 
 def shares_of(name: str, source: SourceSettings) -> Iterator[Share]:

@@ -5,6 +5,8 @@ from collections.abc import Iterator
 
 from prometheus_client.core import Metric
 
+from service.stream.views.reading import moment
+from service.stream.witnesses import until_accepted
 from service.surface import ClusterNumbers, Hindrance, SourceNumbers, watching_page
 from service.watching.replicas import Post
 from service.watching.watcher import Watcher
@@ -41,6 +43,15 @@ class WatchDuty:
         away = [site for site in self.watcher.sites if not site.up]
         found = [Hindrance(what=f"cluster {site.name}", why=site.trouble, since=site.since) for site in away]
         found += [
+            Hindrance(
+                what=f"cluster {site.name}",
+                why=until_accepted(site.name, site.restored.why),
+                since=moment(site.restored.at) or site.since,
+            )
+            for site in self.watcher.sites
+            if site.restored
+        ]
+        found += [
             Hindrance(what=f"source {post.share}", why=post.trouble, since=post.since)
             for post in self.watcher.posts
             if post.trouble
@@ -50,7 +61,7 @@ class WatchDuty:
     def metrics(self) -> Iterator[Metric]:
         if self.watcher is None:
             return iter(())
-        clusters = [ClusterNumbers(site.name, site.up) for site in self.watcher.sites]
+        clusters = [ClusterNumbers(site.name, site.up, bool(site.restored)) for site in self.watcher.sites]
         return watching_page([numbers_of(post) for post in self.watcher.posts], clusters)
 
 

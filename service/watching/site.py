@@ -12,6 +12,7 @@ import structlog
 from service.cluster import ClusterError
 from service.masking import mask_text
 from service.settings import Settings
+from service.stream.witnesses import Restored, Witnesses
 from service.watching.clusters import Identities, OtherCluster, reached
 from service.watching.confirmed import ConfirmedCluster
 from service.watching.namespace_marks import NamespaceMarks
@@ -26,8 +27,13 @@ _LONGEST_WAIT: Final = 10.0
 
 
 class Site:
-    def __init__(self, name: str, settings: Settings, identities: Identities, posts: Sequence[Post]) -> None:
+    def __init__(
+        self, name: str, settings: Settings, identities: Identities, witnesses: Witnesses, posts: Sequence[Post]
+    ) -> None:
         self.name, self.posts = name, posts
+        self._witnesses = witnesses
+        self.restored: Restored | None = None
+        """How Redis says that it was restored from a backup, None where it does not."""
         self.uid = ""
         self.refused = False
         """Whether it answers and is the wrong one."""
@@ -87,6 +93,7 @@ class Site:
                 continue
             cluster.wrong.clear()
             await self._identities.confirm(self.name, cluster.uid)
+            self.restored = (await self._witnesses.restored()).get(cluster.uid)
             self._well(cluster.uid)
 
     def _well(self, uid: str) -> None:

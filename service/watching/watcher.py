@@ -18,6 +18,7 @@ from service.settings import Problem, Settings, SettingsError
 from service.stream.attendance import Attendance, before_stop
 from service.stream.installation import Installation
 from service.stream.inventory import Inventory, end_removed
+from service.stream.witnesses import Witnesses
 from service.watching.balance import Load, Presence
 from service.watching.clusters import Identities
 from service.watching.collectors import check_collectors, recogniser
@@ -56,9 +57,9 @@ class Watcher:
         ]
         # Replicas that start together try the shares in different orders, so that each gets some.
         random.shuffle(posts)
-        identities = Identities(settings, installation)
+        identities, witnesses = Identities(settings, installation), Witnesses(installation)
         self.sites = [
-            Site(name, settings, identities, [post for post in posts if post.cluster == name])
+            Site(name, settings, identities, witnesses, [post for post in posts if post.cluster == name])
             for name in settings.clusters
         ]
 

@@ -9,18 +9,22 @@ import pytest
 
 from service.cluster import connect
 from service.contract.aws import AWS_ACCOUNT, AWS_CLUSTERS, AWS_MANAGED_CONTROL_PLANES, EXTERNAL_RESOURCE_TASKS
+from service.contract.names import share_lease
 from service.local.api import EmbeddedApi
 from service.local.aws.networks import Vpc
 from service.local.aws.process import LocalAws
 from service.local.aws.tags import by_cloud_provider
 from service.local.aws.world import REGION
-from service.settings import ClusterSettings
+from service.settings import ClusterSettings, WatchSettings
 from tests import capi
 from tests.capi import Capi
 from tests.clusters import TestApi
 from tests.integration.clustered import Clustered, clusters_on
 from tests.integration.front import Front
+from tests.integration.witnessed import made_lease, noted
 from tests.servers import TestServer
+from workers.handlers.places import Places
+from workers.judging.wiring import places_in
 
 
 @pytest.mark.invariant(9)
@@ -160,3 +164,21 @@ async def test_a_kind_that_is_installed_but_not_served_for_a_moment_may_have_nam
             assert "its CRD is established" in reason
             front.pass_on()
             await clustered.planned(found)
+
+
+@pytest.mark.invariant(9)
+async def test_a_namesake_that_is_missing_in_a_restored_cluster_may_be_alive(
+    clustered: Clustered, vpc: Vpc, api: TestApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home, source = api.namespace(), next(iter(clustered.settings.sources))
+    clustered.settings = msgspec.structs.replace(clustered.settings, watch=WatchSettings(namespace=home))
+
+    def places() -> Places:
+        return places_in(clustered.settings, {"local": clustered.cluster}, clustered.installation)
+
+    monkeypatch.setattr(clustered, "places", places)
+    found = clustered.delete_marked("prod", vpc)
+    await clustered.planned(found)
+    uid = made_lease(api.kube, home, share_lease(source, 0), 3)
+    await noted(clustered.installation, clustered.identity, f"{home}/{share_lease(source, 0)}", uid, 9)
+    assert "`knell clusters accept-restore local`" in (await clustered.held(found)).reason

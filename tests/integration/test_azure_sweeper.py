@@ -15,9 +15,11 @@ from service.local.azure import Fault
 from service.settings import WatchSettings
 from tests.integration.azure_removing import SOURCE, azure, own_api, removing
 from tests.integration.azure_sweeping import Sweeping, no_places, sweeping
+from workers.handlers.places import Places
 from workers.judging.wiring import places_in
 from workers.sweeps.passing import Swept
 from workers.sweeps.sweeper import Sweeper
+from workers.sweeps.wiring import counted
 
 __all__ = ["azure", "own_api", "removing", "sweeping"]
 
@@ -54,10 +56,15 @@ def home(sweeping: Sweeping) -> str:
     return name
 
 
+def made_of(sweeping: Sweeping, places: Places, passes: OnePass, holder: str) -> Sweeper:
+    settings, counting = sweeping.settings, counted(sweeping.settings, sweeping.installation)
+    return Sweeper(settings, places, sweeping.orphans, SOURCE, holder, passes, counting)
+
+
 @asynccontextmanager
 async def running(sweeping: Sweeping, passes: OnePass, holder: str = "one") -> AsyncIterator["asyncio.Task[None]"]:
     places = places_in(sweeping.settings, {"here": sweeping.cluster}, sweeping.installation)
-    sweeper = Sweeper(sweeping.settings, places, sweeping.orphans, SOURCE, holder, passes)
+    sweeper = made_of(sweeping, places, passes, holder)
     task = asyncio.create_task(sweeper.run())
     try:
         yield task
@@ -233,7 +240,7 @@ async def test_a_cluster_that_is_not_reached_yet_is_waited_for(
     places = places_in(sweeping.settings, clusters, sweeping.installation)
     assert no_places(sweeping.settings).of(SOURCE) is None
     passes = Passes(sweeping)
-    task = asyncio.create_task(Sweeper(sweeping.settings, places, sweeping.orphans, SOURCE, "one", passes).run())
+    task = asyncio.create_task(made_of(sweeping, places, passes, "one").run())
 
     async def made() -> bool:
         return passes.made == 1

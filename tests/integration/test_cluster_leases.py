@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
-from service.cluster import LEASES, Cluster, Forbidden, Lease, NotFound, connect
+from service.cluster import LEASES, Cluster, Forbidden, Lease, Live, NotFound, connect
 from tests.clusters import TestApi
 from tests.engine.waiting import PATIENCE
 from tests.wayward_api import settings_for, status, wayward_api
@@ -242,3 +242,28 @@ async def test_a_server_that_forbids_is_told_and_one_that_fails_is_waited_for(tm
         with pytest.raises(Forbidden):
             await Lease(cluster, "ns", "task", "holder", timedelta(seconds=1.5)).acquire()
     assert asked == ["GET", "GET", "GET"]
+
+
+class Stuck:
+    """A counter that never answers."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    async def following(self, found: Live | None) -> dict[str, str]:
+        del found
+        self.asked += 1
+        await asyncio.Event().wait()
+        return {}
+
+    async def written(self, live: Live) -> None:
+        del live
+        await asyncio.Event().wait()
+
+
+async def test_no_lease_is_lost_for_a_counter_that_does_not_answer(api: TestApi, cluster: Cluster) -> None:
+    stuck = Stuck()
+    async with Lease(cluster, api.namespace(), "task", "holder", _DURATION, counter=stuck) as lease:
+        await _until("it is renewed", lambda: stuck.asked > 2)
+        assert lease.held
+        assert not lease.lost.is_set()

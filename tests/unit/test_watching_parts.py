@@ -9,6 +9,7 @@ from service.cluster import Change, Seen, Served
 from service.settings import SourceSettings
 from service.watching.assignment import Assignment
 from service.watching.following import Inbox
+from service.watching.listing import doubt_of
 from service.watching.reporting import Known
 from service.watching.scope import scope_hash
 from service.watching.strand import Strand, is_former, strands_of
@@ -223,3 +224,30 @@ async def test_who_reads_a_watch_waits_while_too_many_or_too_long_changes_wait()
     assert await gathered(Inbox(most=10, most_bytes=100), [60, 40, 1, 99]) == [["0", "1"], ["2", "3"]]
     # One that is too long by itself comes alone, and nothing waits for ever.
     assert await gathered(Inbox(most=10, most_bytes=100), [500, 500, 7]) == [["0"], ["1"], ["2"]]
+
+
+HOUR = 3_600_000
+
+
+@pytest.mark.invariant(5)
+@pytest.mark.parametrize(
+    ("version", "hours", "restored"),
+    [
+        (1000, 1, False), (999, 1, True), (1_000_000_000 + 1000, 1, True), (1_000_000_000 + 1000, 26, True),
+        # A cluster that nobody watched for long may have come that far by itself.
+        (1_000_000_000 + 1000, 30, False), (5_000_000, 0, False), (20_000_000, 0, True), (20_000_000, 1, False),
+    ],
+)  # fmt: skip
+def test_a_resource_version_that_went_back_or_jumped_is_that_of_a_restored_cluster(
+    version: int, hours: int, restored: bool
+) -> None:
+    facts = {"resource_version@a": "1000", "resource_version@b": "10", "listed_at@a": "1", "listed_at@b": "1"}
+    found = doubt_of(facts, str(version), 1 + hours * HOUR)
+    assert (found.restored, bool(found.why)) == (restored, restored)
+
+
+def test_the_first_list_of_a_source_is_not_doubted_and_an_odd_version_is_not_believed() -> None:
+    assert not doubt_of({}, "5000000000", HOUR).why
+    found = doubt_of({"resource_version": "7"}, "seven", HOUR)
+    assert "can't be compared" in found.why
+    assert not found.restored

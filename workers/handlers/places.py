@@ -6,9 +6,11 @@ import time
 from collections.abc import Awaitable, Callable, Coroutine, Hashable, Mapping
 from datetime import timedelta
 from functools import partial
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from service.cluster import Cluster, CrdState, Live, NotServed, Served, Unreadable
+from service.contract.names import part_of, share_lease, sweep_lease
+from service.contract.traits import traits_of
 from service.settings import Settings
 
 K = TypeVar("K", bound=Hashable)
@@ -169,14 +171,32 @@ class Place:
             await reads.aclose()
 
 
+class Witnessed(NamedTuple):
+    """Leases of the cluster with this uid, which tell whether it was restored from a backup."""
+
+    cluster: Cluster
+    uid: str
+    leases: tuple[str, ...]
+
+
+async def _unwitnessed(_key: Witnessed) -> str:
+    return ""
+
+
 class Places:
-    """The clusters of the settings, as far as this process has reached them: `clusters` may be filled later."""
+    """The clusters of the settings, as far as this process has reached them: `clusters` may be filled later.
+    `witness` reads Leases and answers why nothing that is missing in their cluster counts as deleted."""
 
     def __init__(
-        self, settings: Settings, clusters: Mapping[str, Cluster], remembered: Callable[[str], Awaitable[str | None]]
+        self,
+        settings: Settings,
+        clusters: Mapping[str, Cluster],
+        remembered: Callable[[str], Awaitable[str | None]],
+        witness: Callable[[Witnessed], Coroutine[Any, Any, str]] = _unwitnessed,
     ) -> None:
         self._settings, self._clusters, self._remembered = settings, clusters, remembered
         self._places: dict[str, Place] = {}
+        self._witnesses = Shared[Witnessed, str](witness)
 
     def of(self, source: str) -> Place | None:
         """The cluster that a source is in; None where this process has no way to it."""
@@ -190,7 +210,20 @@ class Places:
             place = self._places[name] = Place(cluster, name, known, partial(self._remembered, name))
         return place
 
+    async def doubt(self, source: str, uid: str, namespace: str = "") -> str | None:
+        """Why nothing that was found missing before this call in the source's cluster, which has this uid, counts as
+        deleted; None where its witness agrees. One read serves all who ask at the same moment. Raises ClusterError."""
+        place, declared = self.of(source), self._settings.sources.get(source)
+        if place is None or declared is None:
+            return f"this process has no way to the cluster of source {source}"
+        leases = [share_lease(source, part_of(namespace, declared.shares))]
+        if traits_of(declared.collector).swept:
+            leases.append(sweep_lease(source))
+        key = Witnessed(place.cluster, uid, tuple(leases))
+        return await asyncio.shield(self._witnesses.ask(key)) or None
+
     async def aclose(self) -> None:
         """Reads that are on their way are given up; the clusters belong to who reached them."""
+        await self._witnesses.aclose()
         for place in self._places.values():
             await place.aclose()

@@ -93,6 +93,10 @@ class Inspector:
         fault = await place.fault(about.cluster, fresh=objection is not None)
         if fault is not None:
             return Objection(fault, again=True)
+        # One that is missing in a cluster restored from a backup was not released by anybody.
+        withdrawn = objection is not None and objection.withdrawn
+        if withdrawn and (doubt := await self._places.doubt(about.source, about.cluster, about.namespace)):
+            return Objection(doubt, again=True)
         if objection is not None or live is None:
             return objection or Objection(f"there is no {about.object}")
         place.note(live)
@@ -114,7 +118,7 @@ class Inspector:
             return Objection(fault, again=True)
         if live is not None:
             return Objection(f"{about.object} lives, so that what has its name is no orphan", withdrawn=True)
-        if fault := await _undefined(about, place):
+        if fault := await _undefined(about, place) or await self._places.doubt(about.source, about.cluster):
             return Objection(fault, again=True)
         if selective := chooses(source):
             return Objection(f"source {about.source} chooses by {selective}, which an orphan has not", again=True)
@@ -149,6 +153,9 @@ class Inspector:
         marks = await self._namespace_marks(about, place, known)
         if isinstance(marks, Objection):
             return marks
+        # Asked last, after all that may be missing in a cluster that was restored from a backup.
+        if fault := await self._places.doubt(about.source, about.cluster, about.namespace):
+            return Objection(fault, again=True)
         return Facts(
             about=about, settings=source, labels=known.labels, annotations=known.annotations,
             namespace_annotations=marks, features=self._settings.features, recognises=known.data,

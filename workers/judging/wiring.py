@@ -14,12 +14,13 @@ from service.stream.endings import endings
 from service.stream.guard import Guard
 from service.stream.installation import Installation
 from service.stream.inventory import Inventory
+from service.stream.lease_witness import Witness
 from service.stream.views.reading import text
 from service.stream.withdrawal import withdraw
 from workers.handlers.notes import silent
 from workers.handlers.nothing import Nothing
 from workers.handlers.objects import About, Collector
-from workers.handlers.places import Places
+from workers.handlers.places import Places, Witnessed
 from workers.handlers.protocol import Handler, Planner
 from workers.handlers.registry import Registry
 from workers.handlers.release import LiveRelease
@@ -100,4 +101,7 @@ def places_in(settings: Settings, clusters: Mapping[str, Cluster], installation:
         known = await installation.caller.command("HGET", key, name)
         return None if known is None else text(known)
 
-    return Places(settings, clusters, remembered)
+    async def witness(asked: Witnessed) -> str:
+        return await Witness(installation, asked.cluster, asked.uid, settings.watch.namespace, asked.leases).doubt()
+
+    return Places(settings, clusters, remembered, witness)

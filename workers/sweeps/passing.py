@@ -126,6 +126,8 @@ class Pass:
         swept.found = len(candidates)
         # Only where a machine is in question: the Nodes of a cluster are a long list.
         home = await at_home(place, self._nodes) if any(one.vm for _, one in candidates) else set[int]()
+        if why := await self._places.doubt(self._source, cluster):
+            raise NoPass(why)
         age = self._settings.azure.sweep.age
         ripening = Ripening(self._orphans, self._telling, begun, cluster, age, writes=not self._rehearse)
         deletes, pacing = decision.kind == "delete", Pacing(self._installation)

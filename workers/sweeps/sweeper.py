@@ -8,11 +8,11 @@ from typing import Final
 
 import structlog
 
-from service.cluster import Cluster, ClusterError, Lease
+from service.cluster import Cluster, ClusterError, Counter, Lease
 from service.contract.names import sweep_lease
 from service.settings import Settings
 from service.stream.orphans import Orphans
-from workers.handlers.places import Places
+from workers.handlers.places import Place, Places
 from workers.sweeps.passing import Swept
 
 log = structlog.get_logger(__name__)
@@ -23,8 +23,11 @@ LOOK: Final = timedelta(seconds=5)
 """How soon a process looks again for a cluster that it could not reach."""
 
 
+Counting = Callable[[Cluster, str, str], Counter]
+
+
 class Sweeper:
-    """`one_pass` makes a pass of the source."""
+    """`one_pass` makes a pass of the source; `counting` counts on the Lease of a cluster, by its uid."""
 
     def __init__(
         self,
@@ -34,7 +37,9 @@ class Sweeper:
         source: str,
         holder: str,
         one_pass: Callable[[], Awaitable[Swept]],
+        counting: Counting,
     ) -> None:
+        self._counting = counting
         self._settings, self._places, self._orphans, self._pass = settings, places, orphans, one_pass
         self._source, self._holder = source, holder
         self._log = log.bind(source=source)
@@ -43,19 +48,20 @@ class Sweeper:
         """Goes on for ever."""
         while True:
             try:
-                cluster = await self._cluster()
-                watch = self._settings.watch
-                lease = Lease(cluster, watch.namespace, sweep_lease(self._source), self._holder, watch.lease)
+                place = await self._place()
+                watch, name = self._settings.watch, sweep_lease(self._source)
+                counter = self._counting(place.cluster, await place.identity(), name)
+                lease = Lease(place.cluster, watch.namespace, name, self._holder, watch.lease, counter=counter)
                 async with lease:
                     await self._while_held(lease)
             except ClusterError as error:
                 self._log.warning("no sweep, for its Lease can't be had", reason=str(error))
                 await asyncio.sleep(self._settings.watch.retry.total_seconds())
 
-    async def _cluster(self) -> Cluster:
+    async def _place(self) -> Place:
         while (place := self._places.of(self._source)) is None:  # noqa: ASYNC110 - clusters come in without a bell
             await asyncio.sleep(LOOK.total_seconds())
-        return place.cluster
+        return place
 
     async def _while_held(self, lease: Lease) -> None:
         """Until it is lost: then a pass that is under way is given up, for another may have begun one."""

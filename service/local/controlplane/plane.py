@@ -125,13 +125,14 @@ class ControlPlane:
             raise NoControlPlane(f"there is no etcdctl ({self.programs.origin})")
         save_snapshot(self.programs.etcdctl, port=self._etcd_port, to=path)
 
-    def restore_snapshot(self, path: Path) -> None:
+    def restore_snapshot(self, path: Path, *, bump_revision: int = 0) -> None:
         """Stops everything and starts it again, with the same URL, tokens and certificates, on the data that etcdutl
-        makes of the snapshot. What was written since the snapshot is lost."""
+        makes of the snapshot. What was written since the snapshot is lost. With `bump_revision` later revisions are so
+        much higher, and those before count as compacted."""
         if self.programs.etcdutl is None:
             raise NoControlPlane(f"there is no etcdutl ({self.programs.origin})")
         restored = self.folder / "etcd-restored"
-        restore_snapshot(self.programs.etcdutl, snapshot=path, to=restored)
+        restore_snapshot(self.programs.etcdutl, snapshot=path, to=restored, bump_revision=bump_revision)
         self.controllers.end()
         self.stop_apiserver()
         self.etcd.end()

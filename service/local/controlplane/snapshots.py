@@ -16,9 +16,11 @@ def save_snapshot(etcdctl: Sequence[str], *, port: int, to: Path) -> None:
     _run([*etcdctl, f"--endpoints=http://127.0.0.1:{port}", "snapshot", "save", str(to)])
 
 
-def restore_snapshot(etcdutl: Sequence[str], *, snapshot: Path, to: Path) -> None:
-    """Writes a new data folder, which must not exist. It belongs to a new etcd cluster of one member."""
-    _run([*etcdutl, "snapshot", "restore", str(snapshot), f"--data-dir={to}"])
+def restore_snapshot(etcdutl: Sequence[str], *, snapshot: Path, to: Path, bump_revision: int = 0) -> None:
+    """Writes a new data folder, which must not exist. It belongs to a new etcd cluster of one member. With
+    `bump_revision` no revision of the time since the snapshot comes back, as Kubernetes is restored safely."""
+    moved = [f"--bump-revision={bump_revision}", "--mark-compacted"] if bump_revision else []
+    _run([*etcdutl, "snapshot", "restore", str(snapshot), f"--data-dir={to}", *moved])
 
 
 def _run(command: Sequence[str]) -> None:

@@ -24,6 +24,7 @@ from service.stream.views.reading import (
     text,
     texts,
 )
+from service.stream.witnesses import Witnesses
 
 LANES_AT_ONCE = 100
 MOST_HELD_SORTED = 10_000
@@ -55,6 +56,14 @@ class PauseView(msgspec.Struct, frozen=True, kw_only=True):
 class Relist(msgspec.Struct, frozen=True, kw_only=True):
     shard: int
     asked: datetime | None
+    why: str
+
+
+class RestoredCluster(msgspec.Struct, frozen=True, kw_only=True):
+    """One that seems to be restored from a backup; named by its uid where no name is known."""
+
+    cluster: str
+    since: datetime | None
     why: str
 
 
@@ -92,6 +101,7 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True):
     budgets: list[Allowance]
     paused: list[PauseView]
     relists: list[Relist]
+    restored: list[RestoredCluster]
 
 
 class _Part(msgspec.Struct, frozen=True, kw_only=True):
@@ -125,7 +135,17 @@ async def overview(installation: Installation) -> Overview:
         budgets=await allowances(installation, names, now),
         paused=sorted(paused, key=lambda pause: pause.lane),
         relists=[part.relist for part in parts if part.relist],
+        restored=await _restored(installation),
     )
+
+
+async def _restored(installation: Installation) -> list[RestoredCluster]:
+    found = await Witnesses(installation).restored()
+    names = texts(await installation.caller.command("HGETALL", installation.keys.of(0, "clusters"))) if found else {}
+    known = {uid: name for name, uid in names.items()}
+    return [
+        RestoredCluster(cluster=known.get(uid, uid), since=moment(one.at), why=one.why) for uid, one in found.items()
+    ]
 
 
 async def pauses(shard: Shard) -> list[PauseView]:

@@ -134,6 +134,9 @@ class Namesakes:
             for subject in await self._subjects(place, resource):
                 key = subject.name, subject.region
                 found[key] = (*found.get(key, ()), _other(subject, source, place))
+        # Asked last: a namesake that is missing in a cluster restored from a backup may own what has that name.
+        if why := await self._places.doubt(source, await place.identity()):
+            raise Held(why)
         self._lately[source] = began, found
         return found
 
