@@ -1,6 +1,7 @@
 """`knell held`: what waits for a person, and his word on it: try it again, or drop it for good.
 A held job is tried again by a retry and dropped by abandoning it, with the question that belongs to it."""
 
+from datetime import timedelta
 from pathlib import Path
 
 import click
@@ -38,15 +39,22 @@ def _show_listing(found: Listing, form: str) -> None:
     if not found.held:
         output.show([output.note("Nothing is held.")])
         return
-    columns = ("name", "held for", "why", "about", "shard")
-    rows = [(view.name, _since(view, found), view.why, _shortened(view.about), view.shard) for view in found.held]
-    output.show([output.table("held", columns, rows, numbers=("held for", "shard"))])
+    columns = ("name", "held for", "again in", "why", "about", "shard")
+    rows = [
+        (view.name, _since(view, found), _again(view, found), view.why, _shortened(view.about), view.shard)
+        for view in found.held
+    ]
+    output.show([output.table("held", columns, rows, numbers=("held for", "again in", "shard"))])
     if found.more:
         output.show([output.note(f"and more (--limit, now {len(found.held)})")])
 
 
 def _since(view: HeldView, found: Listing) -> str:
     return output.span(found.at - view.since) if found.at and view.since else ""
+
+
+def _again(view: HeldView, found: Listing) -> str:
+    return output.span(max(timedelta(0), view.again - found.at)) if found.at and view.again else ""
 
 
 def _shortened(words: str, most: int = 120) -> str:

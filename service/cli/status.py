@@ -109,7 +109,11 @@ def _totals(picture: Overview) -> Iterator[tuple[str, object]]:
     )
     yield "dead or set aside", totals.dead
     yield "newer", totals.newer
-    yield "so far", f"{totals.throttled} throttled, {totals.abandoned} abandoned, {totals.lost} lost"
+    yield (
+        "so far",
+        f"{totals.throttled} throttled, {totals.abandoned} abandoned, {totals.lost} lost, "
+        f"{totals.planner_deaths} planners died of one event",
+    )
     yield "workers heard", f"{totals.workers}, on {totals.shards} shards"
 
 

@@ -54,7 +54,7 @@ class WorkerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     plan_claim: Positive = timedelta(seconds=60)
     # A plan that takes longer is given up and made again later.
     plan_timeout: Positive = timedelta(minutes=5)
-    # A job that ends its worker this often while running alone is set aside.
+    # A job that ends its worker this often while running alone is set aside; an event waits for an hour and longer.
     deaths: Count = 3
 
 

@@ -19,6 +19,12 @@ from service.stream.rows import CHUNK, EVENT_FIELDS, Kept, PlanRow, Settlement, 
 
 MOMENT = timedelta(milliseconds=500)
 """How long a lane that one worker looks at is left alone by the others."""
+CRASH_LOOP = timedelta(minutes=15)
+"""Deaths of planners within this time of the first one are one storm: a process that is restarted and dies again."""
+SHORT_WAIT = timedelta(minutes=1)
+LONG_WAIT = timedelta(hours=1)
+LONGEST_WAIT = timedelta(days=1)
+"""How long an event waits whose planner died: at first, and once it is set aside; both are doubled each time."""
 
 
 class Shard:
@@ -124,7 +130,8 @@ class Shard:
         deaths_in_all: int = 10,
     ) -> Claimed:
         """For a planner with empty hands: an entry that nobody has touched for that long is its own from now on."""
-        args = [worker, ms(silent), deaths, ms(silence), ms(storm), deaths_in_all]
+        waits = [ms(CRASH_LOOP), ms(SHORT_WAIT), ms(LONG_WAIT), ms(LONGEST_WAIT)]
+        args = [worker, ms(silent), deaths, ms(silence), ms(storm), deaths_in_all, *waits]
         answer: Claimed = replies.read_claimed(await self._move("claim", args))
         return answer
 

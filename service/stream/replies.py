@@ -59,10 +59,11 @@ class Reclaimed(NamedTuple):
 
 
 class Claimed(NamedTuple):
-    """An entry ('': none), whether it is to be held and not planned, and how often a planner died alone with it."""
+    """An entry ('': none), how many ms it has to wait (0: it is planned now), and how often a planner died alone with
+    it."""
 
     entry: str
-    hold: bool
+    wait: int
     fallen: int
 
 

@@ -49,7 +49,7 @@ class PlanRow(NamedTuple):
 
 class Kept(NamedTuple):
     """An event that can't be planned. `where` is held or newer; after `again` ms it is planned again (0: never), which
-    is doubled each time unless it is `exact`."""
+    is doubled each time unless it is `exact`. A `suspect`, whose planners died, is planned alone then."""
 
     entry: str
     where: str
@@ -58,6 +58,7 @@ class Kept(NamedTuple):
     event: Sequence[str | int] = ()
     again: int = 0
     exact: bool = False
+    suspect: bool = False
 
 
 class Settlement(NamedTuple):

@@ -18,6 +18,7 @@ GAUGES: Final = (
 COUNTERS: Final = (
     "published", "planned", "taken", "done", "gone", "dead", "check", "throttled", "blocked", "retry",
     "refused", "back", "reclaimed", "requeued", "set_aside", "abandoned", "kept", "lost",
+    "planner_deaths",
 )  # fmt: skip
 GROUP: Final = "planners"
 _STEPS: Final = 20

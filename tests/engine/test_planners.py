@@ -63,36 +63,57 @@ async def test_an_entry_that_is_planned_for_long_stays_with_its_planner(world: W
     await world.until_done(one)
 
 
-async def test_an_entry_that_kills_its_planners_is_set_aside_and_stays_so(world: World) -> None:
-    outside, killer, good = Outside(), event("killer"), event("good")
+async def test_an_entry_that_kills_its_planners_is_set_aside_and_tried_again_alone_after_an_hour(world: World) -> None:
+    outside, killer, free = Outside(), event("killer"), asyncio.Event()
     outside.plans["killer"] = hang
     await world.publish(killer)
+
+    async def held() -> dict[str, str]:
+        record = await world.deletion(killer)
+        return record if record["state"] == "held" else {}
+
     for times in range(1, 5):
         running = await world.start(outside, plan_claim=CLAIM)
+        if times > 2:
+            record = await world.until("it waits", held)
+            await world.jump(timedelta(milliseconds=int(record["again_at"]) - int(record["held_at"])))
+            await world.tidy()
         await planning(world, outside, "killer", times)
         await running.crash()
         await world.silence_entries(CLAIM)
-    survivor = await world.start(outside, plan_claim=CLAIM)
-
-    async def held() -> bool:
-        return bool(await world.members("held"))
-
-    await world.until("the entry is set aside", held)
+        # The next death is in no crash loop with this one.
+        await world.jump(timedelta(minutes=15))
+    await world.start(outside, plan_claim=CLAIM)
+    record = await world.until("the entry is set aside", held)
     assert list(await world.members("held")) == [f"deletion:{killer.deletion}"]
-    record = await world.deletion(killer)
-    assert record["state"] == "held"
-    assert "died" in record["held"]
+    assert record["held"] == "its planner died 3 times while it was planned alone"
+    assert int(record["again_at"]) - int(record["held_at"]) == timedelta(hours=1) / timedelta(milliseconds=1)
     assert await world.pending() == 0
+    good = world.beside(killer, "good")
     await world.publish(good)
     await world.until_done(good)
-    assert outside.planned.count("killer") == 4
 
-    # No janitor brings it back; a person does.
-    await survivor.stop()
-    await world.jump(timedelta(minutes=10))
+    async def slow(event: Event) -> Plan:
+        await free.wait()
+        return Plan([thing("one")])
+
+    outside.plans["killer"] = slow
+    await world.jump(timedelta(minutes=59))
     await world.tidy()
-    assert await world.entries() == []
     assert await world.state(killer) == "held"
+    assert outside.planned.count("killer") == 4
+    await world.jump(timedelta(minutes=1))
+    await world.tidy()
+    await planning(world, outside, "killer", 5)
+    later = world.beside(killer, "later")
+    await world.publish(later)
+
+    async def waits() -> bool:
+        return later.uid not in outside.planned
+
+    await world.stays("nothing is planned beside it", waits, timedelta(milliseconds=300))
+    free.set()
+    await world.until_done(killer, later)
 
 
 async def test_an_entry_is_planned_alone_after_its_planner_died(world: World) -> None:

@@ -1,11 +1,12 @@
 """`knell held` shows everything that waits for a person, and carries out his word on it."""
 
 from collections.abc import AsyncIterator
+from datetime import datetime, timedelta
 
 import pytest
 
 from service.contract import Hold, Refused
-from service.stream.rows import Kept
+from service.stream.rows import Kept, flat
 from tests.engine.outside import Outside, event, thing
 from tests.engine.world import World
 from tests.integration.operating import knell, operated
@@ -149,6 +150,18 @@ async def test_an_event_name_that_two_shards_share_is_asked_for(embedded_server:
 async def test_what_can_not_be_meant_is_refused(small: World, words: list[str], complaint: str) -> None:
     answer = await knell(small, "held", *words)
     assert (answer.code, complaint in answer.err) == (2, True)
+
+
+async def test_a_deletion_whose_planner_died_says_how_often_and_when_it_is_planned_again(small: World) -> None:
+    one = event("a")
+    kept = Kept(await small.deliver(one), "held", "its planner died 3 times while it was planned alone", one.deletion,
+                flat(one), 3_600_000, exact=True)  # fmt: skip
+    await small.shard(one).hold([kept])
+    assert "again in" in (await knell(small, "held", "list")).out
+    (view,) = (await knell(small, "held", "list", "--output", "json")).json["held"]
+    assert view["why"] == "its planner died 3 times while it was planned alone"
+    waits = datetime.fromisoformat(view["again"]) - datetime.fromisoformat(view["since"])
+    assert waits == timedelta(hours=1)
 
 
 async def test_a_job_that_is_not_held_is_not_dropped_under_that_name(small: World) -> None:

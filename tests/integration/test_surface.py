@@ -17,13 +17,14 @@ from service.local.servers import Server
 from service.settings import GuardSettings, RedisSettings, RedisUrl, Secret, Settings, SurfaceSettings
 from service.stream.guard import Going, Guard
 from service.stream.rows import CHUNK
+from service.stream.views.overview import overview
 from service.surface import Health, Metrics, ProcessCounts, Surface, SurfaceFailed
 from service.surface.metrics import MOST_LANES, OTHERS
 from service.surface.numbers import read_lag
 from service.surface.watch import Watch
 from tests.engine.outside import event, thing
 from tests.engine.waiting import until
-from tests.engine.world import World
+from tests.engine.world import LEASE, World
 from tests.servers import TestServer
 
 SURFACE = SurfaceSettings(host="127.0.0.1", port=0)
@@ -228,6 +229,21 @@ async def test_the_numbers_are_those_of_all_shards(world: World) -> None:
     assert numbers["knell_lane_due_jobs", "sim/acct/b"] == 20
     assert max(numbers["knell_oldest_due_seconds", str(shard)] for shard in range(shards)) > 0
     assert all(numbers["knell_survey_age_seconds", str(shard)] < 60 for shard in range(shards))
+
+
+async def test_planners_that_died_alone_with_an_event_are_counted(world: World) -> None:
+    one, soon = event("a"), timedelta(0)
+    await world.deliver(one)
+    for worker in ("first", "second", "finder"):
+        await world.shard(one).claim(worker, silent=soon, silence=LEASE)
+    async with surfaced(world.settings.redis) as looker:
+        numbers = await looker.numbers()
+    found = {
+        shard: numbers["knell_moves_total", str(shard.number), "planner_deaths"] for shard in world.installation.shards
+    }
+    assert found == {shard: float(shard is world.shard(one)) for shard in world.installation.shards}
+    totals = (await overview(world.installation)).totals
+    assert totals.planner_deaths == 1
 
 
 async def test_a_guard_that_holds_shows_in_the_numbers_by_source(world: World) -> None:

@@ -1,7 +1,7 @@
 """Planning: events from the stream, through the planner of their source, into jobs.
 
-Plans are written before the entry is acked; an entry whose planner died is claimed by another, planned alone, and
-set aside if it goes on killing.
+Plans are written before the entry is acked; an entry whose planner died is claimed by another and planned alone. After
+a death alone it waits in Redis before it is planned again, for longer and longer.
 """
 
 import asyncio
@@ -18,6 +18,7 @@ from service.stream.arrange import Arranged, UnusablePlan, arrange
 from service.stream.calls import Caller
 from service.stream.connection import Client, is_away
 from service.stream.engine import Shard
+from service.stream.replies import Claimed
 from service.stream.rows import CHUNK, Kept, PlanRow, flat, ms, rows
 from workers.handlers.registry import Registry
 from workers.runtime.crew import SOLO_SPELL, Crew
@@ -25,6 +26,8 @@ from workers.runtime.tally import Tally
 
 log = structlog.get_logger(__name__)
 GROUP = "planners"
+ALONE = b"alone"
+"""A field of the entry, not of the event, where planners died: it is never planned beside others."""
 READ = 100
 BLOCK_MS = 5_000
 
@@ -69,6 +72,10 @@ class Planning:
                 await self._free.wait()
                 continue
             entries = await self._read(min(room, READ))
+            alone = [entry for entry, raw in entries if ALONE in raw]
+            if alone:
+                await self._offer(alone)
+                entries = [(entry, raw) for entry, raw in entries if ALONE not in raw]
             self._unbegun = {entry for entry, _ in entries}
             # A suspect is planned alone: what a read that was under way brings waits until it is done.
             async with self._claiming:
@@ -95,6 +102,18 @@ class Planning:
         found = next(iter(answer.values()))[0] if isinstance(answer, dict) else answer[0][1]
         return [(entry.decode(), _fields(raw)) for entry, raw in found]
 
+    async def _offer(self, entries: list[str]) -> None:
+        """Entries that we were given look silent at once, so that whoever has empty hands may claim them."""
+        silent = ("IDLE", ms(self._settings.worker.plan_claim) + 1, "JUSTID")
+        try:
+            await self._caller.command(
+                "XCLAIM", self._events, GROUP, self._worker, 0, *entries, *silent, parse_justid=True
+            )
+        except Exception as error:
+            if "NOGROUP" not in str(error):
+                raise
+            await self.make_group()
+
     async def make_group(self) -> None:
         """The group begins at the first entry: what was added before anyone read is read too."""
         # It was made on arrival: that it is gone may mean that everything is.
@@ -119,14 +138,9 @@ class Planning:
 
     async def _judge(self, entry: str, raw: dict[bytes, bytes]) -> Kept | None:
         """Hand the plan to the writer, or say why the event is kept."""
-        try:
-            event = decode_event(raw)
-        except NewerVersion as error:
-            log.warning("event of a newer version parked", entry=entry, reason=str(error))
-            return Kept(entry, "newer", str(error))
-        except Exception as error:  # noqa: BLE001  # whatever is wrong with it, the stream goes on
-            log.error("event can't be read and is held", entry=entry, reason=str(error))
-            return Kept(entry, "held", mask_text(str(error)))
+        event = _decoded(entry, raw)
+        if isinstance(event, Kept):
+            return event
         with structlog.contextvars.bound_contextvars(deletion=event.deletion, entry=entry):
             arranged, why = await self._arrange(event)
         if isinstance(arranged, Hold):
@@ -264,9 +278,8 @@ class Planning:
         found = await self._caller.command("XRANGE", self._events, entry, entry)
         if not found:
             self._done(entry)
-        elif claimed.hold:
-            why = f"its planner died {claimed.fallen} times while it was planned alone"
-            self._tally.held += await self._shard.hold([_held(entry, _fields(found[0][1]), why)])
+        elif claimed.wait:
+            self._tally.held += await self._shard.hold([_waiting(claimed, _fields(found[0][1]))])
             self._done(entry)
         else:
             await self._plan_one(entry, _fields(found[0][1]))
@@ -292,10 +305,8 @@ class Planning:
         self._kept = False
         mine = ("-", "+", 1000, self._worker)
         pending = await self._caller.command("XPENDING", self._events, GROUP, *mine, parse_detail=True)
-        idle = ms(self._settings.worker.plan_claim) + 1
-        for entry in pending:
-            free = (entry["message_id"], "IDLE", idle, "JUSTID")
-            await self._caller.command("XCLAIM", self._events, GROUP, self._worker, 0, *free, parse_justid=True)
+        if pending:
+            await self._offer([entry["message_id"] for entry in pending])
         if self._suspect:
             # Nobody's name stands last: our end is no death.
             known = await self._caller.command("HGET", self._suspects, self._suspect)
@@ -303,13 +314,27 @@ class Planning:
                 await self._caller.command("HSET", self._suspects, self._suspect, known + b" -")
 
 
-def _held(entry: str, raw: dict[bytes, bytes], why: str) -> Kept:
-    """What kills planners is held as the deletion it is about, as far as it can be told."""
+def _decoded(entry: str, raw: dict[bytes, bytes]) -> Event | Kept:
+    """The event, or how an entry is kept that can't be read."""
     try:
-        event = decode_event(raw)
-    except Exception:  # noqa: BLE001  # it has done harm enough: it is kept as it is
-        return Kept(entry, "held", why)
-    return Kept(entry, "held", why, event.deletion, list(flat(event)))
+        return decode_event({name: value for name, value in raw.items() if name != ALONE})
+    except NewerVersion as error:
+        log.warning("event of a newer version parked", entry=entry, reason=str(error))
+        return Kept(entry, "newer", str(error))
+    except Exception as error:  # noqa: BLE001  # whatever is wrong with it, the stream goes on
+        log.error("event can't be read and is held", entry=entry, reason=str(error))
+        return Kept(entry, "held", mask_text(str(error)))
+
+
+def _waiting(claimed: Claimed, raw: dict[bytes, bytes]) -> Kept:
+    """An event whose planner died alone with it waits, as the deletion that it is about."""
+    event = _decoded(claimed.entry, raw)
+    if isinstance(event, Kept):
+        return event
+    times = "once" if claimed.fallen == 1 else f"{claimed.fallen} times"
+    why = f"its planner died {times} while it was planned alone"
+    log.error("deletion held", deletion=event.deletion, reason=why, again_in_ms=claimed.wait)
+    return Kept(claimed.entry, "held", why, event.deletion, list(flat(event)), claimed.wait, exact=True, suspect=True)
 
 
 def _fields(raw: Any) -> dict[bytes, bytes]:

@@ -150,6 +150,22 @@ local function add_kept(entry)
   return true
 end
 
+-- The event of a held deletion goes back on the stream. One whose planners died is marked: it is planned alone, and what
+-- is known of it goes on from there.
+local function add_again(key, fields)
+  local known = redis.call('HGET', key, 'suspect')
+  if known then
+    fields[#fields + 1] = 'alone'
+    fields[#fields + 1] = 1
+  end
+  local entry = redis.call('XADD', stem .. 'events', '*', unpack(fields))
+  redis.call('HSET', key, 'entry', entry)
+  if known then
+    redis.call('HSET', stem .. 'suspects', entry, known .. ' -')
+    redis.call('HDEL', key, 'suspect')
+  end
+end
+
 local opening, finished = {}, {}
 local function open_stage(id, stage)
   opening[#opening + 1] = now

@@ -1,11 +1,12 @@
 -- Keeps events that can't be planned, whole and with the reason, and acks them, so that the stream goes on.
 -- args: list of {entry, where (held | newer), why, deletion id or '', event fields if it has an id, ms until
--- it is planned again (0: never), exact (if not, doubled each time)}; answers how many were kept. What can't be read is
--- copied from the stream itself: its bytes may be no text that could travel.
+-- it is planned again (0: never), exact (if not, doubled each time), suspect (its planners died: it is planned alone
+-- then)}; answers how many were kept. What can't be read is copied from the stream itself: its bytes may be no text that
+-- could travel.
 if repeated then return repeated end
 local acked, kept = {}, 0
 -- Answers the name under which it is held, or nil where the deletion is past planning: then its entry is a leftover.
-local function hold_deletion(id, entry, why, fields, again, exact)
+local function hold_deletion(id, entry, why, fields, again, exact, suspect)
   local key = deletion_key(id)
   local state = redis.call('HGET', key, 'state')
   if state and state ~= 'published' and state ~= 'held' then return nil end
@@ -19,6 +20,9 @@ local function hold_deletion(id, entry, why, fields, again, exact)
     if not exact then again = math.min(300000, again * 2 ^ math.min(redis.call('HINCRBY', key, 'holds', 1), 20)) end
     redis.call('HSET', key, 'again_at', now + again)
   end
+  -- The numbers are kept; the names of planners that died before this wait are of no use after it.
+  local known = suspect and redis.call('HGET', stem .. 'suspects', entry)
+  if known then redis.call('HSET', key, 'suspect', string.match(known, '^%d+ %d+ %d+')) end
   return 'deletion:' .. id
 end
 
@@ -34,7 +38,7 @@ for _, event in ipairs(args) do
   local found = redis.call('XRANGE', stem .. 'events', entry, entry)
   if #found > 0 then
     local member
-    if id ~= '' then member = hold_deletion(id, entry, why, event[5], event[6], event[7])
+    if id ~= '' then member = hold_deletion(id, entry, why, event[5], event[6], event[7], event[8])
     else member = keep_event(entry, why, found[1][2]) end
     if member then
       redis.call('ZADD', stem .. where, now, member)
@@ -47,6 +51,7 @@ end
 if #acked > 0 then
   spread('XACK', stem .. 'events', acked, 'planners')
   spread('XDEL', stem .. 'events', acked)
+  spread('HDEL', stem .. 'suspects', acked)
 end
 count('kept', kept)
 return answer({kept})

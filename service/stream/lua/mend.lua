@@ -45,7 +45,7 @@ local function publish_again(id, key, entry, why)
     redis.call('XACK', stem .. 'events', 'planners', entry)
     redis.call('XDEL', stem .. 'events', entry)
   end
-  redis.call('HSET', key, 'entry', redis.call('XADD', stem .. 'events', '*', unpack(fields)))
+  add_again(key, fields)
   decide('published again', id, why or 'its entry was gone')
   added = added + 1
 end

@@ -19,7 +19,7 @@ end
 local function replace(id, key, event)
   local entry = redis.call('XADD', stem .. 'events', '*', unpack(event[2]))
   redis.call('HSET', key, 'state', 'published', 'entry', entry, 'event', event[3])
-  redis.call('HDEL', key, 'held', 'held_at', 'again_at', 'holds', 'name', 'namespace', 'source', 'data')
+  redis.call('HDEL', key, 'held', 'held_at', 'again_at', 'holds', 'suspect', 'name', 'namespace', 'source', 'data')
   redis.call('ZREM', stem .. 'held', 'deletion:' .. id)
   decide('published again', id, 'what was held named another object')
   return entry

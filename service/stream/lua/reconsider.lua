@@ -5,9 +5,10 @@
 if repeated then return repeated end
 local why, names, left, found = args[1], args[2], args[3], {}
 
--- What is not looked at again by itself either, such as what kills planners, waits for a person who says so.
+-- What is not looked at again by itself either waits for a person who says so; what kills planners waits for its time.
 local function publish_again(id, key)
-  if not redis.call('HGET', key, 'again_at') then return 0 end
+  local again, suspect = unpack(redis.call('HMGET', key, 'again_at', 'suspect'))
+  if not again or suspect then return 0 end
   local values, fields = redis.call('HMGET', key, unpack(names)), {}
   for i, name in ipairs(names) do
     if values[i] and values[i] ~= '' then

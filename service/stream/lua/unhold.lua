@@ -20,9 +20,9 @@ elseif kind == 'deletion' then
   local key = deletion_key(id)
   if redis.call('HGET', key, 'state') == 'held' then
     if replay then
-      local entry = redis.call('XADD', stem .. 'events', '*', unpack(args[4]))
-      redis.call('HSET', key, 'state', 'published', 'entry', entry)
-      redis.call('HDEL', key, 'held')
+      add_again(key, args[4])
+      redis.call('HSET', key, 'state', 'published')
+      redis.call('HDEL', key, 'held', 'again_at')
     else
       drop(id)
     end

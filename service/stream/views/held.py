@@ -16,13 +16,14 @@ KINDS: Final = ("event", "deletion", "job")
 
 
 class HeldView(msgspec.Struct, frozen=True, kw_only=True):
-    """`fields` is what an event had, whole, as far as it is text."""
+    """`again` is when a deletion is planned again by itself; `fields` is what an event had, as far as it is text."""
 
     name: str
     kind: str
     shard: int
     since: datetime | None
     why: str
+    again: datetime | None
     about: str
     fields: dict[str, str]
 
@@ -97,6 +98,7 @@ async def _deletions(shard: Shard, found: Sequence[Member]) -> list[HeldView]:
             one,
             record.get("held", ""),
             f"{record.get('resource', '')} {record.get('name', '')}".strip(),
+            again=record.get("again_at"),
         )
         for (one, _), record in zip(rows, kept, strict=True)
     ]
@@ -115,7 +117,9 @@ def _why(verdict: str, reason: str, attempts: int) -> str:
     return f"failed {attempts} times, lastly: {reason}" if verdict == "retry" else f"{verdict}: {reason}"
 
 
-def _view(shard: Shard, one: Member, why: str, about: str, fields: dict[str, str] | None = None) -> HeldView:
+def _view(
+    shard: Shard, one: Member, why: str, about: str, fields: dict[str, str] | None = None, again: str | None = None
+) -> HeldView:
     kind = one.name.partition(":")[0]
     return HeldView(
         name=one.name,
@@ -123,6 +127,7 @@ def _view(shard: Shard, one: Member, why: str, about: str, fields: dict[str, str
         shard=shard.number,
         since=moment(one.score),
         why=why,
+        again=moment(again) if again else None,
         about=about,
         fields=fields or {},
     )

@@ -31,6 +31,7 @@ MOST_HELD_SORTED = 10_000
 """Held things whose kind is told; counting further would make a quick look slow."""
 
 GROUP = "planners"
+_SO_FAR = ("done", "throttled", "abandoned", "lost", "planner_deaths")
 
 
 class LaneView(msgspec.Struct, frozen=True, kw_only=True):
@@ -68,7 +69,8 @@ class RestoredCluster(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Totals(msgspec.Struct, frozen=True, kw_only=True):
-    """`lag` are events that no planner was given yet; done, throttled, abandoned, lost are all so far."""
+    """`lag` are events that no planner was given yet; done, throttled, abandoned, lost and planner_deaths (of planners
+    that had one event alone) are all so far."""
 
     events: int
     lag: int
@@ -89,6 +91,7 @@ class Totals(msgspec.Struct, frozen=True, kw_only=True):
     throttled: int
     abandoned: int
     lost: int
+    planner_deaths: int
     workers: int
     shards: int
     oldest: timedelta | None
@@ -174,7 +177,7 @@ async def _look(shard: Shard, silence: timedelta) -> _Part:
     commands += [
         ("XLEN", stem + "events"),
         ("ZCOUNT", stem + "workers", heard, "+inf"),
-        ("HMGET", stem + "stats", "done", "throttled", "abandoned", "lost"),
+        ("HMGET", stem + "stats", *_SO_FAR),
         ("HMGET", stem + "meta", "relist", "relist_why"),
         ("HGETALL", stem + "paused"),
         ("HGETALL", stem + "dry"),
@@ -184,9 +187,7 @@ async def _look(shard: Shard, silence: timedelta) -> _Part:
     events, workers, kept, relist, paused, dry, groups = answers[len(sets) :]
     counts = dict(zip(sets, answers, strict=False))
     counts |= {"events": events, "workers": workers}
-    counts |= {
-        name: int(number(value)) for name, value in zip(("done", "throttled", "abandoned", "lost"), kept, strict=True)
-    }
+    counts |= {name: int(number(value)) for name, value in zip(_SO_FAR, kept, strict=True)}
     lag, counts["planning"] = _group(groups, events)
     return _Part(
         now=now,
@@ -288,6 +289,7 @@ def _totals(parts: Sequence[_Part], lanes: Sequence[LaneView], shards: int) -> T
         throttled=of("throttled"),
         abandoned=of("abandoned"),
         lost=of("lost"),
+        planner_deaths=of("planner_deaths"),
         # A worker attends to every shard, and is counted once.
         workers=max(part.counts["workers"] for part in parts),
         shards=shards,
