@@ -112,6 +112,18 @@ async def test_a_planner_that_is_killed_every_minute_condemns_nothing_within_a_c
     assert known.split()[:2] == ["4", "1"]
 
 
+async def test_a_death_that_is_found_late_belongs_to_the_crash_loop_in_which_it_happened(world: World) -> None:
+    one = event("a")
+    await world.deliver(one)
+    await died(world, one, "w0")
+    await seen(world, one, "w1")
+    assert (await claim(world, one, "w1")).wait == 0
+    await world.jump(CRASH_LOOP)
+    assert (await claim(world, one, "finder")).fallen == 2
+    (known,) = (await known_of(world, one)).values()
+    assert known.split()[:2] == ["2", "1"]
+
+
 async def test_a_storm_of_kills_condemns_no_innocent_entry_unless_it_goes_on_and_on(world: World) -> None:
     one = event("a")
     await world.deliver(one)
