@@ -25,3 +25,10 @@ class JumpingClock:
 
     def jump(self, by: timedelta) -> None:
         self.at += by / timedelta(milliseconds=1)
+
+
+class GivenClock(JumpingClock):
+    """For scripts that take the offset for the time itself."""
+
+    def offset(self) -> timedelta:
+        return timedelta(milliseconds=self.at)
