@@ -32,3 +32,8 @@ async def stays(what: str, look: Callable[[], Awaitable[bool]], during: timedelt
     while time.monotonic() < end:
         assert await look(), f"it did not stay so that {what}"
         await asyncio.sleep(step)
+
+
+async def at_once(seen: T) -> T:
+    """What is known without asking anybody, in the shape that `until` and `stays` look at."""
+    return seen

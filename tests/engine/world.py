@@ -28,7 +28,7 @@ from service.stream.replies import Taken
 from service.stream.rows import Want
 from service.stream.scripts import Scripts
 from tests.engine.outside import Outside, event
-from tests.engine.waiting import PATIENCE, stays, until
+from tests.engine.waiting import PATIENCE, at_once, stays, until
 from tests.servers import AnyServer
 from workers.handlers.protocol import Handler
 from workers.handlers.registry import Registry
@@ -137,7 +137,7 @@ class World:
         running = Running(made, installation, asyncio.create_task(made.run(), name=name), moves, trips)
         self.running.append(running)
         if ready:
-            await self.until(f"{name} is ready", lambda: _true(made.ready))
+            await self.until(f"{name} is ready", lambda: at_once(made.ready))
         return running
 
     async def close(self) -> None:
@@ -232,6 +232,10 @@ class World:
             answer = await self.shard(jobs[0].id).settle(worker, items)
             accepted += [bool(fence) for fence in answer.accepted]
         return accepted
+
+    async def reclaim(self, one: Event) -> list[str]:
+        """What any worker's reclaimer does, now: the jobs that are given back."""
+        return (await self.shard(one).reclaim(silence=LEASE / 2)).given_back
 
     async def tidy(self) -> None:
         """A whole round of every shard's janitor, now."""
@@ -404,10 +408,6 @@ def _tap(installation: Installation) -> tuple[Counter[str], Counter[str]]:
     installation.caller.move = counted_move  # type: ignore[method-assign]
     installation.connections.client.execute_command = counted_command  # type: ignore[method-assign]
     return moves, trips
-
-
-async def _true(value: bool) -> bool:
-    return value
 
 
 def _wall_clock() -> timedelta:
