@@ -146,6 +146,19 @@ async def test_our_finalizer_taken_off_by_another_hand_cancels_what_is_open(stag
     assert stage.read("w")["metadata"]["finalizers"] == ["example.com/other"]
 
 
+@pytest.mark.invariant(1)
+async def test_a_missing_object_cancels_nothing_unless_the_cluster_is_asked_who_it_is_after_it(stage: Stage) -> None:
+    one = await planned(stage)
+    stage.unmark("w")
+    assert stage.read("w") is None
+    # From here on the name leads elsewhere; that it was the right cluster a moment ago proves nothing.
+    await stage.client.hset(stage.installation.keys.of(0, "clusters"), "local", "the-one-before")
+    await stage.free_lanes()
+    await stage.until_refused(one, "has always had uid the-one-before")
+    assert "withdrawn" not in await stage.deletion(one)
+    assert stage.deletes == 0
+
+
 async def test_an_object_that_vanished_and_came_back_as_another_is_left_alone(stage: Stage) -> None:
     one = await planned(stage)
     stage.unmark("w")

@@ -6,12 +6,15 @@ from typing import Any
 
 import pytest
 
+from service.contract import Hold, Plan
 from service.settings import GuardSettings
 from service.stream.inventory import NamespaceMarks
 from tests.clusters import TestApi
 from tests.integration.staged import Stage, staged
 from tests.kube import wait_until
 from tests.servers import TestServer
+from workers.handlers.objects import Facts
+from workers.handlers.simulated import Simulated
 
 
 @pytest.fixture
@@ -248,6 +251,28 @@ async def test_a_name_that_comes_back_after_the_plan_keeps_what_is_recognised_by
     assert stage.there("n")
     assert not stage.there("t")
     assert "lives by now" in (await stage.deletion(first))["withdrawn"]
+
+
+@pytest.mark.invariant(7)
+@pytest.mark.invariant(9)
+async def test_a_name_that_comes_back_holds_as_long_as_nobody_can_tell_what_is_recognised_by_it(stage: Stage) -> None:
+    class Unable(Simulated):
+        able = True
+
+        async def collect(self, facts: Facts) -> Plan | Hold:
+            return await super().collect(facts) if self.able else Hold("the account can't be asked", again=True)
+
+    await stage.stop_lanes()
+    found = await gone(stage, "t", owner="tag")
+    await stage.publish(one := stage.event(found))
+    async with Unable(stage.provider.address) as collector:
+        await stage.work(collector=collector)
+        await stage.until_state(one, "running")
+        stage.make("t", 0, marked=False)
+        collector.able = False
+        await stage.free_lanes()
+        await stage.until_refused(one, "lives by now")
+        assert stage.there("t")
 
 
 @pytest.mark.invariant(3)
