@@ -96,6 +96,19 @@ async def test_a_source_that_chooses_its_objects_has_its_orphans_held(sweeping: 
     assert len(await sweeping.cloud.names()) == 1
 
 
+@pytest.mark.invariant(1)
+async def test_an_orphan_is_held_while_the_name_of_its_cluster_leads_to_another(sweeping: Sweeping) -> None:
+    """There the NodeClaim is missing, too, whatever is alive in its own cluster."""
+    await sweeping.nic()
+    await sweeping.ripe()
+    (name,) = sweeping.settings.clusters
+    await sweeping.client.hset(sweeping.installation.keys.of(0, "clusters"), name, "the-one-before")
+    await sweeping.work()
+    (held,) = await sweeping.until_state("held")
+    assert "has always had uid the-one-before" in held.held_why
+    assert len(await sweeping.cloud.names()) == 1
+
+
 async def test_an_orphan_of_a_source_that_is_not_swept_is_held(sweeping: Sweeping) -> None:
     """An event is a hint: a forged one moves nothing."""
     sweeping.source(collector="none")

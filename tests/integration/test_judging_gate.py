@@ -146,6 +146,25 @@ async def test_our_finalizer_taken_off_by_another_hand_cancels_what_is_open(stag
     assert stage.read("w")["metadata"]["finalizers"] == ["example.com/other"]
 
 
+@pytest.mark.invariant(8)
+async def test_a_record_that_names_another_object_than_its_id_clears_nothing(stage: Stage) -> None:
+    one = await planned(stage)
+    other = await stage.going("other")
+    await stage.until_state(other, "running")
+    stage.annotate("w", **{"knell.dev/prevent-delete": "true"})
+    await stage.client.hset(
+        stage.shard(one).stem + f"deletion:{one.deletion}", mapping={"uid": other.uid, "name": "other"}
+    )
+    await stage.free_lanes()
+    await stage.until_done(other)
+
+    async def handed_back() -> bool:
+        return any("no record that can be read" in note for entry in await stage.audit("outcome") for note in entry)
+
+    await stage.until("its jobs are handed back", handed_back)
+    assert all(stage.there("w", number) for number in range(2))
+
+
 @pytest.mark.invariant(1)
 async def test_a_missing_object_cancels_nothing_unless_the_cluster_is_asked_who_it_is_after_it(stage: Stage) -> None:
     one = await planned(stage)

@@ -133,6 +133,22 @@ async def test_nothing_is_released_in_another_cluster_than_that_of_the_deletion(
     assert not there or stage.read("w")["metadata"]["finalizers"] == [FINALIZER]
 
 
+@pytest.mark.invariant(1)
+@pytest.mark.invariant(4)
+async def test_a_missing_object_is_released_only_if_the_cluster_is_asked_who_it_is_after_it(stage: Stage) -> None:
+    await stage.stop_lanes()
+    one = await stage.going("w", 0)
+    await stage.work()
+    await stage.until_state(one, "releasing")
+    stage.unmark("w")
+    assert stage.read("w") is None
+    # From here on the name leads elsewhere; that it was the right cluster a moment ago proves nothing.
+    await stage.client.hset(stage.installation.keys.of(0, "clusters"), "local", "the-one-before")
+    await stage.free_lanes()
+    await stage.until_refused(one, "has always had uid the-one-before")
+    assert await stage.state(one) == "releasing"
+
+
 async def test_what_rbac_forbids_is_held_and_shown(stage: Stage) -> None:
     one = await stage.going("w")
     stage.front.refuse(403, patching(stage))
