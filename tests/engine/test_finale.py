@@ -9,7 +9,7 @@ from service.stream.arrange import arrange
 from service.stream.rows import CHUNK, rows
 from service.stream.views.deletions import story
 from service.stream.withdrawal import withdraw
-from tests.engine.outside import Outside, event, thing
+from tests.engine.outside import LANE, Outside, event, thing
 from tests.engine.world import World
 
 LEFT, RIGHT, LAST, RELEASE = "sim/acct/left", "sim/acct/right", "sim/acct/check", "cluster/c1/release"
@@ -269,3 +269,20 @@ def test_an_arranged_plan_names_it_only_where_there_is_something_to_wait_for() -
     assert (alone.chains, alone.finale, alone.release) == (1, None, 2)
     (row,) = rows(one, "1-1", alone)
     assert row.last == f"2 {RELEASE} 1"
+
+
+@pytest.mark.invariant(4)
+async def test_a_stage_that_ended_while_it_was_being_opened_does_not_end_again(world: World) -> None:
+    one = event("a")
+    late = [thing(f"late{number}", chain="a", stage=1) for number in range(3)]
+    jobs = await world.lay(one, [thing("first", chain="a"), *late, thing("other", RIGHT, chain="z")])
+    shard = world.shard(one)
+    assert await shard.abandon(jobs["late2"], "tests") == "abandoned"
+    await world.settle(await world.take(one, "w", LANE), "w", Gone())
+    assert (await shard.open(2))[1] == 1
+    await world.settle(await world.take(one, "w", LANE), "w", Gone())
+    while (await shard.open(2))[1]:
+        pass
+    # The other chain has its job still to do.
+    record = await world.deletion(one)
+    assert (record["state"], record["chains_left"]) == ("running", "1")

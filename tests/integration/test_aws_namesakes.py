@@ -40,6 +40,16 @@ async def test_a_live_namesake_of_the_same_account_and_region_holds(
     await clustered.planned(found)
 
 
+@pytest.mark.invariant(7)
+@pytest.mark.invariant(9)
+async def test_a_live_one_of_that_name_whose_region_is_not_known_holds(
+    clustered: Clustered, vpc: Vpc, elsewhere: Capi
+) -> None:
+    elsewhere.unmanaged("prod", region="")
+    found = clustered.delete_marked("prod", vpc)
+    assert f"{elsewhere.namespace}/prod" in (await clustered.held(found)).reason
+
+
 async def test_a_managed_cluster_can_be_a_namesake_of_an_unmanaged_one(
     clustered: Clustered, vpc: Vpc, elsewhere: Capi
 ) -> None:

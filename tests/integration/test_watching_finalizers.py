@@ -7,6 +7,7 @@ import msgspec
 import pytest
 
 from service.contract import Event
+from service.contract.aws import AWS_FINALIZER
 from service.contract.names import DRY_RUN, FINALIZER, GC
 from service.settings import PolicySettings, SourceSettings
 from service.stream.rows import Kept, flat
@@ -48,6 +49,18 @@ async def test_an_object_that_went_while_nobody_watched_is_found_by_the_list(wat
     watched.delete("one")
     await watched.start()
     assert set(await watched.until_published("one")) == {"one"}
+
+
+async def test_an_object_with_the_finalizer_of_another_collector_alone_is_not_published_as_ours(
+    watched: Watched,
+) -> None:
+    watched.create("theirs", finalizers=[AWS_FINALIZER])
+    watched.create("ours", finalizers=[FINALIZER])
+    watched.delete("theirs")
+    watched.delete("ours")
+    await watched.start()
+    assert set(await watched.until_published("ours")) == {"ours"}
+    assert set(await watched.deletions()) == {"ours"}
 
 
 async def test_two_runs_at_once_record_one_deletion(watched: Watched) -> None:

@@ -6,10 +6,12 @@ import pytest
 
 from service.cluster import connect
 from service.cluster.definitions import crd_uid
+from service.settings import ClusterSettings
 from service.watching.clusters import OtherCluster
 from service.watching.confirmed import ConfirmedCluster
 from service.watching.proving import Missing, prove
 from tests.clusters import TestApi
+from tests.integration.front import Front
 
 
 @pytest.mark.invariant(1)
@@ -36,3 +38,17 @@ async def test_a_404_of_another_cluster_than_the_one_that_is_meant_is_no_absence
         with pytest.raises(OtherCluster, match="nothing of it is touched"):
             await wrong.get(served, namespace, "gone")
         assert wrong.wrong.is_set()
+
+
+@pytest.mark.invariant(1)
+@pytest.mark.invariant(7)
+async def test_an_object_that_may_not_be_read_is_not_gone(api: TestApi, tmp_path: Path) -> None:
+    crd, namespace = api.crd(), api.namespace()
+    async with Front(api) as front:
+        way = ClusterSettings(kubeconfig=front.kubeconfig(tmp_path / "front.kubeconfig"), context="local")
+        async with await connect("local", way) as cluster:
+            served, now = await cluster.discover(crd.resource), await crd_uid(cluster, crd.resource)
+            front.refuse(403, lambda _, path: path.endswith("/hidden"))
+            missing = [Missing("a-uid", namespace, "hidden"), Missing("b-uid", namespace, "gone")]
+            proofs = await prove(cluster, served, missing, now)
+    assert {uid: proof.kind for uid, proof in proofs.items()} == {"a-uid": "unknown", "b-uid": "gone"}
