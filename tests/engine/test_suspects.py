@@ -149,6 +149,18 @@ async def test_a_person_who_replays_it_has_it_planned_alone_and_nothing_is_forgo
     assert (await died(world, one, "w1")).fallen == 2
 
 
+async def test_what_kills_planners_in_the_name_of_another_source_is_not_in_the_way(world: World) -> None:
+    one = event("a", source="forged")
+    await world.deliver(one)
+    told = await died(world, one, "w0")
+    kept = Kept(told.entry, "held", "why", one.deletion, flat(one), told.wait, exact=True, suspect=True)
+    await world.shard(one).hold([kept])
+    await world.publish(event("a"))
+    assert await world.state(one) == "published"
+    assert "suspect" not in await world.deletion(one)
+    assert not await known_of(world, one)
+
+
 async def test_a_changed_annotation_does_not_bring_forward_what_kills_planners(world: World) -> None:
     one = event("a")
     await world.deliver(one)

@@ -4,16 +4,17 @@
 if repeated then return repeated end
 local answers, opened = {}, {}
 
--- A uid has one name for ever. What is held under another one, or for good in the name of another source, was never
+-- A uid has one name for ever. What is held under another one, or for long in the name of another source, was never
 -- true, and must not be in the way of what is.
 local function is_misnamed(key, fields)
   local told = {name = '', namespace = '', source = ''}
   for i = 1, #fields, 2 do
     if told[fields[i]] then told[fields[i]] = tostring(fields[i + 1]) end
   end
-  local name, namespace, source, again = unpack(redis.call('HMGET', key, 'name', 'namespace', 'source', 'again_at'))
+  local known = redis.call('HMGET', key, 'name', 'namespace', 'source', 'again_at', 'suspect')
+  local name, namespace, source, again, suspect = unpack(known)
   if (name or '') ~= told.name or (namespace or '') ~= told.namespace then return true end
-  return not again and (source or '') ~= told.source
+  return (not again or suspect) and (source or '') ~= told.source
 end
 
 local function replace(id, key, event)
