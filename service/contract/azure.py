@@ -7,6 +7,8 @@ from typing import Final
 
 import msgspec
 
+from service.contract.kept import PREVENT_DELETE_TAG, RETAINED_TAG
+
 KARPENTER_AZURE: Final = "karpenter-azure"
 """The collector of NodeClaims on Azure."""
 
@@ -20,8 +22,9 @@ CLUSTER_TAG: Final = "karpenter.azure.com_cluster"
 AKS_MACHINE_TAG: Final = "karpenter.azure.com_aksmachine_nodeclaim"
 """On what belongs to a machine of AKS, which AKS itself removes."""
 
-KEEP_TAG: Final = "knell.dev_prevent-delete"
-"""`true` on a resource: it is never removed by us, whoever it belongs to."""
+KEEP_TAG: Final = PREVENT_DELETE_TAG.replace("/", "_")
+RETAINED: Final = RETAINED_TAG.replace("/", "_")
+"""A person's tag and the service's own, as they are named on Azure."""
 
 NODE_CLASS_GROUP: Final = "karpenter.azure.com"
 """The group of the node classes that NodeClaims on Azure refer to."""

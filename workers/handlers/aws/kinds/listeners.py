@@ -9,7 +9,7 @@ from service.contract.aws import EXTERNAL_RESOURCE_TASKS
 from workers.handlers.aws.errors import AwsError
 from workers.handlers.aws.kinds.balancers import BALANCER
 from workers.handlers.aws.model import Turn
-from workers.handlers.aws.ownership import owned
+from workers.handlers.aws.ownership import owned, protected, retained
 from workers.handlers.aws.rounds import until_round
 from workers.handlers.aws.trails import VAIN, Trail, trail_of
 
@@ -42,8 +42,12 @@ async def unblock(turn: Turn) -> Verdict:
     balancers = await BALANCER.read(turn.calls, turn.found.facts) if turn.found.facts else {}
     for arn in turn.found.facts:
         found = balancers.get(arn)
-        if found is not None and (foreign := owned(found, turn.owner, BALANCER)):
+        if found is None:
+            continue
+        if foreign := owned(found, turn.owner, BALANCER):
             return Blocked(f"used by a balancer that is not the cluster's: {foreign}")
+        if kept := protected(found) or retained(found):
+            return Blocked(f"used by a balancer that is not to go: {kept}")
     for arn in balancers:
         async for listener in _forwarding(turn, arn):
             owner = await turn.live()
