@@ -27,11 +27,12 @@ async def endings(installation: Installation, deletions: Sequence[str]) -> list[
     for shard, places in by_shard.items():
         rows = await installation.shards[shard].recall([deletions[place] for place in places], _FIELDS)
         for place, row in zip(places, rows, strict=True):
-            found[place] = Ending(row[0], _kept(*row))
+            found[place] = Ending(row[0], kept_of(*row))
     return found
 
 
-def _kept(state: str, policy: str, withdrawn: str, abandoned: str, given_up: str) -> str:
+def kept_of(state: str, policy: str, withdrawn: str, abandoned: str, given_up: str = "") -> str:
+    """Why something stays, by the fields of a deletion's record; empty where nothing was left by a decision."""
     said = next((words for words in (withdrawn, policy) if words.startswith("retain: ")), "")
     if said or withdrawn:
         # Withdrawn for another reason: something has its name, and speaks for it.

@@ -2,16 +2,25 @@
 
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
+from datetime import timedelta
+from typing import Any
 
+import msgspec
 import pytest
 
-from service.contract import Left, Refused
-from service.contract.kept import PREVENT_DELETE_TAG, RETAINED_TAG
+from service.contract import VERSION, Left, Refused
+from service.contract.aws import CAPA
+from service.contract.kept import PREVENT_DELETE_TAG, RETAINED_TAG, Decision
+from service.contract.names import DELETION_POLICY, PREFIX
+from service.local.aws.behaviour import Fault
+from service.local.aws.networks import Vpc
 from service.local.aws.tags import by_cloud_provider, pairs
 from service.local.aws.world import REGION
+from service.stream.kept import KeptMemory
 from tests.integration.aws_removing import Removing, removing
 from tests.integration.clustered import Clustered, marked
 from workers.handlers.aws.checking import SETTLED
+from workers.judging.keeping import AGAIN, DONE, WITHIN, KeepingStep
 
 __all__ = ["removing"]
 
@@ -69,3 +78,97 @@ async def test_a_tag_that_comes_after_the_plan_keeps_the_resource_as_well(
     assert isinstance(found[group], verdict)
     assert hand.cleared == []
     assert group in await removing.cloud.world.standing()
+
+
+# ---- what is remembered
+
+
+async def known(clustered: Clustered, name: str = "prod") -> list[Decision]:
+    return await KeptMemory(clustered.installation).decisions(f"aws/{clustered.account}/{REGION}", name)
+
+
+def retained(clustered: Clustered, vpc: Vpc) -> Mapping[str, Any]:
+    """A cluster whose resources stay."""
+    annotations = {f"{PREFIX}/{DELETION_POLICY}": "retain"}
+    return dict(clustered.capi.unmanaged("prod", region=REGION, vpc=vpc.id, **marked(annotations=annotations)))
+
+
+@pytest.mark.invariant(10)
+async def test_a_tag_that_is_refused_is_recorded_and_fails_nothing(clustered: Clustered, stack: AsyncExitStack) -> None:
+    vpc = await clustered.resources.vpc()
+    group = await clustered.resources.group(vpc, by_cloud_provider("prod"))
+    balancer = await clustered.resources.balancer(vpc, by_cloud_provider("prod", "default/web"))
+    await clustered.aws.trouble(Fault(what="deny", action="ec2.CreateTags", account=clustered.account))
+    one = await clustered.going(retained(clustered, vpc))
+    await clustered.work(stack)
+    await clustered.until_done(one)
+    (decision,) = await known(clustered)
+    tags = {resource.id: resource.tag for resource in decision.resources}
+    assert tags == {group: "not tagged: ec2:CreateTags: UnauthorizedOperation", balancer: ""}
+    assert decision.uid == one.uid
+
+
+async def test_an_abandoned_resource_is_tagged_and_remembered(clustered: Clustered, stack: AsyncExitStack) -> None:
+    vpc = await clustered.resources.vpc()
+    made, one, balancer = await clustered.stopped(stack, vpc)
+    (job,) = [job for job, target in await clustered.targets_of(one) if target == balancer]
+    await clustered.installation.shard_of_job(job).abandon(job, "somebody")
+    await clustered.until_done(one)
+    (decision,) = await known(clustered)
+    assert [(resource.id, resource.tag) for resource in decision.resources] == [(balancer, "")]
+    found = await clustered.resources.elbv2.describe_tags(ResourceArns=[balancer])
+    tags = {tag["Key"]: tag["Value"] for tag in found["TagDescriptions"][0]["Tags"]}
+    assert tags[RETAINED_TAG].endswith(f"/prod/{made['metadata']['uid']}")
+    assert PREVENT_DELETE_TAG not in tags
+
+
+@pytest.mark.invariant(9)
+async def test_a_later_object_of_that_name_is_held_until_the_decision_is_forgotten(clustered: Clustered) -> None:
+    vpc = await clustered.resources.vpc()
+    await clustered.resources.group(vpc, by_cloud_provider("prod"))
+    place, memory = f"aws/{clustered.account}/{REGION}", KeptMemory(clustered.installation)
+    found = clustered.delete_marked("prod", vpc)
+    for uid in ("earlier", found["metadata"]["uid"]):
+        decision = Decision(
+            v=VERSION, place=place, name="prod", object="awsclusters tenant/prod", uid=uid, source="unmanaged",
+            why="retain: so", at=1,
+        )  # fmt: skip
+        await memory.remember(decision)
+    held = await clustered.held(found)
+    assert f"knell kept forget {place}/prod" in held.reason
+    assert "uid earlier" in held.reason
+    async with clustered.side() as side:
+        # Nor is anything called that was planned before.
+        assert "uid earlier" in (await side.collector.objects_to(await clustered.facts(found)) or "")
+    # What can't be read holds as well.
+    await clustered.client.hset(memory.key, f"{place}/prod", "earlier {")
+    assert "can't be read" in (await clustered.held(found)).reason
+    await memory.forget(f"{place}/prod", "earlier")
+    assert len(await clustered.planned(found)) == 2
+
+
+async def test_a_release_waits_for_marks_for_minutes_and_no_longer(clustered: Clustered) -> None:
+    """By the time of day, so that a restart does not begin the wait anew."""
+    vpc = await clustered.resources.vpc()
+    await clustered.resources.group(vpc, by_cloud_provider("prod"))
+    facts = await clustered.facts(clustered.delete(retained(clustered, vpc)))
+    about = msgspec.structs.replace(facts.about, kept="retain: so")
+    fault = Fault(what="error", action="ec2.CreateTags", account=clustered.account, code="InternalError", status=500)
+    await clustered.aws.trouble(fault)
+    now, memory = 1_700_000_000.0, KeptMemory(clustered.installation)
+    async with clustered.side() as side:
+        collectors = {CAPA: side.collector}
+        step = KeepingStep(clustered.settings.sources, clustered.lately, collectors, memory, now=lambda: now)
+        first = await step.keep(about, "")
+        assert first is not None
+        assert (first.check_after, "ec2:CreateTags" in first.detail) == (AGAIN, True)
+        assert await known(clustered) == []
+        now += WITHIN.total_seconds() + 1
+        # Another process, which knows nothing but the job's record.
+        step = KeepingStep(clustered.settings.sources, clustered.lately, collectors, memory, now=lambda: now)
+        last = await step.keep(about, first.resume)
+        assert last is not None
+        assert (last.check_after, last.resume) == (timedelta(0), DONE)
+        assert await step.keep(about, last.resume) is None
+    (decision,) = await known(clustered)
+    assert "ec2:CreateTags" in decision.remark

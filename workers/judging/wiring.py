@@ -14,6 +14,7 @@ from service.stream.endings import endings
 from service.stream.guard import Guard
 from service.stream.installation import Installation
 from service.stream.inventory import Inventory
+from service.stream.kept import KeptMemory
 from service.stream.views.reading import text
 from service.stream.withdrawal import withdraw
 from workers.handlers.notes import silent
@@ -25,6 +26,7 @@ from workers.handlers.registry import Registry
 from workers.handlers.release import LiveRelease
 from workers.judging.consent import LiveConsent
 from workers.judging.inspection import Inspector
+from workers.judging.keeping import KeepingStep
 from workers.judging.planner import LivePlanner
 from workers.judging.records import Records
 from workers.telling.teller import Teller
@@ -80,7 +82,7 @@ def registry_for(
 
     release = LiveRelease(
         settings.sources, settings.policy, places, records.about, forget, features=settings.features, detached=apart,
-        tell=tell,
+        tell=tell, keep=KeepingStep(settings.sources, places, every, KeptMemory(installation)).keep,
     )  # fmt: skip
     return Registry(
         [release, *handlers],

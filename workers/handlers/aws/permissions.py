@@ -6,7 +6,9 @@ import sys
 from pathlib import Path
 from typing import Any, Final
 
+from service.contract.kept import RETAINED_TAG
 from workers.handlers.aws.kinds import KINDS
+from workers.handlers.aws.marking import OPERATIONS
 
 JUDGING: Final = (
     "ec2.DescribeInstances",
@@ -40,9 +42,12 @@ def policy() -> dict[str, Any]:
                 sid = f"Setting {step.only}" if step is not None and step.only else f"Task {kind.task}"
                 changes.setdefault(_sid(sid), set()).add(action_of(operation))
     statements = [_statement("Reads", reads), *(_statement(sid, changes[sid]) for sid in sorted(changes))]
-    # A snapshot is tagged as it is made, and nothing else is ever tagged.
+    # A snapshot is tagged as it is made; beside that the one tag of ours is written, and no other.
     condition = {"StringEquals": {"ec2:CreateAction": "CreateSnapshot"}}
     statements.append(_statement("SettingSnapshotFirstTags", {"ec2:CreateTags"}) | {"Condition": condition})
+    only = {"ForAllValues:StringEquals": {"aws:TagKeys": [RETAINED_TAG]}}
+    marks = {action_of(operation) for operation in OPERATIONS}
+    statements.append(_statement("SettingMarkRetained", marks) | {"Condition": only})
     return {"Version": "2012-10-17", "Statement": statements}
 
 

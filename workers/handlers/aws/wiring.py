@@ -53,12 +53,11 @@ async def aws_side(
     async with way as reach:
         finding = Finding(aws.finding, usual if patience is None else patience)
         wanting = Wanting(clock)
-        collector = CapaCollector(settings, places, reach, finding, wanting, guarded, clock)
+        remembered = memory or NoMemory()
+        collector = CapaCollector(settings, places, reach, finding, wanting, guarded, remembered, clock)
         removals: dict[str, Handler] = {kind.name: Removal(kind, reach, aws, wanting) for kind in KINDS}
         try:
-            yield AwsSide(
-                collector, (*removals.values(), Settled(reach, finding, removals, aws, wanting, memory or NoMemory()))
-            )
+            yield AwsSide(collector, (*removals.values(), Settled(reach, finding, removals, aws, wanting, remembered)))
         finally:
             await collector.aclose()
             await finding.aclose()
