@@ -142,7 +142,8 @@ async def azure_of(settings: Settings, places: Places, installation: Installatio
 
     share = settings.worker.background_share
     quota = BudgetQuota(installation.budgets, share) if installation is not None else None
-    async with azure_side(settings, places, quota) as side:
+    memory = KeptMemory(installation) if installation is not None else None
+    async with azure_side(settings, places, quota, memory) as side:
         yield side
 
 

@@ -34,7 +34,7 @@ class NoMemory:
 class Keep(msgspec.Struct, frozen=True, kw_only=True):
     """An object that is about to be released although something of it stays. `live` is the object as it was read just
     now, None for one that is gone; with `whole` everything stays that it owned, else only what was `abandoned`. `mark`
-    is the value of the tag."""
+    is the value of the tag. With `namesake` another object has its name by now."""
 
     about: About
     live: Live | None
@@ -42,6 +42,7 @@ class Keep(msgspec.Struct, frozen=True, kw_only=True):
     whole: bool
     mark: str
     at: int
+    namesake: bool = False
 
 
 class NotMarked(Exception):

@@ -55,9 +55,9 @@ class KeepingStep:
                 return Pending(AGAIN, f"what stays is not marked yet: {error}", resume=f"{_SINCE}{since}")
             log.warning("released without a mark on what stays", deletion=about.deletion, reason=str(error))
             decisions = error.decisions
-            if not decisions:
-                # Whose it is can't be told, so that there is no name under which it could be remembered.
-                return Pending(timedelta(0), f"nothing is remembered of what stays: {error}", resume=DONE)
+        if not decisions:
+            # Nothing is left of it, or nobody can tell under which name it could be remembered.
+            return Pending(timedelta(0), "nothing is remembered of what stays", resume=DONE)
         for decision in decisions:
             await self._memory.remember(decision)
         return Pending(timedelta(0), _words(decisions), resume=DONE)
@@ -67,9 +67,10 @@ class KeepingStep:
         if place is not None and not about.orphan:
             live = await place.get(about.resource, about.namespace, about.name)
         mark = retained_value(about.cluster, about.resource, about.namespace, about.name, about.uid)
+        same = live is not None and live.uid == about.uid
         return Keep(
-            about=about, live=live if live is not None and live.uid == about.uid else None, at=now,
-            abandoned=await self._memory.abandoned(about.deletion), whole=about.kept.startswith("retain: "), mark=mark,
+            about=about, live=live if same else None, at=now, namesake=live is not None and not same, mark=mark,
+            abandoned=await self._memory.abandoned(about.deletion), whole=about.kept.startswith("retain: "),
         )  # fmt: skip
 
 
