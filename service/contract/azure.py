@@ -3,6 +3,7 @@
 They are a contract with resources that outlive any process, and with Karpenter's provider for Azure.
 """
 
+from datetime import datetime
 from typing import Final
 
 import msgspec
@@ -43,11 +44,12 @@ def claim_of(resource: str) -> str:
 
 
 class Claim(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What of a NodeClaim recognises its resources beside its name: the group of its node class, and its machine's id,
-    which one that was never launched has not."""
+    """What of a NodeClaim recognises its resources beside its name: the group of its node class, its machine's id,
+    which one that was never launched has not, and when it was made, in milliseconds (0: not known)."""
 
     group: str = ""
     provider_id: str = ""
+    made: int = 0
 
 
 class _NodeClassRef(msgspec.Struct, frozen=True):
@@ -62,7 +64,12 @@ class _Status(msgspec.Struct, frozen=True):
     provider_id: str = msgspec.field(default="", name="providerID")
 
 
+class _Metadata(msgspec.Struct, frozen=True, rename="camel"):
+    creation_timestamp: datetime | None = None
+
+
 class _NodeClaim(msgspec.Struct, frozen=True):
+    metadata: _Metadata = _Metadata()
     spec: _Spec = _Spec()
     status: _Status = _Status()
 
@@ -73,4 +80,6 @@ _node_claim: Final = msgspec.json.Decoder(_NodeClaim)
 def claim_in(raw: bytes | msgspec.Raw) -> Claim:
     """Of a whole NodeClaim as text. Raises DecodeError where it is none as Karpenter writes them."""
     whole = _node_claim.decode(raw)
-    return Claim(whole.spec.node_class_ref.group, whole.status.provider_id)
+    made = whole.metadata.creation_timestamp
+    at = int(made.timestamp() * 1000) if made is not None else 0
+    return Claim(whole.spec.node_class_ref.group, whole.status.provider_id, at)

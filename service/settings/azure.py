@@ -57,6 +57,8 @@ class AzureSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     sweep: SweepSettings = SweepSettings()
     # What is retained, abandoned or dropped gets the tag knell.dev_retained, where permissions allow it.
     mark_retained: bool = True
+    # Else a machine or disk that is more than an hour older than its NodeClaim is held.
+    accept_older: bool = False
     # The address of Azure Resource Manager: another cloud's, or a stand-in's.
     endpoint: Annotated[str, msgspec.Meta(pattern=r"\Ahttps?://\S+\Z", description="http(s)://host:port")] = (
         "https://management.azure.com"

@@ -1,11 +1,13 @@
 """What is kept on Azure: the tag that keeping leaves, and what is remembered by subscription, group and name."""
 
+import time
 from collections.abc import Mapping
+from datetime import UTC, datetime
 
 import pytest
 
-from service.contract import Event
-from service.contract.azure import KEEP_TAG, NODECLAIMS, RETAINED
+from service.contract import Event, Pending, Refused
+from service.contract.azure import KEEP_TAG, NODECLAIMS, RETAINED, claim_in
 from service.contract.kept import Decision
 from service.local.azure import GROUP
 from service.local.azure.behaviour import Fault
@@ -14,7 +16,7 @@ from service.stream.kept import KeptMemory
 from tests.integration.azure_removing import NAME, SOURCE, Removing, azure, own_api, removing
 from tests.integration.azure_sweeping import Sweeping, sweeping
 from tests.integration.operating import knell
-from workers.handlers.azure.kinds import NIC
+from workers.handlers.azure.kinds import NIC, VM
 
 __all__ = ["azure", "own_api", "removing", "sweeping"]
 
@@ -86,6 +88,24 @@ async def test_a_tag_that_is_refused_is_recorded_and_fails_nothing(sweeping: Swe
     (decision,) = await known(sweeping, claim)
     assert [resource.tag for resource in decision.resources] == ["not tagged: AuthorizationFailed"]
     assert RETAINED not in await tags(sweeping, claim)
+
+
+@pytest.mark.invariant(9)
+async def test_a_machine_that_is_more_than_an_hour_older_than_its_claim_is_held(removing: Removing) -> None:
+    await removing.vm()
+    now = int(time.time() * 1000)
+    later = removing.owner(made=now + 2 * 3600_000)
+    for looks in (True, False):
+        verdict = await removing.one(removing.hand(VM, owner=later, looks=looks))
+        assert isinstance(verdict, Refused)
+        assert "long before its NodeClaim" in verdict.reason
+    soon = removing.owner(made=now + 1800_000)
+    assert isinstance(await removing.one(removing.hand(VM, owner=soon)), Pending)
+
+
+def test_a_claim_tells_when_it_was_made() -> None:
+    raw = b'{"metadata":{"creationTimestamp":"2026-01-02T03:04:05Z"}}'
+    assert claim_in(raw).made == int(datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC).timestamp() * 1000)
 
 
 async def test_tags_are_added_to_those_that_are_there(removing: Removing) -> None:

@@ -120,7 +120,8 @@ class CapaCollector:
             self._gates.passed(subject, account, began, apart=apart(tasks))
         owner = Owner(
             whose=calls.whose, account=account, name=subject.name, vpc=subject.vpc, snapshot=self._aws.snapshot_first,
-            both={*tasks} >= BOTH, balancers=BALANCERS in tasks, spared=subject.spared,
+            both={*tasks} >= BOTH, balancers=BALANCERS in tasks, spared=subject.spared, made=subject.made,
+            adopted=subject.adopted,
         )  # fmt: skip
         patient = await self._reach.calls(calls.whose, account=account, patient=True)
         # Who plans it again comes back for the same list: what was made since is for the last look.

@@ -1,11 +1,24 @@
 """Whose a resource is, judged by its tags and its VPC, as they were read just now.
 Pure: a resource and an owner go in; out comes why it is not the owner's, or nothing where it is."""
 
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from service.contract.aws import EKS_CLUSTER_NAME, LBC_CLUSTER, OWNED, SERVICE_NAME, capi_ownership_tag, ownership_tag
+from service.contract.aws import (
+    ADOPTED,
+    EKS_CLUSTER_NAME,
+    LBC_CLUSTER,
+    OWNED,
+    SERVICE_NAME,
+    capi_ownership_tag,
+    ownership_tag,
+)
 from service.contract.kept import PREVENT_DELETE_TAG, RETAINED_TAG, is_protection
+from service.settings.aws import AwsSettings
 from workers.handlers.aws.model import Found, Kind, Owner
+
+OLDER: Final = timedelta(hours=1)
+"""So much older than its object a resource may be: clocks differ, and objects are made anew."""
 
 _OF_CLUSTER_API: Final = capi_ownership_tag("")
 
@@ -27,6 +40,21 @@ def retained(found: Found) -> str:
     """With which object it was kept; empty where it was with none."""
     value = found.tags.get(RETAINED_TAG, "")
     return f"the tag {RETAINED_TAG} of {found.id} says that it was kept with {value}" if value else ""
+
+
+def older(found: Found, owner: Owner, settings: AwsSettings) -> str:
+    """Why it may be that of an earlier object of the same name; empty where nothing says so."""
+    if settings.accept_older or (settings.allow_adopted and owner.adopted) or not owner.made or found.made is None:
+        return ""
+    made = datetime.fromtimestamp(owner.made / 1000, UTC)
+    if made - found.made <= OLDER:
+        return ""
+    adopt = f"annotation {ADOPTED}=true on the object, or " if settings.allow_adopted else ""
+    return (
+        f"{found.id} was made {found.made:%Y-%m-%dT%H:%M:%SZ}, long before the object ({made:%Y-%m-%dT%H:%M:%SZ}): it "
+        f"may be what an earlier cluster of that name left; if it is this one's, as after `clusterctl move`, "
+        f"{adopt}the setting aws.accept_older says so; `knell jobs abandon` lets the object go without it"
+    )
 
 
 def owned(found: Found, owner: Owner, kind: Kind) -> str | None:

@@ -5,11 +5,12 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 
-from service.contract import Blocked, Draw, Job, Left, Verdict
+from service.contract import Blocked, Draw, Job, Left, Refused, Verdict
 from service.settings.aws import AwsSettings
 from workers.handlers.aws.errors import AwsError, NoAccess
 from workers.handlers.aws.lanes import lane_draws
 from workers.handlers.aws.model import Kind, Reach, Turn
+from workers.handlers.aws.ownership import older
 from workers.handlers.aws.readying import Ready, Readying, later, meaning
 from workers.handlers.aws.wanting import Unwanted, Wanting
 from workers.handlers.protocol import Batch, NotCleared
@@ -101,7 +102,15 @@ class _Turns:
         try:
             if self._removal.is_doubtful(job, ready):
                 await batch.clear(job)
-            return await self._removal.act(replace(ready, batch=batch)) if isinstance(ready, Turn) else ready
+            if not isinstance(ready, Turn):
+                return ready
+            turn = replace(ready, batch=batch)
+            if older(turn.found, turn.owner, turn.settings) and (
+                why := older(turn.found, await turn.live(), turn.settings)
+            ):
+                # As the object says by now: a person may have adopted it since the plan.
+                return Refused(why)
+            return await self._removal.act(turn)
         except Unwanted as unwanted:
             return Left(str(unwanted))
         except NotCleared:

@@ -80,7 +80,9 @@ class Wanting:
         if terms is None:
             return owner
         both, balancers = {*terms.tasks} >= BOTH, BALANCERS in terms.tasks
-        return msgspec.structs.replace(owner, spared=terms.subject.spared, both=both, balancers=balancers)
+        return msgspec.structs.replace(
+            owner, spared=terms.subject.spared, both=both, balancers=balancers, adopted=terms.subject.adopted
+        )
 
     def is_doubtful(self, job: Job, ready: object) -> bool:
         """Whether it is time to ask for one that may not come to a call for long: something is in its way, it is

@@ -77,7 +77,8 @@ class KarpenterCollector:
             return Hold(f"azure.nodes does not say where the nodes of source {source} are", again=True)
         if (held := await self._held(facts, chosen)) is not None:
             return held
-        return Plan([one for number, place in enumerate(chosen) for one in self._targets(facts, place, number)])
+        made = _kept(facts).made
+        return Plan([one for number, place in enumerate(chosen) for one in self._targets(facts, place, number, made)])
 
     async def _held(self, facts: Facts, places: Sequence[AzureNodes]) -> Hold | None:
         """What an earlier claim of that name kept on purpose has the same names."""
@@ -98,17 +99,19 @@ class KarpenterCollector:
         kinds = KINDS if seen.vm else (NIC,)
         return Plan([self._target(facts, place, kind, "main", judged.get(kind.name, "")) for kind in kinds])
 
-    def _targets(self, facts: Facts, place: AzureNodes, number: int) -> list[Target]:
+    def _targets(self, facts: Facts, place: AzureNodes, number: int, made: int) -> list[Target]:
         chain = "main" if not number else f"main-{number + 1}"
-        targets = [self._target(facts, place, kind, chain) for kind in KINDS]
+        targets = [self._target(facts, place, kind, chain, made=made) for kind in KINDS]
         first = targets[0]
         return [msgspec.structs.replace(first, after=self._settings.grace), *targets[1:]]
 
-    def _target(self, facts: Facts, place: AzureNodes, kind: Kind, chain: str, judged: str = "") -> Target:
+    def _target(
+        self, facts: Facts, place: AzureNodes, kind: Kind, chain: str, judged: str = "", made: int = 0
+    ) -> Target:
         where = Where.of(place)
         owner = Owner(
             where=where, source=facts.about.source, claim=facts.about.name, cluster=place.cluster,
-            judged=judged,
+            judged=judged, made=made,
         )  # fmt: skip
         # What was judged already goes straight to its removal, which reads it again; the rest is looked at first.
         operation = kind.removing if judged else kind.reading
