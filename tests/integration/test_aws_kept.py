@@ -172,3 +172,22 @@ async def test_a_release_waits_for_marks_for_minutes_and_no_longer(clustered: Cl
         assert await step.keep(about, last.resume) is None
     (decision,) = await known(clustered)
     assert "ec2:CreateTags" in decision.remark
+
+
+@pytest.mark.invariant(10)
+async def test_what_belongs_to_an_abandoned_balancer_is_not_taken_from_it(
+    clustered: Clustered, stack: AsyncExitStack
+) -> None:  # fmt: skip
+    """Its listener uses a target group of the cluster, which would else be freed by deleting the listener."""
+    vpc, tags = await clustered.resources.vpc(), by_cloud_provider("prod", "default/web")
+    balancer = await clustered.resources.balancer(vpc, tags)
+    await clustered.resources.target_group(vpc, tags, behind=balancer)
+    await clustered.resources.protect(balancer)
+    one = await clustered.going(clustered.capi.unmanaged("prod", region=REGION, vpc=vpc.id, **marked()))
+    await clustered.work(stack)
+    await clustered.until_job(one, "aws.balancer", "protect")
+    (job,) = [job for job, target in await clustered.targets_of(one) if target == balancer]
+    await clustered.installation.shard_of_job(job).abandon(job, "somebody")
+    await clustered.until_job(one, "aws.target-group", "abandoned", held=False)
+    listeners = await clustered.resources.elbv2.describe_listeners(LoadBalancerArn=balancer)
+    assert len(listeners["Listeners"]) == 1

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from service.cluster import Cluster, Sightings
 from service.contract.traits import traits_of
 from service.settings import Settings
-from service.stream.endings import endings
+from service.stream.endings import dropped_before, endings
 from service.stream.guard import Guard
 from service.stream.installation import Installation
 from service.stream.inventory import Inventory
@@ -62,7 +62,7 @@ def registry_for(
     tell = teller.tell if listens else silent
     inspector = Inspector(settings, places, partial(Inventory, installation), sightings)
     every = {collector.name: collector for collector in (Nothing(), *collectors)}
-    planner = LivePlanner(inspector, settings.policy, guard, every, tell)
+    planner = LivePlanner(inspector, settings.policy, guard, every, tell, partial(dropped_before, installation))
     consent = LiveConsent(
         inspector, records, settings.policy, partial(withdraw, installation), collectors=every, detached=apart,
         tell=tell,

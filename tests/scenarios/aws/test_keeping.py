@@ -10,6 +10,7 @@ from service.contract.names import DELETION_POLICY, PREFIX
 from service.local.aws.networks import Vpc
 from service.local.aws.tags import by_cloud_provider
 from service.local.aws.world import REGION
+from service.stream.kept import KeptMemory
 from service.stream.views.jobs import list_jobs
 from tests.capi import CLUSTERS
 from tests.scenarios.aws.belongings import a_few
@@ -110,3 +111,24 @@ async def again(stage: Stage, name: str, vpc: Vpc) -> Infra:
 
 async def volumes(stage: Stage) -> set[str]:
     return {one["VolumeId"] for one in (await stage.world.ec2.describe_volumes())["Volumes"]}
+
+
+@pytest.mark.invariant(10)
+async def test_what_is_dropped_stays_and_its_object_is_released(stage: Stage) -> None:
+    stage.document["aws"]["mark_retained"] = True
+    await stage.start()
+    infra = await stage.unmanaged("prod")
+    had = await a_few(stage.world, infra.tag, infra.vpc)
+    await stage.until_marked(infra)
+    stage.annotate(infra, {RETAIN: "perhaps"})
+    await stage.delete(infra)
+    await stage.until_told(infra, "CleanupHeld", "perhaps")
+    held = await asyncio.to_thread(stage.knell, "held", "list", "--output", "json")
+    (name,) = [one["name"] for one in held.json["held"]]
+    answer = await asyncio.to_thread(stage.knell, "held", "drop", name, "--yes")
+    assert answer.code == 0, answer
+    await stage.until("its object is gone", lambda: stage.is_gone(infra))
+    assert had.ids <= await stage.world.standing()
+    (decision,) = await KeptMemory(stage.installation).decisions(f"aws/{stage.account}/{REGION}", "prod")
+    assert {resource.id for resource in decision.resources} == had.ids
+    assert "knell held drop" in decision.why

@@ -95,7 +95,9 @@ class CapaCollector:
             if error.what not in ("denied", "throttled"):
                 raise
             return told(error)
-        self._wanting.note(facts.about.deletion, Terms(subject, tasks))
+        abandoned = await self._memory.abandoned(facts.about.deletion)
+        given_up = tuple(job.target for job in abandoned.jobs)
+        self._wanting.note(facts.about.deletion, Terms(subject, tasks, given_up))
         return None
 
     async def keep(self, keep: Keep) -> Sequence[Decision]:

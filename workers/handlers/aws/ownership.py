@@ -72,7 +72,7 @@ def not_marked(found: Found, owner: Owner) -> str | None:
 
 def _not_tagged(found: Found, owner: Owner) -> str | None:
     if found.id in owner.spared:
-        return f"{found.id} is named in the spec of cluster {owner.name}: it was supplied by the user"
+        return f"{found.id} is not to go: the spec of cluster {owner.name} names it as the user's, or it was abandoned"
     key, value = mark_of(owner)
     if found.tags.get(key) != value:
         return f"{found.id} is not tagged {key}={value}"

@@ -51,6 +51,8 @@ async def unblock(turn: Turn) -> Verdict:
     for arn in balancers:
         async for listener in _forwarding(turn, arn):
             owner = await turn.live()
+            if arn in owner.spared:
+                return Blocked(f"used by listener {listener} of a balancer that was abandoned: take the listener away")
             if owner.by == "ccm" and not owner.balancers:
                 return Blocked(
                     f"used by listener {listener} of a balancer of the cluster that is not to go: take the listener "
