@@ -13,6 +13,7 @@ from service.contract.kept import RETAINED_TAG, Decision
 from service.stream.installation import Installation
 from service.stream.inventory import Inventory
 from service.stream.kept import KeptMemory
+from service.stream.orphans import Orphans
 from service.stream.views.reading import moment
 
 
@@ -128,6 +129,7 @@ async def _forget(installation: Installation, name: str, chosen: list[Decision] 
     for one in chosen or ():
         # What a sweep goes by, where the object was only observed.
         await Inventory(installation, one.source).forget([one.uid])
+        await Orphans(installation, one.source).forget([one.uid])
         await memory.forget(name, one.uid)
 
 
