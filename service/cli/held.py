@@ -5,11 +5,14 @@ from datetime import timedelta
 from pathlib import Path
 
 import click
+import msgspec
 
 from service.cli import output, session
 from service.cli.jobs import abandon_job, confirm, retry_job
+from service.contract import decode_event
 from service.stream.engine import Shard
 from service.stream.installation import Installation
+from service.stream.inventory import Inventory
 from service.stream.views.deletions import event_of
 from service.stream.views.held import KINDS, HeldView, Listing, list_held, names, shards_with
 
@@ -132,7 +135,7 @@ def drop(name: str, yes: bool, shard: int | None, config: Path | None) -> None:
         return
     if not yes:
         confirm(output.clean(_QUESTIONS[kind].format(name=name)))
-    word = session.call(lambda opened: opened.shards[number].unhold(name, replay=False, who=session.operator()), config)
+    word = session.call(lambda opened: _drop(opened, number, name), config)
     if word != "dropped":
         raise session.Trouble(_not_held(name))
     click.echo(f"{output.clean(name)} is dropped.")
@@ -140,9 +143,27 @@ def drop(name: str, yes: bool, shard: int | None, config: Path | None) -> None:
 
 _QUESTIONS = {
     "event": "{name} was never read by anybody. If you drop it, what it asked for is not done. Drop it?",
-    "deletion": "If you drop {name}, nothing outside is removed for it, and it does not release its object. "
-    "Drop it?",
+    "deletion": "If you drop {name}, nothing outside is removed for it: what its object owns stays, and the object is "
+    "released as soon as it can be. Drop it?",
 }  # fmt: skip
+
+
+async def _drop(installation: Installation, number: int, name: str) -> str:
+    """An object that is still there gets another deletion, which keeps everything and releases it: of one with our
+    finalizer the watch side sees to that, of one that was observed nobody else does."""
+    kind, _, identity = name.partition(":")
+    known = await event_of(installation, identity) if kind == "deletion" else []
+    word = await installation.shards[number].unhold(name, replay=False, who=session.operator())
+    if word != "dropped" or not known:
+        return word
+    fields = dict(zip(map(str, known[::2]), map(str, known[1::2]), strict=True))
+    event = decode_event({key.encode(): value.encode() for key, value in fields.items()})
+    memory = Inventory(installation, event.source)
+    record = await memory.recall_one(event.uid)
+    if event.reason != "orphan" and record is not None and record.gone:
+        await installation.publish([msgspec.structs.replace(event, round=event.round + 1)])
+    await memory.ask_for_relist()
+    return word
 
 
 async def _number(installation: Installation, name: str, shard: int | None) -> int:

@@ -19,6 +19,7 @@ from service.contract.azure import KARPENTER_AZURE
 from service.settings import Settings
 from service.stream.guard import Guard
 from service.stream.installation import Installation
+from service.stream.kept import KeptMemory
 from service.surface import Health, Metrics, ProcessCounts, Surface
 from service.surface.watch import Watch
 from workers.handlers.objects import Collector
@@ -124,7 +125,8 @@ async def aws_of(settings: Settings, places: Places, installation: Installation 
     guarded = guarded_by(Guard(installation), settings) if installation is not None else None
     # A person who asks waits as long as it takes.
     patience = None if installation is not None else timedelta(hours=1)
-    async with aws_side(settings, places, quota, guarded, patience=patience) as side:
+    memory = KeptMemory(installation) if installation is not None else None
+    async with aws_side(settings, places, quota, guarded, memory=memory, patience=patience) as side:
         yield side
 
 
@@ -140,7 +142,8 @@ async def azure_of(settings: Settings, places: Places, installation: Installatio
 
     share = settings.worker.background_share
     quota = BudgetQuota(installation.budgets, share) if installation is not None else None
-    async with azure_side(settings, places, quota) as side:
+    memory = KeptMemory(installation) if installation is not None else None
+    async with azure_side(settings, places, quota, memory) as side:
         yield side
 
 

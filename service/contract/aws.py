@@ -17,6 +17,9 @@ AWS_FINALIZER: Final = "awsexternalresourcegc.infrastructure.cluster.x-k8s.io"
 AWS_ACCOUNT: Final = "knell.dev/aws-account"
 """The account that the object's resources are in; collection holds where the caller's is another."""
 
+ADOPTED: Final = "knell.dev/adopted"
+"""`true`: what is older than the object is its own, as after `clusterctl move`; counts where settings allow it."""
+
 FEATURE: Final = "ExternalResourceGC"
 
 CLUSTER_PAUSED: Final = "cluster.x-k8s.io/paused"

@@ -37,6 +37,12 @@ class AwsSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     lift_deletion_protection: bool = False
     # Rules of security groups that are not the cluster's: only references to the cluster's own groups.
     revoke_foreign_rules: bool = False
+    # What is retained, abandoned or dropped gets the tag knell.dev/retained, where permissions allow it.
+    mark_retained: bool = True
+    # Else a resource that is more than an hour older than its object is held: it may be another's of that name.
+    accept_older: bool = False
+    # Whether the annotation knell.dev/adopted on an object may say the same for that one.
+    allow_adopted: bool = False
     # The account that the process's own credentials have to lead to.
     account: Annotated[str, msgspec.Meta(pattern=r"\A\d{12}\Z", description="12 digits, in quotes")] | None = None
     # One address for all services: that of a stand-in, or of a VPC endpoint.

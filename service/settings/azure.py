@@ -55,6 +55,10 @@ class AzureSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     # The part of every quota that is left for Karpenter itself and others.
     reserve: Annotated[float, msgspec.Meta(ge=0, le=0.9)] = 0.2
     sweep: SweepSettings = SweepSettings()
+    # What is retained, abandoned or dropped gets the tag knell.dev_retained, where permissions allow it.
+    mark_retained: bool = True
+    # Else a machine or disk that is more than an hour older than its NodeClaim is held.
+    accept_older: bool = False
     # The address of Azure Resource Manager: another cloud's, or a stand-in's.
     endpoint: Annotated[str, msgspec.Meta(pattern=r"\Ahttps?://\S+\Z", description="http(s)://host:port")] = (
         "https://management.azure.com"

@@ -4,6 +4,9 @@ Who looks for orphans must know the second kind: what a person left behind has n
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
+import msgspec
+
+from service.contract import Event
 from service.stream.installation import Installation
 
 FINAL: Final = frozenset({"done", "dropped"})
@@ -27,11 +30,22 @@ async def endings(installation: Installation, deletions: Sequence[str]) -> list[
     for shard, places in by_shard.items():
         rows = await installation.shards[shard].recall([deletions[place] for place in places], _FIELDS)
         for place, row in zip(places, rows, strict=True):
-            found[place] = Ending(row[0], _kept(*row))
+            found[place] = Ending(row[0], kept_of(*row))
     return found
 
 
-def _kept(state: str, policy: str, withdrawn: str, abandoned: str, given_up: str) -> str:
+async def dropped_before(installation: Installation, event: Event) -> str:
+    """Why nothing of an object is to go whose deletion of the round before a person dropped; empty where nobody did. Of
+    an orphan's name nothing follows from that: another resource may have it by now."""
+    if event.round < 2 or event.reason == "orphan":
+        return ""
+    before = msgspec.structs.replace(event, round=event.round - 1).deletion
+    ((state, withdrawn),) = await installation.shard_of(before).recall([before], ("state", "withdrawn"))
+    return "a person dropped its deletion (`knell held drop`)" if state == "dropped" and not withdrawn else ""
+
+
+def kept_of(state: str, policy: str, withdrawn: str, abandoned: str, given_up: str = "") -> str:
+    """Why something stays, by the fields of a deletion's record; empty where nothing was left by a decision."""
     said = next((words for words in (withdrawn, policy) if words.startswith("retain: ")), "")
     if said or withdrawn:
         # Withdrawn for another reason: something has its name, and speaks for it.

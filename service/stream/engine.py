@@ -180,6 +180,10 @@ class Shard:
         word: str = replies.read_words(await self._move("abandon", [job, who]))[0]
         return word
 
+    async def decide(self, name: str, uid: str, said: str) -> bool:
+        """What is kept under a name for one object, or, with an empty text, that nothing is any more."""
+        return bool(replies.read_numbers(await self._move("decide", [name, uid, said]))[0])
+
     async def withdraw(self, deletion: str = "", why: str = "", most: int = 200) -> tuple[str, int]:
         """One step; answers the deletion's state and how many deletions have jobs left to cancel."""
         return replies.read_woken(await self._move("withdraw", [deletion, why, most]))

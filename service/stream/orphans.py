@@ -102,6 +102,11 @@ class Orphans:
             words = [word for uid in part for word in (uid, _encode(sightings[uid]))]
             await self._caller.command("HSET", self.key, *words)
 
+    async def forget(self, uids: Iterable[str]) -> None:
+        """As if they had never been seen, with what was decided of them."""
+        for part in _steps(uids):
+            await self._caller.command("HDEL", self.key, *part)
+
     async def forget_before(self, number: int, now: int) -> int:
         """Those that this pass and later ones have not seen: they are gone, or have an owner again. A decision is kept
         for longer: a list may leave out what is there."""

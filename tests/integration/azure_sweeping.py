@@ -26,6 +26,7 @@ from service.settings import (
 )
 from service.settings.azure import SweepSettings
 from service.stream.inventory import Inventory, Remembered
+from service.stream.kept import KeptMemory
 from service.stream.orphans import Orphans, Sighting
 from service.stream.views.deletions import DeletionView, list_deletions
 from service.watching.assignment import Assignment
@@ -217,7 +218,7 @@ class Sweeping(World):
         places = places_in(settings, {"here": self.cluster}, installation)
         self.stack.push_async_callback(places.aclose)
         quota = BudgetQuota(installation.budgets, settings.worker.background_share)
-        side = await self.stack.enter_async_context(azure_side(settings, places, quota))
+        side = await self.stack.enter_async_context(azure_side(settings, places, quota, KeptMemory(installation)))
         registry = registry_for(
             settings, {"here": self.cluster}, installation, handlers=side.handlers, collectors=[side.collector],
             places=places,

@@ -25,6 +25,7 @@ from service.local.aws.world import World as AwsWorld
 from service.settings import FeedbackSettings, GuardSettings, Settings, SourceSettings
 from service.settings.aws import AwsSettings, FeatureSettings
 from service.stream.guard import Guard
+from service.stream.kept import KeptMemory
 from tests.capi import AWS_CLUSTERS as AWS_CLUSTER_KIND
 from tests.capi import AWS_MANAGED_CONTROL_PLANES as MANAGED_KIND
 from tests.capi import Capi, clear
@@ -116,7 +117,10 @@ class Clustered(World):
         places = self.lately = self.places()
         try:
             guarded = guarded_by(Guard(self.installation), settings or self.settings)
-            async with aws_side(settings or self.settings, places, None, guarded, clock=self.clock) as side:
+            memory = KeptMemory(self.installation)
+            async with aws_side(
+                settings or self.settings, places, None, guarded, memory=memory, clock=self.clock
+            ) as side:  # fmt: skip
                 yield side
         finally:
             await places.aclose()
@@ -219,7 +223,10 @@ class Clustered(World):
         stack.push_async_callback(places.aclose)
         quota = BudgetQuota(installation.budgets, settings.worker.background_share)
         guarded = guarded_by(Guard(installation), settings)
-        side = await stack.enter_async_context(aws_side(settings, places, quota, guarded, clock=self.clock))
+        memory = KeptMemory(installation)
+        side = await stack.enter_async_context(
+            aws_side(settings, places, quota, guarded, memory=memory, clock=self.clock)
+        )
         registry = registry_for(
             settings, {"local": self.cluster}, installation, handlers=side.handlers, collectors=[side.collector],
             places=places,

@@ -73,7 +73,7 @@ def test_another_vpc_or_an_unknown_one_is_another_s() -> None:
 def test_a_group_that_the_spec_names_is_the_users_whatever_its_tags() -> None:
     sparing = Owner(whose=WHOSE, account="111122223333", name="c1", vpc="vpc-1", spared=("sg-1",))
     reason = owned(found(by_cloud_provider("c1")), sparing, SECURITY_GROUP)
-    assert "supplied by the user" in (reason or "")
+    assert "names it as the user's" in (reason or "")
 
 
 @pytest.mark.parametrize(

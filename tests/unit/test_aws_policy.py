@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from service.contract.aws import DEFAULT_TASKS, TASKS
+from service.contract.kept import RETAINED_TAG
 from service.settings.aws import AwsSettings
 from workers.handlers.aws.operations import operation_of
 from workers.handlers.aws.permissions import as_text, policy
@@ -18,8 +19,6 @@ CODE = ROOT / "workers" / "handlers" / "aws"
 
 # Which roles may be assumed is for their owners to allow, where an identity names one.
 ELSEWHERE = {"sts:AssumeRole"}
-# Tags on a snapshot are written with the call that makes it, and need a permission of their own.
-IMPLIED = {"ec2:CreateTags"}
 
 
 def allowed() -> set[str]:
@@ -50,12 +49,12 @@ def test_the_shipped_policy_is_the_one_that_the_kinds_make() -> None:
 
 def test_everything_that_is_called_is_allowed_and_nothing_else_is() -> None:
     assert len(called()) > 25
-    assert called() - ELSEWHERE == allowed() - IMPLIED
+    assert called() - ELSEWHERE == allowed()
 
 
 def actions(**settings: Any) -> set[str]:
-    """Changes that a policy for these settings allows."""
-    statements = policy(AwsSettings(**settings))["Statement"]
+    """Changes that a policy for these settings allows, without those that mark what is retained."""
+    statements = policy(AwsSettings(**settings, mark_retained=False))["Statement"]
     return {action for one in statements if one["Sid"] != "Reads" for action in one["Action"]}
 
 
@@ -75,9 +74,16 @@ def test_a_policy_for_settings_allows_the_allowed_tasks_and_what_is_switched_on(
 
 
 def test_reads_of_what_is_not_allowed_are_not_in_it_either() -> None:
-    (reads,) = [one["Action"] for one in policy(AwsSettings())["Statement"] if one["Sid"] == "Reads"]
-    assert {"eks:DescribeCluster", "ec2:DescribeInstances", "tag:GetResources"} < set(reads)
+    unmarked, marked = (
+        {one["Sid"]: one for one in policy(AwsSettings(mark_retained=mark))["Statement"]} for mark in (False, True)
+    )
+    reads = set(unmarked["Reads"]["Action"])
+    assert {"eks:DescribeCluster", "ec2:DescribeInstances", "tag:GetResources"} < reads
     assert "ec2:DescribeVolumes" not in reads
+    assert "SettingMarkRetained" not in unmarked
+    # To be marked, what is retained has to be found, whatever the tasks are.
+    assert reads | {"ec2:DescribeVolumes"} <= set(marked["Reads"]["Action"])
+    assert "SettingMarkRetained" in marked
 
 
 def test_everything_switched_on_is_the_shipped_policy() -> None:
@@ -95,10 +101,14 @@ def test_it_names_no_account_no_partition_and_no_wildcard_of_actions() -> None:
     assert all(re.fullmatch(r"[A-Za-z0-9]+", sid) for sid in sids)
 
 
-def test_reads_are_one_statement_and_tags_are_written_only_on_new_snapshots() -> None:
+def test_reads_are_one_statement_and_no_tag_is_written_but_ours_except_on_new_snapshots() -> None:
     statements = {statement["Sid"]: statement for statement in policy()["Statement"]}
     reads = {action for action in allowed() if action.partition(":")[2].startswith(("Describe", "Get"))}
     assert set(statements["Reads"]["Action"]) == reads
-    (tagging,) = [one for one in statements.values() if "ec2:CreateTags" in one["Action"]]
-    assert tagging["Action"] == ["ec2:CreateTags"]
-    assert tagging["Condition"] == {"StringEquals": {"ec2:CreateAction": "CreateSnapshot"}}
+    tagging = {one["Sid"]: one for one in statements.values() if any("Tags" in action for action in one["Action"])}
+    assert tagging.keys() - {"Reads"} == {"SettingSnapshotFirstTags", "SettingMarkRetained"}
+    snapshots, marks = tagging["SettingSnapshotFirstTags"], tagging["SettingMarkRetained"]
+    assert snapshots["Action"] == ["ec2:CreateTags"]
+    assert snapshots["Condition"] == {"StringEquals": {"ec2:CreateAction": "CreateSnapshot"}}
+    assert marks["Action"] == ["ec2:CreateTags", "elasticloadbalancing:AddTags"]
+    assert marks["Condition"] == {"ForAllValues:StringEquals": {"aws:TagKeys": [RETAINED_TAG]}}

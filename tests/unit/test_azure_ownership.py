@@ -2,7 +2,15 @@
 
 import pytest
 
-from service.contract.azure import AKS_MACHINE_TAG, CLUSTER_TAG, KEEP_TAG, NODEPOOL_TAG, claim_of, resource_name
+from service.contract.azure import (
+    AKS_MACHINE_TAG,
+    CLUSTER_TAG,
+    KEEP_TAG,
+    NODEPOOL_TAG,
+    RETAINED,
+    claim_of,
+    resource_name,
+)
 from workers.handlers.azure.kinds import DISK, NIC, VM
 from workers.handlers.azure.listing import is_of
 from workers.handlers.azure.model import Found
@@ -50,6 +58,12 @@ def test_what_lacks_a_tag_of_karpenters_is_nobodys_to_remove(tags: dict[str, str
 def test_a_tag_keeps_a_resource(value: str, kind: str) -> None:
     assert kind_of({**OURS, KEEP_TAG: value}) == kind
     assert kind_of({**OURS, KEEP_TAG.upper(): value}) == kind
+
+
+@pytest.mark.invariant(10)
+def test_what_was_kept_with_an_object_before_is_left() -> None:
+    found = judged({**OURS, RETAINED: "uid/nodeclaims//a/1"}, "prod", {})
+    assert (found.kind, "uid/nodeclaims//a/1" in found.reason) == ("left", True)
 
 
 def test_tags_of_the_settings_must_be_there_too() -> None:

@@ -13,9 +13,9 @@ def test_the_shipped_role_is_the_one_that_the_kinds_make() -> None:
     assert SHIPPED.read_text() == as_text()
 
 
-def test_each_kind_may_be_read_and_deleted_and_nothing_else_is_allowed() -> None:
+def test_each_kind_may_be_read_deleted_and_tagged_and_nothing_else_is_allowed() -> None:
     called = {f"{kind.type}/{verb}" for kind in KINDS for verb in ("read", "delete")}
-    assert set(role_definition()["Actions"]) == called
+    assert set(role_definition()["Actions"]) == {*called, "Microsoft.Resources/tags/write"}
     assert len(called) == 8
 
 

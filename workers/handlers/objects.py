@@ -16,7 +16,8 @@ BESIDE: Final = "; another object has its name by now"
 
 class About(msgspec.Struct, frozen=True, kw_only=True):
     """How a deletion's record names its object; a hint until the object has been read. `at` is when it began to go,
-    `beside` says that a namesake lived already when it was planned. For an `orphan`, which a sweep found, there is no
+    `beside` says that a namesake lived already when it was planned, `kept` why something of it stays. For an `orphan`,
+    which a sweep found, there is no
     object: the name is that of the one that should own it, and `data` is what the sweep saw."""
 
     deletion: str
@@ -28,6 +29,7 @@ class About(msgspec.Struct, frozen=True, kw_only=True):
     namespace: str = ""
     at: int = 0
     withdrawn: str = ""
+    kept: str = ""
     beside: bool = False
     orphan: bool = False
     data: str = ""

@@ -36,6 +36,8 @@ CONFLICT: Final = timedelta(milliseconds=500)
 
 Known = Callable[[Collection[str]], Awaitable[Mapping[str, About]]]
 Forget = Callable[[About], Awaitable[str]]
+Keep = Callable[[About, str], Awaitable[Pending | None]]
+"""Marks and remembers what stays; answers what to come back for, as the job's `resume`, or None where all is done."""
 
 
 class Release:
@@ -55,7 +57,7 @@ class Release:
 
 class LiveRelease:
     """`known` tells which objects deletions are about, `forget` drops an observed one from the inventory,
-    and says why what it owned stays, where it does;
+    and says why what it owned stays, where it does; `keep` comes before either where something stays on purpose;
     `detached` are sources without a cluster, whose release is only recorded."""
 
     kind = RELEASE
@@ -71,8 +73,10 @@ class LiveRelease:
         features: FeatureSettings,
         detached: Collection[str] = (),
         tell: Tell = silent,
+        keep: Keep | None = None,
     ) -> None:
         self._sources, self._policy, self._features, self._places = dict(sources), policy, features, places
+        self._keep = keep
         self._known, self._forget, self._detached, self._tell = known, forget, frozenset(detached), tell
         self._slots = asyncio.Semaphore(AT_ONCE)
 
@@ -86,7 +90,7 @@ class LiveRelease:
         async for job, verdict in Single(_Releasing(self, known)).attempt(batch):
             yield job, verdict
 
-    async def release(self, about: About) -> Verdict:
+    async def release(self, about: About, resume: str = "") -> Verdict:
         """Raises ClusterError where the API server gave no answer: the attempt failed; and NotCleared where the object
         may not be let go, or not by this process: that is shown, and may pass."""
         if about.source in self._detached:
@@ -98,6 +102,9 @@ class LiveRelease:
         if place is None:
             raise _held(about, f"this process has no way to the cluster of source {about.source}")
         try:
+            # First of all: once the object is gone, nothing tells any more whose it was that stays.
+            if self._keep is not None and about.kept and (first := await self._keep(about, resume)) is not None:
+                return first
             if source.mode == "observe":
                 return await self._drop(about, source, place)
             async with self._slots:
@@ -207,4 +214,4 @@ class _Releasing:
         about = self._known.get(job.deletion)
         if about is None:
             raise LookupError("the deletion's record can't be read, so its object is not known")
-        return await self._release.release(about)
+        return await self._release.release(about, job.resume)

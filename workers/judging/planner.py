@@ -2,7 +2,7 @@
 Only reads happen here; what may go is let through by the guard, and then the source's collector names the targets."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 
 from service.cluster import ClusterError
 from service.contract import FINALLY, Event, Hold, Plan, Target
@@ -20,7 +20,18 @@ NAMED = 10
 """Targets that a sentence names; of the others it says how many there are."""
 
 
+Dropped = Callable[[Event], Awaitable[str]]
+"""Why nothing of an object is to go: a person dropped the deletion of the round before; empty where nobody did."""
+
+
+async def _never(event: Event) -> str:
+    del event
+    return ""
+
+
 class LivePlanner:
+    """`dropped` knows the rounds before."""
+
     def __init__(
         self,
         inspector: Inspector,
@@ -28,9 +39,10 @@ class LivePlanner:
         guard: Guard,
         collectors: Mapping[str, Collector],
         tell: Tell = silent,
+        dropped: Dropped = _never,
     ) -> None:
         self._inspector, self._policy, self._guard = inspector, policy, guard
-        self._collectors, self._tell = dict(collectors), tell
+        self._collectors, self._tell, self._dropped = dict(collectors), tell, dropped
 
     async def plan(self, event: Event) -> Plan | Hold:
         """What keeps us from finding out is no finding: it is held, and looked at again."""
@@ -47,6 +59,9 @@ class LivePlanner:
             # The event is not believed: nobody is told of it but who looks at what is held.
             return Hold(facts.reason, again=facts.again)
         decision = weigh(facts, self._policy)
+        if dropped := await self._dropped(event):
+            # Whatever policy says by now: a person has decided, and the object would else be held for ever.
+            decision = Decision("retain", dropped)
         match decision.kind:
             case "delete":
                 found = await self._delete(facts, decision)

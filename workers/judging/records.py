@@ -3,10 +3,14 @@ It is how the gate and the release learn which object to look at."""
 
 from collections.abc import Iterable
 
+from service.stream.endings import kept_of
 from service.stream.installation import Installation
 from workers.handlers.objects import BESIDE, About
 
-FIELDS = ("source", "cluster", "resource", "uid", "namespace", "name", "at", "withdrawn", "policy", "reason", "data")
+FIELDS = (
+    "source", "cluster", "resource", "uid", "namespace", "name", "at", "withdrawn", "policy", "reason", "data",
+    "abandoned",
+)  # fmt: skip
 
 
 class Records:
@@ -28,12 +32,12 @@ class Records:
 
 
 def _about(deletion: str, row: list[str]) -> About | None:
-    source, cluster, resource, uid, namespace, name, at, withdrawn, policy, reason, data = row
+    source, cluster, resource, uid, namespace, name, at, withdrawn, policy, reason, data, abandoned = row
     # The id names the object too: a record that says otherwise was not written by us.
     if not source or not deletion.startswith(f"{cluster}/{resource}/{uid}/"):
         return None
     return About(
         deletion=deletion, source=source, cluster=cluster, resource=resource, uid=uid, namespace=namespace,
         name=name, at=int(at) if at.isdecimal() else 0, withdrawn=withdrawn, beside=policy.endswith(BESIDE),
-        orphan=reason == "orphan", data=data,
+        orphan=reason == "orphan", data=data, kept=kept_of("", policy, withdrawn, abandoned),
     )  # fmt: skip

@@ -10,10 +10,11 @@ from msgspec.structs import replace
 from service.cluster import Cluster, Sightings
 from service.contract.traits import traits_of
 from service.settings import Settings
-from service.stream.endings import endings
+from service.stream.endings import dropped_before, endings
 from service.stream.guard import Guard
 from service.stream.installation import Installation
 from service.stream.inventory import Inventory
+from service.stream.kept import KeptMemory
 from service.stream.lease_witness import Witness
 from service.stream.views.reading import text
 from service.stream.withdrawal import withdraw
@@ -26,6 +27,7 @@ from workers.handlers.registry import Registry
 from workers.handlers.release import LiveRelease
 from workers.judging.consent import LiveConsent
 from workers.judging.inspection import Inspector
+from workers.judging.keeping import KeepingStep
 from workers.judging.planner import LivePlanner
 from workers.judging.records import Records
 from workers.telling.teller import Teller
@@ -61,7 +63,7 @@ def registry_for(
     tell = teller.tell if listens else silent
     inspector = Inspector(settings, places, partial(Inventory, installation), sightings)
     every = {collector.name: collector for collector in (Nothing(), *collectors)}
-    planner = LivePlanner(inspector, settings.policy, guard, every, tell)
+    planner = LivePlanner(inspector, settings.policy, guard, every, tell, partial(dropped_before, installation))
     consent = LiveConsent(
         inspector, records, settings.policy, partial(withdraw, installation), collectors=every, detached=apart,
         tell=tell,
@@ -81,7 +83,7 @@ def registry_for(
 
     release = LiveRelease(
         settings.sources, settings.policy, places, records.about, forget, features=settings.features, detached=apart,
-        tell=tell,
+        tell=tell, keep=KeepingStep(settings.sources, places, every, KeptMemory(installation)).keep,
     )  # fmt: skip
     return Registry(
         [release, *handlers],

@@ -9,7 +9,9 @@ import structlog
 
 from service.settings import AzureNodes
 from service.stream.inventory import Inventory
+from service.stream.kept import KeptMemory
 from workers.handlers.azure.errors import AzureError
+from workers.handlers.azure.keeping import place_of
 from workers.handlers.azure.kinds import NIC, VM
 from workers.handlers.azure.listing import Lister
 from workers.handlers.azure.model import Where
@@ -31,6 +33,7 @@ class Keeping:
 
     def __init__(self, inventory: Inventory, lister: Lister, nodes: Sequence[AzureNodes]) -> None:
         self._inventory, self._lister, self._nodes = inventory, lister, nodes
+        self._memory = KeptMemory(inventory.installation)
 
     async def spare(self, candidates: Candidates, now: int) -> dict[str, str]:
         """What a NodeClaim left that the inventory knows is its own deletion's, or is to stay; also where nobody has
@@ -58,6 +61,8 @@ class Keeping:
         for uid, name in random.sample(list(finished.items()), min(AT_ONCE, len(finished))):
             if await self._is_absent(name):
                 await self._inventory.forget([uid])
+                for nodes in self._nodes:
+                    await self._memory.forget(f"{place_of(nodes)}/{name}", uid)
 
     async def _is_absent(self, claim: str) -> bool:
         try:

@@ -78,6 +78,13 @@ def _meant(method: str, parts: list[str]) -> dict[str, Any]:
             if found and method in _VERBS:
                 named = {"subscription": subscription, "group": group, "name": name}
                 return {**found, **named, "operation": f"{found['kind']}.{_VERBS[method]}"}
+        case [
+            "subscriptions", subscription, "resourcegroups", group, "providers", provider, one, name, "providers",
+            tags, "tags", "default",
+        ] if tags.lower() == "microsoft.resources" and method == "PATCH":  # fmt: skip
+            if found := _of_kind(provider, one):
+                named = {"subscription": subscription, "group": group, "name": name, "provider": "resources"}
+                return {**found, **named, "operation": f"{found['kind']}.tag"}
         case ["subscriptions", subscription, "resourcegroups", group, "providers", provider, one]:
             found = _of_kind(provider, one)
             if found and method == "GET":

@@ -91,6 +91,8 @@ class Layer:
                 return self._put(call)
             case "update":
                 return self._making.update(call)
+            case "tag":
+                return self._making.tag(call)
         fails = trouble is not None and trouble.what == "fails"
         failure = (trouble.code, trouble.message) if trouble is not None and fails else None
         return self._deleting.delete(call, self.behaviour, address, failure)

@@ -66,6 +66,11 @@ class _Patch(msgspec.Struct, frozen=True):
     tags: dict[str, str] = {}
 
 
+class _TagsPatch(msgspec.Struct, frozen=True):
+    operation: Literal["Merge"]
+    properties: _Patch
+
+
 class Making:
     def __init__(self, store: Store, clock: Clock) -> None:
         self._store, self._clock = store, clock
@@ -99,6 +104,21 @@ class Making:
             return failed(400, "InvalidRequestContent", f"The request content was invalid: {error}")
         made: Any = msgspec.structs.replace(thing.made, tags=tags)
         return answered(document(self._store.change(thing, made=made)))
+
+    def tag(self, call: Call) -> Answer:
+        """By the API of tags: those that are named are added, the others stay."""
+        thing = self._store.get(call.key)
+        if thing is None:
+            assert call.kind is not None  # noqa: S101 - what is tagged is of a kind
+            return refusals.not_found(call.kind, call.group, call.name)
+        try:
+            asked = msgspec.json.decode(call.body, type=_TagsPatch)
+        except msgspec.MsgspecError as error:
+            return failed(400, "InvalidRequestContent", f"The request content was invalid: {error}")
+        tags = {**thing.made.tags, **asked.properties.tags}
+        made: Any = msgspec.structs.replace(thing.made, tags=tags)
+        self._store.change(thing, made=made)
+        return answered({"id": f"{thing.id}/providers/Microsoft.Resources/tags/default", "properties": {"tags": tags}})
 
     def _refused(self, made: Vm) -> Answer | None:
         """A machine gets no interface that is not there, that is another's or reserved for another."""

@@ -106,6 +106,8 @@ def denied_by_assignment(call: Call) -> Answer:
 
 
 def _action(call: Call) -> str:
+    if call.operation.endswith(".tag"):
+        return "Microsoft.Resources/tags/write"
     if call.kind is None:
         return "Microsoft.ResourceGraph/resources/read"
     return f"{TYPES[call.kind]}/{_ACTIONS[call.operation.partition('.')[2]]}"

@@ -27,7 +27,11 @@ RATE: Final = 10.0
 SOURCES: Final = {"unmanaged": AWS_CLUSTERS, "managed": AWS_MANAGED_CONTROL_PLANES}
 QUICK: Final[dict[str, Any]] = {
     "features": {"ExternalResourceGC": True},
-    "aws": {"allowed_tasks": list(TASKS), "settle": "300ms", "check_after": "100ms", "drain_check": "200ms"},
+    # Stories compare tags before and after; those about marks switch them on.
+    "aws": {
+        "allowed_tasks": list(TASKS), "settle": "300ms", "check_after": "100ms", "drain_check": "200ms",
+        "mark_retained": False,
+    },
     "watch": {"page": 100, "retry": "300ms"},
     "worker": {"grace": "5s"},
     "retry": {

@@ -10,15 +10,17 @@ import structlog
 
 from service.contract import Blocked, Draw, Gone, Job, Pause, Pending, Refused, Throttled, Verdict
 from service.contract.aws import Task
+from service.contract.kept import NOTHING_ABANDONED, Abandoned
 from service.settings.aws import AwsSettings
 from workers.handlers.aws.errands import Way, awaiting, errand_of, sent_for
 from workers.handlers.aws.errors import AwsError, NoAccess
-from workers.handlers.aws.finding import Finding, Finds, StillListing
+from workers.handlers.aws.finding import Claim, Finding, Finds, StillListing
 from workers.handlers.aws.limits import draws_of_lane
 from workers.handlers.aws.model import PROVIDER, Owner, Reach
 from workers.handlers.aws.tagging import Paid, Refill
 from workers.handlers.aws.wanting import Wanting
 from workers.handlers.aws.words import named, told, unread, vague
+from workers.handlers.memory import Memory
 from workers.handlers.protocol import Batch, Handler
 from workers.handlers.single import Single
 
@@ -53,10 +55,16 @@ class Settled:
     kind = SETTLED
 
     def __init__(
-        self, reach: Reach, finding: Finding, removals: Mapping[str, Handler], settings: AwsSettings, wanting: Wanting
+        self,
+        reach: Reach,
+        finding: Finding,
+        removals: Mapping[str, Handler],
+        settings: AwsSettings,
+        wanting: Wanting,
+        memory: Memory,
     ) -> None:
         self._reach, self._finding, self._removals = reach, finding, dict(removals)
-        self._settings, self._wanting = settings, wanting
+        self._settings, self._wanting, self._memory = settings, wanting, memory
 
     def draws(self, lane: str) -> Sequence[Draw] | None:
         """Lanes of other operations are those of the kinds, which say themselves what they draw on."""
@@ -115,7 +123,7 @@ class Settled:
             if paid is None or paid.lapses():
                 for draw in draws_of_lane(batch.lane) or ():
                     batch.unused(draw.limit.name, draw.cost)
-        return self._judge(job, owner, finds)
+        return self._judge(job, owner, without(finds, await self._memory.abandoned(job.deletion)))
 
     def _judge(self, job: Job, owner: Owner, finds: Finds) -> Verdict:
         """Only a list that is whole and empty lets the object go."""
@@ -133,6 +141,17 @@ class Settled:
         if job.resume and not errand_of(job.resume).first:
             return Pending(self._settings.settle, "nothing is left; looked at once more when it has settled")
         return Gone("a fresh list is empty")
+
+
+def without(finds: Finds, abandoned: Abandoned) -> Finds:
+    """What a person abandoned is neither waited for nor removed: it stays where it is."""
+    if abandoned == NOTHING_ABANDONED:
+        return finds
+
+    def rest(claims: Sequence[Claim]) -> list[Claim]:
+        return [one for one in claims if not abandoned.covers(one.kind.name, one.found.id)]
+
+    return msgspec.structs.replace(finds, claims=rest(finds.claims), vague=rest(finds.vague))
 
 
 # ---- errands

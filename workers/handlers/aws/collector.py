@@ -2,13 +2,14 @@
 Nothing is planned before it is known whose they are, where, and that nobody will make them again."""
 
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 import msgspec
 
 from service.cluster import ClusterError
-from service.contract import FINALLY, Hold, Plan, Target
+from service.contract import FINALLY, Hold, Plan, Target, Undecodable
 from service.contract.aws import CAPA, Task
+from service.contract.kept import Decision
 from service.settings import Settings
 from workers.handlers.aws import evidence, owners
 from workers.handlers.aws.accounts import account_fault
@@ -18,13 +19,15 @@ from workers.handlers.aws.errors import AwsError, NoAccess
 from workers.handlers.aws.evidence import Evidence, Held
 from workers.handlers.aws.finding import Finding, StillListing
 from workers.handlers.aws.gates import Gates
+from workers.handlers.aws.keeping import Keeping
 from workers.handlers.aws.leaving import Guarded, Leaving
-from workers.handlers.aws.model import Owner, Reach
+from workers.handlers.aws.model import PROVIDER, Owner, Reach
 from workers.handlers.aws.namesakes import Namesakes
 from workers.handlers.aws.owners import LET_GO, Subject, Unclear
 from workers.handlers.aws.tasks import apart, tasks_of
 from workers.handlers.aws.wanting import BALANCERS, BOTH, Terms, Wanting
 from workers.handlers.aws.words import remarks, told, vague
+from workers.handlers.memory import Keep, Memory, NoMemory
 from workers.handlers.objects import Facts
 from workers.handlers.places import Place, Places
 
@@ -43,6 +46,7 @@ class CapaCollector:
         finding: Finding,
         wanting: Wanting,
         guarded: Guarded | None = None,
+        memory: Memory | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._wanting, self._clock = wanting, clock
@@ -52,6 +56,8 @@ class CapaCollector:
         self._gates = Gates(self._evidence, clock)
         leaving = Leaving(settings, places, reach, self._evidence, guarded)
         self._namesakes = Namesakes(settings, places, reach, leaving.objection)
+        self._memory = memory or NoMemory()
+        self._keeping = Keeping(settings, reach, finding, self._evidence, self._namesakes)
 
     async def collect(self, facts: Facts) -> Plan | Hold:
         try:
@@ -89,8 +95,13 @@ class CapaCollector:
             if error.what not in ("denied", "throttled"):
                 raise
             return told(error)
-        self._wanting.note(facts.about.deletion, Terms(subject, tasks))
+        abandoned = await self._memory.abandoned(facts.about.deletion)
+        given_up = tuple(job.target for job in abandoned.jobs)
+        self._wanting.note(facts.about.deletion, Terms(subject, tasks, given_up))
         return None
+
+    async def keep(self, keep: Keep) -> Sequence[Decision]:
+        return await self._keeping.keep(keep)
 
     async def aclose(self) -> None:
         await self._evidence.aclose()
@@ -111,7 +122,8 @@ class CapaCollector:
             self._gates.passed(subject, account, began, apart=apart(tasks))
         owner = Owner(
             whose=calls.whose, account=account, name=subject.name, vpc=subject.vpc, snapshot=self._aws.snapshot_first,
-            both={*tasks} >= BOTH, balancers=BALANCERS in tasks, spared=subject.spared,
+            both={*tasks} >= BOTH, balancers=BALANCERS in tasks, spared=subject.spared, made=subject.made,
+            adopted=subject.adopted,
         )  # fmt: skip
         patient = await self._reach.calls(calls.whose, account=account, patient=True)
         # Who plans it again comes back for the same list: what was made since is for the last look.
@@ -142,7 +154,17 @@ class CapaCollector:
                 # One that is going may be gone soon; else a person has to do something.
                 evidence.AGAIN if other.why else evidence.LATER,
             )
+        await self._nothing_kept(subject, account)
         return account
+
+    async def _nothing_kept(self, subject: Subject, account: str) -> None:
+        """What an earlier object of that name kept carries the same tag."""
+        try:
+            kept = await self._memory.decisions(f"{PROVIDER}/{account}/{subject.region}", subject.name)
+        except Undecodable as error:
+            raise Held(str(error), evidence.LATER) from None
+        if before := next((one for one in kept if one.uid != subject.uid), None):
+            raise Held(f"{before.words}; {LET_GO}", evidence.LATER)
 
     def _last(self, owner: Owner, tasks: tuple[Task, ...]) -> Target:
         """Removes nothing if all is well: it sees to it that nothing is left, or was made again."""

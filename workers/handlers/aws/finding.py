@@ -18,7 +18,7 @@ from workers.handlers.aws.joining import Joined
 from workers.handlers.aws.kinds import KINDS, kinds_of
 from workers.handlers.aws.lasting import PATIENCE, Lasting, Unfinished
 from workers.handlers.aws.model import Calls, Found, Kind, Owner
-from workers.handlers.aws.ownership import mark_of, owned
+from workers.handlers.aws.ownership import mark_of, owned, retained
 from workers.handlers.aws.tagging import Paid, away, by_kind, tagged
 
 log = structlog.get_logger(__name__)
@@ -57,12 +57,14 @@ class StillListing(Exception):
 
 
 class Finds(msgspec.Struct):
-    """`odd` are ARNs that can't be parsed; `vague` is what would be the owner's if its VPC were known."""
+    """`odd` are ARNs that can't be parsed; `vague` is what would be the owner's if its VPC were known; `kept` is what a
+    tag says was kept with an object before."""
 
     claims: list[Claim] = []
     unread: list[Unread] = []
     odd: list[str] = []
     vague: list[Claim] = []
+    kept: list[Claim] = []
 
 
 class Finding:
@@ -176,7 +178,10 @@ def _judge(kind: Kind, owner: Owner, found: Sequence[Found], finds: Finds) -> No
     for one in found:
         if one.state in kind.absent or (kind.name, one.id) in known:
             continue
-        if owned(one, owner, kind) is None:
+        if retained(one):
+            if owned(one, owner, kind) is None:
+                finds.kept.append(Claim(kind, owner, one))
+        elif owned(one, owner, kind) is None:
             finds.claims.append(Claim(kind, owner, one))
         elif not owner.vpc and owned(one, msgspec.structs.replace(owner, vpc=one.vpc), kind) is None:
             finds.vague.append(Claim(kind, owner, one))

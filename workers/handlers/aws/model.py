@@ -4,7 +4,7 @@ An owner travels in every target's data, so that an attempt needs no plan; it ho
 import math
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, Final, Literal, Protocol
 
 import msgspec
@@ -48,6 +48,9 @@ class Owner(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     both: bool = False
     # Balancers that carry the cloud provider's tag go as well, so a listener of theirs may.
     balancers: bool = False
+    # When the object was made, in milliseconds, and whether its annotation says that older resources are its own.
+    made: int = 0
+    adopted: bool = False
 
     @property
     def place(self) -> str:
@@ -66,6 +69,8 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
     state: str = ""
     # Security groups that a balancer is in: they can't go before it.
     groups: tuple[str, ...] = ()
+    # When it was made, where AWS tells.
+    made: datetime | None = None
     facts: Any = None
 
 

@@ -3,11 +3,12 @@ Pure: the object's text goes in; whether it is true, and whether it may be acted
 
 import re
 from collections.abc import Iterator
+from datetime import datetime
 from typing import Any, Final
 
 import msgspec
 
-from service.contract.aws import AWS_FINALIZER, AWS_MANAGED_CONTROL_PLANES, EXTERNAL_RESOURCE_GC
+from service.contract.aws import ADOPTED, AWS_FINALIZER, AWS_MANAGED_CONTROL_PLANES, EXTERNAL_RESOURCE_GC
 from service.policy.aws_accounts import Record, Reference, identity_in, is_own, records_in
 from service.policy.capi import owning_cluster, owning_uid
 from workers.handlers.aws.model import Whose
@@ -31,7 +32,8 @@ class Subject(msgspec.Struct, frozen=True, kw_only=True):
     """`cluster` is the owning Cluster's name, `name` what stands in the tags; either is empty where nobody says it.
     `vpc_deleted`: Cluster API itself has recorded that it deleted the VPC. `deleting` is the deletionTimestamp, and
     with `marked` the object waits for us. `spared` are the security groups that its spec names, wherever it does:
-    Cluster API writes those that it makes itself into the status, so these are the user's."""
+    Cluster API writes those that it makes itself into the status, so these are the user's. `made` is the
+    creationTimestamp in milliseconds; `adopted` is what its annotation says of resources that are older."""
 
     resource: str
     namespace: str
@@ -49,6 +51,8 @@ class Subject(msgspec.Struct, frozen=True, kw_only=True):
     vpc_deleted: bool
     deleting: str
     marked: bool
+    made: int = 0
+    adopted: bool = False
 
     @property
     def managed(self) -> bool:
@@ -116,6 +120,7 @@ def subject_of(resource: str, raw: msgspec.Raw | bytes) -> Subject:
         annotations=annotations, vpc_deleted=_vpc_deleted(found.status or {}),
         deleting=str(metadata.get("deletionTimestamp") or ""),
         marked=AWS_FINALIZER in (metadata.get("finalizers") or ()),
+        made=_moment(metadata.get("creationTimestamp")), adopted=annotations.get(ADOPTED, "").lower() == "true",
     )  # fmt: skip
 
 
@@ -144,6 +149,14 @@ def whole(subject: Subject) -> Subject:
 
 def _vpc(spec: _Spec) -> str:
     return (spec.network.vpc.id or "") if spec.network is not None and spec.network.vpc is not None else ""
+
+
+def _moment(said: Any) -> int:
+    """In milliseconds; 0 where it is not told."""
+    try:
+        return int(datetime.fromisoformat(str(said)).timestamp() * 1000)
+    except ValueError:
+        return 0
 
 
 def _groups(value: Any) -> Iterator[str]:

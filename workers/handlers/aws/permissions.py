@@ -7,8 +7,10 @@ import sys
 from pathlib import Path
 from typing import Any, Final
 
+from service.contract.kept import RETAINED_TAG
 from service.settings.aws import AwsSettings
 from workers.handlers.aws.kinds import KINDS
+from workers.handlers.aws.marking import OPERATIONS
 from workers.handlers.aws.model import Kind
 from workers.handlers.aws.wanting import CONTROLLER_TASK
 
@@ -39,22 +41,29 @@ def policy(settings: AwsSettings | None = None) -> dict[str, Any]:
     that identities name are for their owners to allow: nobody can know them here."""
     reads, changes = {action_of(operation) for operation in JUDGING}, dict[str, set[str]]()
     for kind in KINDS:
-        if settings is not None and not _is_allowed(kind, settings):
-            continue
+        is_allowed = settings is None or _is_allowed(kind, settings)
         for operation in kind.operations:
             step = kind.steps.get(operation)
             only = step.only if step is not None else ""
             if _is_read(operation):
-                reads.add(action_of(operation))
+                # What is retained is found and marked whatever the tasks are.
+                if is_allowed or (settings is not None and settings.mark_retained):
+                    reads.add(action_of(operation))
+            elif not is_allowed:
+                continue
             elif not only:
                 changes.setdefault(_sid(f"Task {kind.task}"), set()).add(action_of(operation))
             elif settings is None or getattr(settings, only):
                 changes.setdefault(_sid(f"Setting {only}"), set()).add(action_of(operation))
     statements = [_statement("Reads", reads), *(_statement(sid, changes[sid]) for sid in sorted(changes))]
     if SNAPSHOTS in changes:
-        # A snapshot is tagged as it is made, and nothing else is ever tagged.
+        # A snapshot is tagged as it is made; beside that the one tag of ours is written, and no other.
         condition = {"StringEquals": {"ec2:CreateAction": "CreateSnapshot"}}
         statements.append(_statement(f"{SNAPSHOTS}Tags", {"ec2:CreateTags"}) | {"Condition": condition})
+    if settings is None or settings.mark_retained:
+        marks = {action_of(operation) for operation in OPERATIONS}
+        ours = {"ForAllValues:StringEquals": {"aws:TagKeys": [RETAINED_TAG]}}
+        statements.append(_statement("SettingMarkRetained", marks) | {"Condition": ours})
     return {"Version": "2012-10-17", "Statement": statements}
 
 

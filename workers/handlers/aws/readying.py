@@ -10,12 +10,12 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from service.contract import Blocked, Gone, Job, Pending, Refused, Throttled, Verdict
+from service.contract import Blocked, Gone, Job, Left, Pending, Refused, Throttled, Verdict
 from service.settings.aws import AwsSettings
 from workers.handlers import freshness
 from workers.handlers.aws.errors import NO_ROOM, AwsError, NoAccess
 from workers.handlers.aws.model import Calls, Found, Kind, Look, Owner, Reach, Turn, Whose
-from workers.handlers.aws.ownership import owned
+from workers.handlers.aws.ownership import owned, protected, retained
 from workers.handlers.aws.rounds import until_round
 from workers.handlers.aws.tokens import Counted
 from workers.handlers.aws.wanting import Wanting
@@ -24,6 +24,7 @@ from workers.handlers.tokens import Tokens
 
 POLICY: Final = "deploy/aws/iam-policy.json"
 LET_BE: Final = "it goes once it is the cluster's again; `knell held drop` lets the object go without it"
+ABANDON: Final = "`knell jobs abandon` lets the object go without it"
 _owner: Final = msgspec.json.Decoder(Owner)
 
 Ready = Turn | Verdict | Exception
@@ -150,7 +151,13 @@ class Readying:
         if reason is not None:
             # It was the owner's when it was planned, or could not be read then: a person has to say whose it is now.
             return Refused(f"{reason}; {LET_BE}")
-        return later(turn, kind, f"it is {one.state}") if one.state in kind.going else turn
+        if one.state in kind.going:
+            return later(turn, kind, f"it is {one.state}")
+        if kept := retained(one):
+            return Left(f"left where it is: {kept}")
+        if kept := protected(one):
+            return Refused(f"{kept}; {ABANDON}")
+        return turn
 
 
 def later(turn: Turn, kind: Kind, detail: str, resume: str = "") -> Pending:

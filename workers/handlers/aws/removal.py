@@ -5,11 +5,12 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 
-from service.contract import Blocked, Draw, Job, Left, Verdict
+from service.contract import Blocked, Draw, Job, Left, Refused, Verdict
 from service.settings.aws import AwsSettings
 from workers.handlers.aws.errors import AwsError, NoAccess
 from workers.handlers.aws.lanes import lane_draws
 from workers.handlers.aws.model import Kind, Overtaken, Reach, Turn
+from workers.handlers.aws.ownership import older
 from workers.handlers.aws.readying import Ready, Readying, later, meaning
 from workers.handlers.aws.wanting import Unwanted, Wanting
 from workers.handlers.freshness import Outdated, comes_again
@@ -105,7 +106,13 @@ class _Turns:
             if not isinstance(ready, Turn):
                 return ready
             # The reads for a whole batch may have taken long: then this job has some of its own.
-            return await self._removal.act(await replace(ready, batch=batch).renewed())
+            turn = await replace(ready, batch=batch).renewed()
+            if older(turn.found, turn.owner, turn.settings) and (
+                why := older(turn.found, await turn.live(), turn.settings)
+            ):
+                # As the object says by now: a person may have adopted it since the plan.
+                return Refused(why)
+            return await self._removal.act(turn)
         except Overtaken as overtaken:
             return overtaken.found
         except Outdated as outdated:

@@ -40,10 +40,11 @@ class Unwanted(Exception):
 
 
 class Terms(msgspec.Struct, frozen=True):
-    """An object as it is now, and what is to be done for it."""
+    """An object as it is now, and what is to be done for it; `abandoned` are resources that a person gave up since."""
 
     subject: Subject
     tasks: tuple[Task, ...]
+    abandoned: tuple[str, ...] = ()
 
 
 class Wanting:
@@ -59,7 +60,7 @@ class Wanting:
         # Annotations may be large, with all that `kubectl apply` writes there, and say nothing more by now.
         lean = msgspec.structs.replace(terms.subject, annotations={})
         self._known.pop(deletion, None)
-        self._known[deletion] = Terms(lean, terms.tasks)
+        self._known[deletion] = msgspec.structs.replace(terms, subject=lean)
         if len(self._known) > MOST:
             del self._known[next(iter(self._known))]
 
@@ -80,7 +81,13 @@ class Wanting:
         if terms is None:
             return owner
         both, balancers = {*terms.tasks} >= BOTH, BALANCERS in terms.tasks
-        return msgspec.structs.replace(owner, spared=terms.subject.spared, both=both, balancers=balancers)
+        return msgspec.structs.replace(
+            owner,
+            spared=(*terms.subject.spared, *terms.abandoned),
+            both=both,
+            balancers=balancers,
+            adopted=terms.subject.adopted,
+        )
 
     def is_doubtful(self, job: Job, ready: object) -> bool:
         """Whether it is time to ask for one that may not come to a call for long: something is in its way, it is

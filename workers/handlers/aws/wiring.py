@@ -18,6 +18,7 @@ from workers.handlers.aws.model import Quota
 from workers.handlers.aws.reach import AwsReach
 from workers.handlers.aws.removal import Removal
 from workers.handlers.aws.wanting import Wanting
+from workers.handlers.memory import Memory, NoMemory
 from workers.handlers.places import Places
 from workers.handlers.protocol import Handler
 
@@ -37,11 +38,13 @@ async def aws_side(
     quota: Quota | None,
     guarded: Guarded | None = None,
     *,
+    memory: Memory | None = None,
     patience: timedelta | None = None,
     clock: Callable[[], float] = time.monotonic,
 ) -> AsyncIterator[AwsSide]:
     """`quota` is for calls that no lane has drawn for; without one they are made as they come. `guarded` asks the guard
-    about other objects than the one that is collected; without it nobody does. `patience` is how long a list
+    about other objects than the one that is collected; without it nobody does. `memory` knows what was decided to be
+    kept. `patience` is how long a list
     is waited for, where that is not for the settings of a worker to say; `clock` tells how old an answer is that is
     kept for a while."""
     aws, worker = settings.aws, settings.worker
@@ -50,10 +53,11 @@ async def aws_side(
     async with way as reach:
         finding = Finding(aws.finding, usual if patience is None else patience)
         wanting = Wanting(clock)
-        collector = CapaCollector(settings, places, reach, finding, wanting, guarded, clock)
+        remembered = memory or NoMemory()
+        collector = CapaCollector(settings, places, reach, finding, wanting, guarded, remembered, clock)
         removals: dict[str, Handler] = {kind.name: Removal(kind, reach, aws, wanting) for kind in KINDS}
         try:
-            yield AwsSide(collector, (*removals.values(), Settled(reach, finding, removals, aws, wanting)))
+            yield AwsSide(collector, (*removals.values(), Settled(reach, finding, removals, aws, wanting, remembered)))
         finally:
             await collector.aclose()
             await finding.aclose()

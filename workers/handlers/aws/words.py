@@ -3,6 +3,7 @@ They name what is in the way and what to do about it."""
 
 from collections.abc import Sequence
 
+from service.contract.kept import RETAINED_TAG
 from workers.handlers.aws.errors import AwsError
 from workers.handlers.aws.evidence import listed
 from workers.handlers.aws.finding import Claim, Finds
@@ -25,7 +26,8 @@ def unread(finds: Finds) -> str:
 def remarks(finds: Finds) -> str:
     """What a person should know of a plan; empty where there is nothing."""
     odd = f"left alone, for their ARNs can't be understood: {listed(finds.odd)}" if finds.odd else ""
-    return "; ".join(part for part in (unread(finds), odd) if part)
+    kept = f"kept before, by the tag {RETAINED_TAG}: {named(finds.kept)}" if finds.kept else ""
+    return "; ".join(part for part in (unread(finds), odd, kept) if part)
 
 
 def vague(finds: Finds, whose: str) -> str:

@@ -6,12 +6,17 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, Final
 
+from azure.core.rest import HttpRequest
+
 from service.contract import Draw
 from workers.handlers.azure.clients import Clients
 from workers.handlers.azure.errors import AzureError, no_answer_of_azure, retry_after, translated
 from workers.handlers.azure.kinds import Kind
 from workers.handlers.azure.limits import Call, call_draws, remaining
 from workers.handlers.azure.model import Accepted, Found, Meter, Where
+
+_TAGS: Final = "2021-04-01"
+"""Version of the API of tags."""
 
 WITHIN: Final = timedelta(seconds=25)
 """How long one call may take, a new token included."""
@@ -70,6 +75,20 @@ class AzureCalls:
         headers = {key.lower(): value for key, value in (seen.seen or {}).items()}
         followed = "location" in headers or "azure-asyncoperation" in headers
         return Accepted(gone=not followed, after=retry_after(headers))
+
+    async def tag(self, kind: Kind, name: str, tags: Mapping[str, str]) -> None:
+        """Adds tags to a resource and changes nothing else of it: by the API of tags, which needs no permission to
+        write the resource itself."""
+        path = f"{self.where.id(kind.type, name)}/providers/Microsoft.Resources/tags/default"
+        body = {"operation": "Merge", "properties": {"tags": dict(tags)}}
+        request = HttpRequest("PATCH", path, params={"api-version": _TAGS}, json=body)
+
+        async def send(hook: _Headers) -> None:
+            response = await self._clients.network(self.where).send_request(request)
+            hook.seen = response.headers
+            response.raise_for_status()
+
+        await self._call("tags.write", f"PATCH tags of {kind.type}/{name}", send)
 
     async def query(self, request: Any) -> Any:
         """One page of Resource Graph."""

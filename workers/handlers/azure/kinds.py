@@ -63,7 +63,7 @@ def _vm(one: Any) -> Found:
     ]
     return Found(
         kind=VM.name, name=one.name, guid=lower_id(one.vm_id), tags=_tags(one), state=_state(one.provisioning_state),
-        facts=tuple(taken),
+        facts=tuple(taken), made=one.time_created,
     )  # fmt: skip
 
 
@@ -79,7 +79,7 @@ def _vm_spared(found: Found) -> str:
 def _disk(one: Any) -> Found:
     return Found(
         kind=DISK.name, name=one.name, guid=lower_id(one.unique_id), tags=_tags(one),
-        state=_state(one.provisioning_state), used_by=lower_id(one.managed_by),
+        state=_state(one.provisioning_state), used_by=lower_id(one.managed_by), made=one.time_created,
     )  # fmt: skip
 
 

@@ -9,10 +9,10 @@ from typing import Final, Literal
 from service.contract import Draw, Limit
 from workers.handlers.azure.model import PROVIDER, Where
 
-Call = Literal["network.read", "network.delete", "compute.read", "compute.delete", "disk.delete", "graph"]
+Call = Literal["network.read", "network.delete", "compute.read", "compute.delete", "disk.delete", "tags.write", "graph"]
 
 # Capacity and refill per second.
-_ARM: Final = {"reads": (250.0, 25.0), "deletes": (200.0, 10.0)}
+_ARM: Final = {"reads": (250.0, 25.0), "writes": (200.0, 10.0), "deletes": (200.0, 10.0)}
 _NETWORK: Final = {"reads": (10_000.0, 10_000 / 300), "writes": (1000.0, 1000 / 300)}
 # Nobody names figures for these; a refusal of compute's must not stop who asks others.
 _COMPUTE: Final = {"reads": (1000.0, 50.0), "disks": (200.0, 10.0)}
@@ -24,7 +24,7 @@ LATE: Final = 0.75
 """Seconds from when a lane draws to when its call arrives, the reads before it included. A bucket of Azure's that was
 full gains nothing meanwhile, while ours does: what flows into it in that time must be left."""
 
-_SUBSCRIPTION: Final = re.compile(r"x-ms-ratelimit-remaining-subscription-(reads|deletes)", re.IGNORECASE)
+_SUBSCRIPTION: Final = re.compile(r"x-ms-ratelimit-remaining-subscription-(reads|writes|deletes)", re.IGNORECASE)
 _RESOURCE: Final = "x-ms-ratelimit-remaining-resource"
 _DELETE_VM: Final = re.compile(r"DeleteVM(?:Subscription)?Maximum;(\d+)", re.IGNORECASE)
 _USER_QUOTA: Final = "x-ms-user-quota-remaining"
@@ -45,6 +45,9 @@ def call_draws(where: Where, call: Call, reserve: float) -> tuple[Draw, ...]:
             return _arm(who, "deletes", reserve), _told(f"{region}/compute.vm-deletes", _VM_DELETES, reserve)
         case "disk.delete":
             return _arm(who, "deletes", reserve), _unseen(f"{region}/compute.disks", _COMPUTE["disks"], reserve)
+        case "tags.write":
+            # Resource Manager's own: no provider is asked.
+            return (_arm(who, "writes", reserve),)
         case "graph":
             # It counts users and knows no region. Budgets are of subscriptions: who sweeps several at once may be
             # refused, and comes again.

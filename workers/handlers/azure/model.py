@@ -2,7 +2,7 @@
 An owner travels in every target's data, so that an attempt needs no plan; it holds names, never a secret."""
 
 from collections.abc import Mapping, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Final, Protocol
 
 import msgspec
@@ -57,6 +57,8 @@ class Owner(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     claim: str
     cluster: str
     judged: str = ""
+    # When the claim was made, in milliseconds; 0 where it is not known, as of an orphan's.
+    made: int = 0
 
 
 class Found(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,6 +72,8 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
     state: str = ""
     used_by: str = ""
     facts: tuple[str, ...] = ()
+    # When it was made, where Azure tells.
+    made: datetime | None = None
 
     @property
     def going(self) -> bool:

@@ -9,6 +9,9 @@ from typing import Any, Final
 from workers.handlers.azure.kinds import KINDS
 
 NAME: Final = "Knell node cleanup"
+TAGS: Final = "Microsoft.Resources/tags/write"
+"""For azure.mark_retained: it writes tags, and nothing else of a resource."""
+
 SCOPE: Final = "/subscriptions/SUBSCRIPTION/resourceGroups/NODE_RESOURCE_GROUP"
 """To be filled in: the node resource group is all that it needs."""
 
@@ -20,7 +23,7 @@ def role_definition() -> dict[str, Any]:
         "Name": NAME,
         "IsCustom": True,
         "Description": "Removes virtual machines, network interfaces, disks and public addresses of dead nodes.",
-        "Actions": sorted({action for kind in KINDS for action in kind.permissions}),
+        "Actions": sorted({TAGS, *(action for kind in KINDS for action in kind.permissions)}),
         "NotActions": [],
         "DataActions": [],
         "NotDataActions": [],

@@ -19,7 +19,7 @@ from workers.handlers.azure.limits import lane_draws
 from workers.handlers.azure.meaning import meaning
 from workers.handlers.azure.meters import BatchMeter
 from workers.handlers.azure.model import Accepted, Found, Meter, Owner, Where
-from workers.handlers.azure.ownership import judged
+from workers.handlers.azure.ownership import judged, older
 from workers.handlers.azure.trails import Trail
 from workers.handlers.freshness import Outdated, clear_until, comes_again, fresh_until
 from workers.handlers.protocol import Batch, NotCleared
@@ -168,6 +168,8 @@ class Removal:
                 return Refused(f"{found.name}: {whose.reason}")
             case "ours" if spared := kind.spared(found):
                 return Refused(f"{found.name}: {spared}")
+            case "ours" if not self._settings.accept_older and (why := older(found, turn.owner)):
+                return Refused(f"{found.name}: {why}")
         return None
 
     def _later(self, turn: Turn, trail: Trail, words: str, after: timedelta | None = None) -> Pending:

@@ -10,12 +10,14 @@ from workers.handlers.azure.calls import AzureCalls
 from workers.handlers.azure.clients import Clients
 from workers.handlers.azure.collector import KarpenterCollector
 from workers.handlers.azure.consents import Consents
+from workers.handlers.azure.keeping import Keeping
 from workers.handlers.azure.kinds import KINDS
 from workers.handlers.azure.listing import Lister
 from workers.handlers.azure.meters import QuotaMeter
 from workers.handlers.azure.model import Meter, Quota, Where
 from workers.handlers.azure.nodes import Nodes
 from workers.handlers.azure.removal import Removal
+from workers.handlers.memory import Memory
 from workers.handlers.places import Places
 from workers.handlers.protocol import Handler
 
@@ -27,8 +29,11 @@ class AzureSide(NamedTuple):
 
 
 @asynccontextmanager
-async def azure_side(settings: Settings, places: Places, quota: Quota | None) -> AsyncIterator[AzureSide]:
-    """`quota` is for calls that no lane has drawn for; without one they are made as they come."""
+async def azure_side(
+    settings: Settings, places: Places, quota: Quota | None, memory: Memory | None = None
+) -> AsyncIterator[AzureSide]:
+    """`quota` is for calls that no lane has drawn for; without one they are made as they come. `memory` knows what was
+    decided to be kept."""
     azure = settings.azure
     async with Clients(azure.endpoint) as clients:
         nodes = Nodes(places, azure.not_ready)
@@ -38,8 +43,12 @@ async def azure_side(settings: Settings, places: Places, quota: Quota | None) ->
 
         consents = Consents()
         handlers = tuple(Removal(kind, calling, nodes, azure, consents) for kind in KINDS)
-        lister = Lister(lambda where: calling(where, QuotaMeter(where, quota)))
+
+        def paced(where: Where) -> AzureCalls:
+            return calling(where, QuotaMeter(where, quota))
+
+        lister, keeping = Lister(paced), Keeping(azure, paced)
         try:
-            yield AzureSide(KarpenterCollector(azure, consents), handlers, lister)
+            yield AzureSide(KarpenterCollector(azure, consents, memory, keeping), handlers, lister)
         finally:
             await nodes.aclose()

@@ -25,6 +25,7 @@ def _form(item: Item, tags: Tags) -> Found:
         id=item["LoadBalancerArn"],
         tags=tags,
         vpc=item.get("VpcId") or "",
+        made=item.get("CreatedTime"),
         state=(item.get("State") or {}).get("Code") or "",
         groups=tuple(item.get("SecurityGroups") or ()),
     )

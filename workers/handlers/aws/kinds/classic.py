@@ -15,6 +15,7 @@ def _form(item: Item, tags: Tags) -> Found:
         tags=tags,
         vpc=item.get("VPCId") or "",
         groups=tuple(item.get("SecurityGroups") or ()),
+        made=item.get("CreatedTime"),
         facts=item.get("DNSName") or "",
     )
 

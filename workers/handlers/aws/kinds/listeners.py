@@ -9,7 +9,7 @@ from service.contract.aws import EXTERNAL_RESOURCE_TASKS
 from workers.handlers.aws.errors import AwsError
 from workers.handlers.aws.kinds.balancers import BALANCER
 from workers.handlers.aws.model import Found, Overtaken, Turn
-from workers.handlers.aws.ownership import owned
+from workers.handlers.aws.ownership import owned, protected, retained
 from workers.handlers.aws.rounds import until_round
 from workers.handlers.aws.trails import VAIN, Trail, trail_of
 
@@ -47,6 +47,8 @@ async def unblock(turn: Turn) -> Verdict:
             if young is not turn and arn not in await _balancers(young):
                 return turn.hop(DELETE_TARGET_GROUP, f"not used by {arn} any more")
             owner = await young.live()
+            if arn in owner.spared:
+                return Blocked(f"used by listener {listener} of a balancer that was abandoned: take the listener away")
             if owner.by == "ccm" and not owner.balancers:
                 return Blocked(
                     f"used by listener {listener} of a balancer of the cluster that is not to go: take the listener "
@@ -65,11 +67,13 @@ async def unblock(turn: Turn) -> Verdict:
 
 
 async def _balancers(turn: Turn) -> dict[str, Found]:
-    """Those that use it and are there. Raises Overtaken where one of them is not the owner's."""
+    """Those that use it and are there. Raises Overtaken where one of them is not the owner's, or stays."""
     balancers = await BALANCER.read(turn.calls, turn.found.facts) if turn.found.facts else {}
     for found in balancers.values():
         if foreign := owned(found, turn.owner, BALANCER):
             raise Overtaken(Blocked(f"used by a balancer that is not the cluster's: {foreign}"))
+        if kept := protected(found) or retained(found):
+            raise Overtaken(Blocked(f"used by a balancer that is not to go: {kept}"))
     return balancers
 
 

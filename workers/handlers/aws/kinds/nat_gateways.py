@@ -13,6 +13,7 @@ def _form(item: Item) -> Found:
         tags=tags_of(item),
         vpc=item.get("VpcId") or "",
         state=item.get("State") or "",
+        made=item.get("CreateTime"),
     )
 
 

@@ -14,6 +14,7 @@ def _form(item: Item) -> Found:
         id=item["VolumeId"],
         tags=tags_of(item),
         state=item.get("State") or "",
+        made=item.get("CreateTime"),
         facts=tuple(one["InstanceId"] for one in item.get("Attachments") or () if one.get("InstanceId")),
     )
 

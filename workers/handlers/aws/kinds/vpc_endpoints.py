@@ -13,6 +13,7 @@ def _form(item: Item) -> Found:
         id=item["VpcEndpointId"],
         tags=tags_of(item),
         vpc=item.get("VpcId") or "",
+        made=item.get("CreationTimestamp"),
         # Written large in the documentation and small on the wire.
         state=(item.get("State") or "").lower(),
     )

@@ -1,0 +1,106 @@
+"""What a person decided to keep: by a tag on the resource, or by abandoning its job.
+It stays where it is: nothing finds, waits for or removes it again. Names of tags have a slash on AWS; Azure allows none
+there, so that its names are the same with an underscore."""
+
+import re
+from typing import Final
+
+import msgspec
+
+from service.contract.errors import Undecodable
+from service.contract.jobs import Record
+from service.contract.version import VERSION
+
+PREVENT_DELETE_TAG: Final = "knell.dev/prevent-delete"
+"""A person's: `true` on a resource keeps it, whoever it belongs to, until it is taken off. It is never written or taken
+off by the service."""
+
+RETAINED_TAG: Final = "knell.dev/retained"
+"""The service's own: it keeps what was retained, abandoned or dropped with an object, which its value names."""
+
+
+def is_protection(value: str) -> bool:
+    """Whether a value of the person's tag keeps a resource: any that does not plainly say no."""
+    return value.lower() not in ("", "false")
+
+
+LONGEST_VALUE: Final = 256
+"""Characters of a tag's value, on AWS and on Azure."""
+
+_UNFIT: Final = re.compile(r"[^0-9A-Za-z .:/=+_@-]")
+"""What a value on AWS may not have; Azure allows more."""
+
+
+def retained_value(cluster: str, resource: str, namespace: str, name: str, uid: str) -> str:
+    """The value of the service's own tag. The uid is always whole; where all of it is too long, the name is cut, which
+    two dots show. What providers do not allow is written as an underscore."""
+    front, back = f"{cluster}/{resource}/{namespace}/", f"/{uid}"
+    room = LONGEST_VALUE - len(front) - len(back)
+    if len(name) > room:
+        name = f"{name[: max(0, room - 2)]}.."
+    return _UNFIT.sub("_", f"{front}{name}{back}")[-LONGEST_VALUE:]
+
+
+class KeptResource(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One resource that stays. `tag` says why it does not carry the service's tag; empty where it does."""
+
+    kind: str
+    id: str
+    tag: str = ""
+
+
+class Decision(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """That what one object owned in one place stays. `place` is PROVIDER/ACCOUNT/REGION on AWS and
+    PROVIDER/SUBSCRIPTION/GROUP on Azure; `name` is what its resources are recognised by there. `resources` are those
+    that are known; `remark` says why there may be others."""
+
+    v: int
+    place: str
+    name: str
+    object: str
+    uid: str
+    source: str
+    why: str
+    at: int
+    resources: tuple[KeptResource, ...] = ()
+    remark: str = ""
+
+    @property
+    def key(self) -> str:
+        return f"{self.place}/{self.name}"
+
+    @property
+    def words(self) -> str:
+        """Why a later object of that name is held."""
+        return (
+            f"{self.object} (uid {self.uid}) was recognised by the same name, {self.name}, and what it owned was kept "
+            f"on purpose ({self.why}): see `knell kept list`; `knell kept forget {self.key}` lifts that"
+        )
+
+
+_decision: Final = msgspec.json.Decoder(Decision).decode
+
+
+def decode_decision(raw: bytes | str) -> Decision:
+    """Raises Undecodable."""
+    try:
+        found = _decision(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise Undecodable(f"a decision to keep something can't be read: {error}") from None
+    if found.v > VERSION:
+        raise Undecodable(f"a decision to keep something has version {found.v}, newer than this process knows")
+    return found
+
+
+class Abandoned(msgspec.Struct, frozen=True):
+    """Jobs of one deletion that a person gave up. `unknown` counts those whose record no longer names its target: any
+    resource may be the one that was meant."""
+
+    jobs: tuple[Record, ...] = ()
+    unknown: int = 0
+
+    def covers(self, kind: str, target: str) -> bool:
+        return bool(self.unknown) or any((job.kind, job.target) == (kind, target) for job in self.jobs)
+
+
+NOTHING_ABANDONED: Final = Abandoned()

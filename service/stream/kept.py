@@ -1,0 +1,82 @@
+"""The memory of what people decided to keep: what they abandoned of a deletion, and what stays under a name.
+Decisions lie in the first shard, in one plain hash by place and name, one line of JSON for each object; they have no
+end: a person lifts them, or whoever sees that nothing of it is left."""
+
+from collections.abc import AsyncIterator, Sequence
+
+import msgspec
+
+from service.contract import Undecodable
+from service.contract.jobs import Record, decode_record
+from service.contract.kept import NOTHING_ABANDONED, Abandoned, Decision, decode_decision
+from service.stream.installation import Installation
+from service.stream.views.reading import text
+
+STEP = 500
+"""Jobs in one round trip."""
+
+
+class KeptMemory:
+    """Implements the memory that collectors and handlers ask."""
+
+    def __init__(self, installation: Installation) -> None:
+        self._installation, self._caller = installation, installation.caller
+        self.key = installation.keys.of(0, "decisions")
+
+    async def abandoned(self, deletion: str) -> Abandoned:
+        """Asked of the deletion's own record, so that it is as durable as the deletion itself."""
+        shard = self._installation.shard_of(deletion)
+        ((plan, count),) = await shard.recall([deletion], ("plan", "abandoned"))
+        if not plan or count in ("", "0"):
+            return NOTHING_ABANDONED
+        found, unknown, cursor = list[Record](), 0, b"0"
+        while True:
+            key = f"{shard.stem}job:{deletion}#{plan}"
+            cursor, page = await self._caller.command("HSCAN", key, cursor, "COUNT", STEP)
+            for raw in page.values() if isinstance(page, dict) else page[1::2]:
+                # Most jobs were not abandoned: those are not even decoded.
+                if b'"abandoned"' not in raw:
+                    continue
+                try:
+                    record = decode_record(raw)
+                except Undecodable:
+                    unknown += 1
+                else:
+                    found += [record] if record.state == "abandoned" else []
+            if int(cursor) == 0:
+                return Abandoned(tuple(found), unknown)
+
+    # ---- decisions
+
+    async def decisions(self, place: str, name: str) -> list[Decision]:
+        """Of all objects that were recognised by that name there. Raises Undecodable."""
+        raw = await self._caller.command("HGET", self.key, f"{place}/{name}")
+        return _lines(raw)
+
+    async def remember(self, decision: Decision) -> None:
+        """One for each object: the last word counts."""
+        line = msgspec.json.encode(decision).decode()
+        await self._installation.shards[0].decide(decision.key, decision.uid, line)
+
+    async def forget(self, key: str, uid: str) -> bool:
+        """Whether there was one."""
+        return await self._installation.shards[0].decide(key, uid, "")
+
+    async def every(self) -> AsyncIterator[tuple[str, list[Decision] | None]]:
+        """By key, in no order; None for what can't be read."""
+        cursor = b"0"
+        while True:
+            cursor, page = await self._caller.command("HSCAN", self.key, cursor, "COUNT", STEP)
+            rows = page.items() if isinstance(page, dict) else zip(page[::2], page[1::2], strict=True)
+            for key, raw in rows:
+                try:
+                    yield text(key), _lines(raw)
+                except Undecodable:
+                    yield text(key), None
+            if int(cursor) == 0:
+                return
+
+
+def _lines(raw: bytes | None) -> list[Decision]:
+    lines: Sequence[bytes] = raw.splitlines() if raw else ()
+    return [decode_decision(line.partition(b" ")[2]) for line in lines]

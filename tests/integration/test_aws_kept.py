@@ -1,0 +1,193 @@
+"""What is kept on AWS: by a person's tag, by the tag that keeping leaves, and by what is remembered of decisions."""
+
+from collections.abc import Mapping
+from contextlib import AsyncExitStack
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+import pytest
+
+from service.contract import VERSION, Left, Refused
+from service.contract.aws import CAPA
+from service.contract.kept import PREVENT_DELETE_TAG, RETAINED_TAG, Decision
+from service.contract.names import DELETION_POLICY, PREFIX
+from service.local.aws.behaviour import Fault
+from service.local.aws.networks import Vpc
+from service.local.aws.tags import by_cloud_provider, pairs
+from service.local.aws.world import REGION
+from service.stream.kept import KeptMemory
+from tests.integration.aws_removing import Removing, removing
+from tests.integration.clustered import Clustered, marked
+from workers.handlers.aws.checking import SETTLED
+from workers.judging.keeping import AGAIN, DONE, WITHIN, KeepingStep
+
+__all__ = ["removing"]
+
+
+async def tag(clustered: Clustered, resource: str, tags: Mapping[str, str]) -> None:
+    await clustered.resources.ec2.create_tags(Resources=[resource], Tags=pairs(dict(tags)))
+
+
+@pytest.mark.invariant(10)
+async def test_a_persons_tag_keeps_a_resource_until_it_is_taken_off(
+    clustered: Clustered, stack: AsyncExitStack
+) -> None:
+    vpc = await clustered.resources.vpc()
+    group, other = [await clustered.resources.group(vpc, by_cloud_provider("prod")) for _ in range(2)]
+    # Its rules are not touched either.
+    await clustered.resources.rule(group, other)
+    await tag(clustered, group, {PREVENT_DELETE_TAG: "true"})
+    one = await clustered.going(clustered.capi.unmanaged("prod", region=REGION, vpc=vpc.id, **marked()))
+    await clustered.work(stack)
+    await clustered.until_job(one, "aws.security-group", PREVENT_DELETE_TAG, "jobs abandon")
+    await clustered.until_job(one, "aws.security-group", f"ingress rule of {group}", held=False)
+    assert {group, other} <= await clustered.resources.standing()
+    await clustered.resources.ec2.delete_tags(Resources=[group], Tags=[{"Key": PREVENT_DELETE_TAG}])
+    await clustered.until_done(one)
+    assert not {group, other} & await clustered.resources.standing()
+
+
+@pytest.mark.invariant(10)
+async def test_what_the_tag_of_an_earlier_object_keeps_is_left_and_the_object_goes_without_it(
+    clustered: Clustered, stack: AsyncExitStack
+) -> None:
+    vpc = await clustered.resources.vpc()
+    before, free = [await clustered.resources.group(vpc, by_cloud_provider("prod")) for _ in range(2)]
+    await tag(clustered, before, {RETAINED_TAG: "uid/kind/tenant/prod/1"})
+    found = clustered.delete_marked("prod", vpc)
+    async with clustered.side() as side:
+        targets = await clustered.planned(found, side)
+        assert {target.id for target in targets if target.kind != SETTLED} == {free}
+    one = clustered.event(found)
+    await clustered.publish(one)
+    await clustered.work(stack)
+    await clustered.until_done(one)
+    assert {before, free} & await clustered.resources.standing() == {before}
+
+
+@pytest.mark.invariant(10)
+@pytest.mark.parametrize(("name", "verdict"), [(PREVENT_DELETE_TAG, Refused), (RETAINED_TAG, Left)])
+async def test_a_tag_that_comes_after_the_plan_keeps_the_resource_as_well(
+    removing: Removing, name: str, verdict: type
+) -> None:
+    vpc = await removing.cloud.world.vpc()
+    group = await removing.cloud.world.group(vpc, {**by_cloud_provider("c1"), name: "true"})
+    hand = removing.hand(removing.owner(vpc), "aws.security-group", group)
+    found = await removing.attempt(hand)
+    assert isinstance(found[group], verdict)
+    assert hand.cleared == []
+    assert group in await removing.cloud.world.standing()
+
+
+# ---- what is remembered
+
+
+async def known(clustered: Clustered, name: str = "prod") -> list[Decision]:
+    return await KeptMemory(clustered.installation).decisions(f"aws/{clustered.account}/{REGION}", name)
+
+
+def retained(clustered: Clustered, vpc: Vpc) -> Mapping[str, Any]:
+    """A cluster whose resources stay."""
+    annotations = {f"{PREFIX}/{DELETION_POLICY}": "retain"}
+    return dict(clustered.capi.unmanaged("prod", region=REGION, vpc=vpc.id, **marked(annotations=annotations)))
+
+
+@pytest.mark.invariant(10)
+async def test_a_tag_that_is_refused_is_recorded_and_fails_nothing(clustered: Clustered, stack: AsyncExitStack) -> None:
+    vpc = await clustered.resources.vpc()
+    group = await clustered.resources.group(vpc, by_cloud_provider("prod"))
+    balancer = await clustered.resources.balancer(vpc, by_cloud_provider("prod", "default/web"))
+    await clustered.aws.trouble(Fault(what="deny", action="ec2.CreateTags", account=clustered.account))
+    one = await clustered.going(retained(clustered, vpc))
+    await clustered.work(stack)
+    await clustered.until_done(one)
+    (decision,) = await known(clustered)
+    tags = {resource.id: resource.tag for resource in decision.resources}
+    assert tags == {group: "not tagged: ec2:CreateTags: UnauthorizedOperation", balancer: ""}
+    assert decision.uid == one.uid
+
+
+async def test_an_abandoned_resource_is_tagged_and_remembered(clustered: Clustered, stack: AsyncExitStack) -> None:
+    vpc = await clustered.resources.vpc()
+    made, one, balancer = await clustered.stopped(stack, vpc)
+    (job,) = [job for job, target in await clustered.targets_of(one) if target == balancer]
+    await clustered.installation.shard_of_job(job).abandon(job, "somebody")
+    await clustered.until_done(one)
+    (decision,) = await known(clustered)
+    assert [(resource.id, resource.tag) for resource in decision.resources] == [(balancer, "")]
+    found = await clustered.resources.elbv2.describe_tags(ResourceArns=[balancer])
+    tags = {tag["Key"]: tag["Value"] for tag in found["TagDescriptions"][0]["Tags"]}
+    assert tags[RETAINED_TAG].endswith(f"/prod/{made['metadata']['uid']}")
+    assert PREVENT_DELETE_TAG not in tags
+
+
+@pytest.mark.invariant(9)
+async def test_a_later_object_of_that_name_is_held_until_the_decision_is_forgotten(clustered: Clustered) -> None:
+    vpc = await clustered.resources.vpc()
+    await clustered.resources.group(vpc, by_cloud_provider("prod"))
+    place, memory = f"aws/{clustered.account}/{REGION}", KeptMemory(clustered.installation)
+    found = clustered.delete_marked("prod", vpc)
+    for uid in ("earlier", found["metadata"]["uid"]):
+        decision = Decision(
+            v=VERSION, place=place, name="prod", object="awsclusters tenant/prod", uid=uid, source="unmanaged",
+            why="retain: so", at=1,
+        )  # fmt: skip
+        await memory.remember(decision)
+    held = await clustered.held(found)
+    assert f"knell kept forget {place}/prod" in held.reason
+    assert "uid earlier" in held.reason
+    async with clustered.side() as side:
+        # Nor is anything called that was planned before.
+        assert "uid earlier" in (await side.collector.objects_to(await clustered.facts(found)) or "")
+    # What can't be read holds as well.
+    await clustered.client.hset(memory.key, f"{place}/prod", "earlier {")
+    assert "can't be read" in (await clustered.held(found)).reason
+    await memory.forget(f"{place}/prod", "earlier")
+    assert len(await clustered.planned(found)) == 2
+
+
+async def test_a_release_waits_for_marks_for_minutes_and_no_longer(clustered: Clustered) -> None:
+    """By the time of day, so that a restart does not begin the wait anew."""
+    vpc = await clustered.resources.vpc()
+    await clustered.resources.group(vpc, by_cloud_provider("prod"))
+    facts = await clustered.facts(clustered.delete(retained(clustered, vpc)))
+    about = msgspec.structs.replace(facts.about, kept="retain: so")
+    fault = Fault(what="error", action="ec2.CreateTags", account=clustered.account, code="InternalError", status=500)
+    await clustered.aws.trouble(fault)
+    now, memory = 1_700_000_000.0, KeptMemory(clustered.installation)
+    async with clustered.side() as side:
+        collectors = {CAPA: side.collector}
+        step = KeepingStep(clustered.settings.sources, clustered.lately, collectors, memory, now=lambda: now)
+        first = await step.keep(about, "")
+        assert first is not None
+        assert (first.check_after, "ec2:CreateTags" in first.detail) == (AGAIN, True)
+        assert await known(clustered) == []
+        now += WITHIN.total_seconds() + 1
+        # Another process, which knows nothing but the job's record.
+        step = KeepingStep(clustered.settings.sources, clustered.lately, collectors, memory, now=lambda: now)
+        last = await step.keep(about, first.resume)
+        assert last is not None
+        assert (last.check_after, last.resume) == (timedelta(0), DONE)
+        assert await step.keep(about, last.resume) is None
+    (decision,) = await known(clustered)
+    assert "ec2:CreateTags" in decision.remark
+
+
+@pytest.mark.invariant(10)
+async def test_what_belongs_to_an_abandoned_balancer_is_not_taken_from_it(
+    clustered: Clustered, stack: AsyncExitStack
+) -> None:  # fmt: skip
+    """Its listener uses a target group of the cluster, which would else be freed by deleting the listener."""
+    vpc, tags = await clustered.resources.vpc(), by_cloud_provider("prod", "default/web")
+    balancer = await clustered.resources.balancer(vpc, tags)
+    await clustered.resources.target_group(vpc, tags, behind=balancer)
+    await clustered.resources.protect(balancer)
+    one = await clustered.going(clustered.capi.unmanaged("prod", region=REGION, vpc=vpc.id, **marked()))
+    await clustered.work(stack)
+    await clustered.until_job(one, "aws.balancer", "protect")
+    (job,) = [job for job, target in await clustered.targets_of(one) if target == balancer]
+    await clustered.installation.shard_of_job(job).abandon(job, "somebody")
+    await clustered.until_job(one, "aws.target-group", "abandoned", held=False)
+    listeners = await clustered.resources.elbv2.describe_listeners(LoadBalancerArn=balancer)
+    assert len(listeners["Listeners"]) == 1

@@ -1,0 +1,118 @@
+"""What is kept on Azure: the tag that keeping leaves, and what is remembered by subscription, group and name."""
+
+import time
+from collections.abc import Mapping
+from datetime import UTC, datetime
+
+import pytest
+
+from service.contract import Event, Pending, Refused
+from service.contract.azure import KEEP_TAG, NODECLAIMS, RETAINED, claim_in
+from service.contract.kept import Decision
+from service.local.azure import GROUP
+from service.local.azure.behaviour import Fault
+from service.stream.inventory import Remembered
+from service.stream.kept import KeptMemory
+from tests.integration.azure_removing import NAME, SOURCE, Removing, azure, own_api, removing
+from tests.integration.azure_sweeping import Sweeping, sweeping
+from tests.integration.operating import knell
+from workers.handlers.azure.kinds import NIC, VM
+
+__all__ = ["azure", "own_api", "removing", "sweeping"]
+
+RETAIN = {"knell.dev/deletion-policy": "retain"}
+
+
+async def retained(sweeping: Sweeping) -> tuple[str, Event]:
+    """A claim whose interface stays is gone, and its deletion is over."""
+    claim = await sweeping.nic()
+    uid = await sweeping.remember(claim, gone=1, at=1, annotations=RETAIN)
+    one = Event(cluster=sweeping.identity, resource=NODECLAIMS, uid=uid, name=claim, source=SOURCE)
+    await sweeping.publish(one)
+    await sweeping.work()
+    await sweeping.until_done(one)
+    return claim, one
+
+
+async def tags(sweeping: Sweeping, claim: str) -> Mapping[str, str]:
+    found = await sweeping.cloud.calls().read(NIC, f"aks-{claim}")
+    assert found is not None
+    return found.tags
+
+
+def key(sweeping: Sweeping) -> str:
+    return f"azure/{sweeping.cloud.subscription}/{GROUP}".lower()
+
+
+async def known(sweeping: Sweeping, claim: str) -> list[Decision]:
+    return await KeptMemory(sweeping.installation).decisions(key(sweeping), claim)
+
+
+@pytest.mark.invariant(10)
+async def test_what_is_retained_is_tagged_and_stays_also_after_redis_is_lost(sweeping: Sweeping) -> None:
+    claim, one = await retained(sweeping)
+    found = await tags(sweeping, claim)
+    assert found[RETAINED] == f"{sweeping.identity}/{NODECLAIMS}//{claim}/{one.uid}"
+    assert KEEP_TAG not in found
+    (decision,) = await known(sweeping, claim)
+    assert [(resource.kind, resource.tag) for resource in decision.resources] == [(NIC.name, "")]
+    assert (await sweeping.ripe()).found == 0
+    await sweeping.inventory.forget([one.uid])
+    await KeptMemory(sweeping.installation).forget(f"{key(sweeping)}/{claim}", one.uid)
+    await sweeping.ripe()
+    (view,) = [view for view in await sweeping.until_state("done", 2) if view.uid == sweeping.uid(claim)]
+    assert view.name == claim
+    assert await sweeping.cloud.names() == {f"aks-{claim}"}
+
+
+@pytest.mark.invariant(9)
+async def test_a_later_claim_of_that_name_is_held_until_the_decision_is_forgotten(sweeping: Sweeping) -> None:
+    claim, _ = await retained(sweeping)
+    later = Event(cluster=sweeping.identity, resource=NODECLAIMS, uid="later", name=claim, source=SOURCE)
+    await sweeping.inventory.remember({"later": Remembered(v=1, name=claim, gone=1, at=1)})
+    await sweeping.publish(later)
+    await sweeping.until_state("held")
+    assert f"knell kept forget {key(sweeping)}/{claim}" in (await sweeping.deletion(later))["held"]
+    answer = await knell(sweeping, "kept", "forget", f"{key(sweeping)}/{claim}", "--yes")
+    assert answer.code == 0, answer.err
+    assert f"--tags {RETAINED}" in answer.out
+    assert await known(sweeping, claim) == []
+    await sweeping.until_done(later)
+    # The tag keeps it all the same.
+    assert await sweeping.cloud.names() == {f"aks-{claim}"}
+
+
+async def test_a_tag_that_is_refused_is_recorded_and_fails_nothing(sweeping: Sweeping) -> None:
+    await sweeping.cloud.azure.trouble(Fault(what="deny", operation="nic.tag"))
+    claim, _ = await retained(sweeping)
+    (decision,) = await known(sweeping, claim)
+    assert [resource.tag for resource in decision.resources] == ["not tagged: AuthorizationFailed"]
+    assert RETAINED not in await tags(sweeping, claim)
+
+
+@pytest.mark.invariant(9)
+async def test_a_machine_that_is_more_than_an_hour_older_than_its_claim_is_held(removing: Removing) -> None:
+    await removing.vm()
+    now = int(time.time() * 1000)
+    later = removing.owner(made=now + 2 * 3600_000)
+    for looks in (True, False):
+        verdict = await removing.one(removing.hand(VM, owner=later, looks=looks))
+        assert isinstance(verdict, Refused)
+        assert "long before its NodeClaim" in verdict.reason
+    soon = removing.owner(made=now + 1800_000)
+    assert isinstance(await removing.one(removing.hand(VM, owner=soon)), Pending)
+
+
+def test_a_claim_tells_when_it_was_made() -> None:
+    raw = b'{"metadata":{"creationTimestamp":"2026-01-02T03:04:05Z"}}'
+    assert claim_in(raw).made == int(datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC).timestamp() * 1000)
+
+
+async def test_tags_are_added_to_those_that_are_there(removing: Removing) -> None:
+    await removing.nic()
+    before = await removing.calls().read(NIC, NAME)
+    assert before is not None
+    await removing.calls().tag(NIC, NAME, {RETAINED: "so"})
+    found = await removing.calls().read(NIC, NAME)
+    assert found is not None
+    assert found.tags == {**before.tags, RETAINED: "so"}

@@ -1,0 +1,63 @@
+"""What collectors and handlers may ask of the memory of decisions, and how a collector sees to it that what is kept
+can be recognised as that. They know nothing of where it is remembered."""
+
+from collections.abc import Sequence
+from typing import Protocol, runtime_checkable
+
+import msgspec
+
+from service.cluster import Live
+from service.contract.kept import NOTHING_ABANDONED, Abandoned, Decision
+from workers.handlers.objects import About
+
+
+class Memory(Protocol):
+    async def abandoned(self, deletion: str) -> Abandoned:
+        """What a person abandoned of this deletion."""
+
+    async def decisions(self, place: str, name: str) -> Sequence[Decision]:
+        """What was kept there under that name, and with which objects. Raises Undecodable."""
+
+
+class NoMemory:
+    """For whoever only shows a plan: nothing was ever decided."""
+
+    async def abandoned(self, deletion: str) -> Abandoned:
+        del deletion
+        return NOTHING_ABANDONED
+
+    async def decisions(self, place: str, name: str) -> Sequence[Decision]:
+        del place, name
+        return ()
+
+
+class Keep(msgspec.Struct, frozen=True, kw_only=True):
+    """An object that is about to be released although something of it stays. `live` is the object as it was read just
+    now, None for one that is gone; with `whole` everything stays that it owned, else only what was `abandoned`. `mark`
+    is the value of the tag. With `namesake` another object has its name by now."""
+
+    about: About
+    live: Live | None
+    abandoned: Abandoned
+    whole: bool
+    mark: str
+    at: int
+    namesake: bool = False
+
+
+class NotMarked(Exception):
+    """What stays can't be told or marked; with `again` it may pass by itself. `decisions` are what can be said without
+    any mark."""
+
+    def __init__(self, reason: str, decisions: Sequence[Decision] = (), *, again: bool = True) -> None:
+        super().__init__(reason)
+        self.decisions, self.again = tuple(decisions), again
+
+
+@runtime_checkable
+class Keeper(Protocol):
+    """A collector that recognises resources by a name that may come back."""
+
+    async def keep(self, keep: Keep) -> Sequence[Decision]:
+        """Marks what stays, where settings and permissions allow it, and says what is to be remembered of it. Changes
+        nothing else. Raises NotMarked."""
