@@ -66,11 +66,18 @@ TOKEN_VARIABLE = "BENCH_API_TOKEN"  # noqa: S105  # the name of it, not the toke
 """Processes get the API server's token through their environment: arguments are seen by everybody."""
 
 
+PEERING = "bench"
+"""The object in which replicas of kopf tell of each other; the harness makes it."""
+
+WatchTask = Literal["release", "lead", "stand-by", "watch"]
+
+
 @dataclass(frozen=True)
 class WatchOrder(Argument):
-    """One process, one API server: release objects that are deleted there, or list and watch many."""
+    """One process, one API server: release objects that are deleted there, or list and watch many. Of two that release
+    the same objects one leads, and the other stands by to replace it."""
 
-    task: Literal["release", "watch"]
+    task: WatchTask
     url: str
     ca: str
     """Path of what the server's certificate is checked against; empty where it is plain http."""

@@ -12,6 +12,7 @@ _SECRET_WORDS: Final = frozenset(
         "access_key",
         "api_key",
         "apikey",
+        "assertion",
         "authorization",
         "connection_string",
         "credential",
@@ -32,14 +33,14 @@ _SECRET_ENDINGS: Final = tuple(f"_{word}" for word in sorted(_SECRET_WORDS))
 _USERINFO: Final = re.compile(r"(?<=://)\S*@")
 _BEARER: Final = re.compile(r"\b(bearer|basic)\s+[\w.~+/=-]{6,}", re.IGNORECASE)
 _ASSIGNED: Final = re.compile(
-    r"\b([\w-]*(?:password|passwd|secret|token|authorization|signature|api_?key|access_?key|identity[_-]header|external_?id)"
+    r"\b([\w-]*(?:password|passwd|secret|token|assertion|authorization|signature|api_?key|access_?key|identity[_-]header|external_?id)"
     r"|(?:[\w-]*[_-])?sig)([\"']?\s*[=:]\s*)"
     r"(?!\*\*\*)(\"[^\"]*\"|'[^']*'|[^\s&,;\"'}\])]+)",
     re.IGNORECASE,
 )
 
 # Parts of all the names in that pattern.
-_ASSIGNED_WORDS: Final = ("passw", "secret", "token", "authorization", "sig", "key", "header", "external")
+_ASSIGNED_WORDS: Final = ("passw", "secret", "token", "assertion", "authorization", "sig", "key", "header", "external")
 
 
 def names_secret(key: str) -> bool:

@@ -2,15 +2,16 @@
 
 import asyncio
 import contextlib
+import ssl
 from types import TracebackType
 from typing import Self
 
 
 class SwitchingRelay:
-    """Listens on a free port of 127.0.0.1."""
+    """Listens on a free port of 127.0.0.1; with `tls` for encrypted connections, which it decrypts."""
 
-    def __init__(self, port: int) -> None:
-        self._target = port
+    def __init__(self, port: int, *, tls: ssl.SSLContext | None = None) -> None:
+        self._target, self._tls = port, tls
         self._server: asyncio.Server | None = None
         self._pumps: set[asyncio.Task[None]] = set()
 
@@ -26,7 +27,7 @@ class SwitchingRelay:
             pump.cancel()
 
     async def __aenter__(self) -> Self:
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0, ssl=self._tls)
         return self
 
     async def __aexit__(

@@ -16,6 +16,7 @@ class Bare(Watching):
     name = "bare"
     kind: Kind = "limit"
     settings = "one watch, msgspec, one merge patch that adds a finalizer and one that takes it off, 64 at once, uvloop"
+    cannot_take_over = "runs alone"
     cannot_watch = "keeps nothing of what it sees"
 
     def version(self) -> str:

@@ -53,6 +53,9 @@ class Knell(ProcessContender):
     def release(self, arena: Arena, objects: int) -> Released:
         return watching.release(self.name, _WATCHING, {}, arena, objects)
 
+    def take_over(self, arena: Arena, *, in_order: bool) -> float:
+        return watching.take_over(self.name, _WATCHING, arena, in_order=in_order)
+
     def watch(self, arena: Arena, objects: int) -> int | None:
         return watching.watch(self.name, _WATCHING, {}, arena, objects)
 

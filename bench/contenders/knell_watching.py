@@ -34,7 +34,7 @@ from service.stream.inventory import Inventory
 from service.surface import Health, Metrics, Surface
 from service.surface.watch import Watch
 from service.watching.showing import WatchDuty
-from service.watching.watcher import Watcher
+from service.watching.watcher import Watcher, on_signals
 from workers.handlers.objects import Facts
 from workers.handlers.protocol import Batch
 from workers.judging.wiring import registry_for
@@ -54,7 +54,7 @@ def settings_for(order: WatchOrder) -> Settings:
         "KNELL_SURFACE_PORT": "0",
         "KNELL_LOG_FORMAT": "json",
     }
-    releases = order.task == "release"
+    releases = order.task != "watch"
     source = SourceSettings(
         resource=f"{order.plural}.{order.group}",
         collector="none",
@@ -103,8 +103,8 @@ class Noop:
             yield job, Gone()
 
 
-async def run(installation: Installation) -> None:
-    """As `knell run` does."""
+async def run(installation: Installation, *, stands_by: bool = False) -> None:
+    """As `knell run` does. One that stands by is ready when it competes for the Lease, and not when it has listed."""
     settings = installation.settings
     working, watching = Duty(), WatchDuty()
     async with _shown(installation, working, watching), reached_clusters(settings) as clusters:
@@ -115,10 +115,11 @@ async def run(installation: Installation) -> None:
         )  # fmt: skip
         working.worker = worker = Worker(installation, registry)
         watching.watcher = watcher = Watcher(settings, installation, sightings)
+        on_signals([watcher.stop, worker.stop])
         async with asyncio.TaskGroup() as group:
             group.create_task(watcher.run())
             group.create_task(worker.run())
-            await _listed(watcher)
+            await (_until(lambda: watcher.ready and worker.ready) if stands_by else _listed(watcher))
             answer(ready=True)
 
 
@@ -165,7 +166,10 @@ async def main(order: WatchOrder) -> None:
     configure(settings.log)
     installation = Installation(settings, name="knell-bench")
     try:
-        await (run if order.task == "release" else watch)(installation)
+        if order.task == "watch":
+            await watch(installation)
+        else:
+            await run(installation, stands_by=order.task == "stand-by")
     finally:
         await installation.aclose()
 

@@ -6,16 +6,24 @@ In an environment of its own, with the settings at which its documentation says 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
-from bench.contenders.watching import Watching
+from bench import objects
+from bench.arena import Arena
+from bench.contenders.watching import Watching, take_over
 from bench.environments import locked_version, prepare_python, python_of
+from bench.order import PEERING
+from tests.kube import Crd
+
+_PEERINGS: Final = Crd("kopf.dev", "kopfpeerings", called="KopfPeering")
 
 
 class Kopf(Watching):
     name = "kopf"
     settings = (
         "an async on.delete handler, its own namespace only, Events off, standalone, no scanning for new resources, "
-        "nothing logged but warnings, no limit of workers (its default), uvloop"
+        "nothing logged but warnings, no limit of workers (its default), uvloop; two replicas: peering instead of "
+        "standalone, the one that leads with the higher priority, records that last 60 s (its default)"
     )
     cannot_watch = "keeps a whole operator's memory of each object, which is another thing than a watch"
 
@@ -25,5 +33,17 @@ class Kopf(Watching):
     def prepare(self, announce: Callable[[str], None]) -> None:
         prepare_python("kopf", announce)
 
+    def take_over(self, arena: Arena, *, in_order: bool) -> float:
+        return take_over(
+            self.name, self.command(), arena, in_order=in_order, furnish=lambda namespace: _introduce(arena, namespace)
+        )
+
     def command(self) -> list[str]:
         return [str(python_of("kopf")), "-m", "bench.peers.kopf_peer"]
+
+
+def _introduce(arena: Arena, namespace: str) -> None:
+    """The object in which its replicas tell of each other."""
+    arena.cluster.run(lambda session: objects.define_crds(session, [_PEERINGS]))
+    body = _PEERINGS.body(PEERING)
+    arena.cluster.run(lambda session: objects.create(session, [(_PEERINGS.path(namespace), body)]))

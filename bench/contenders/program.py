@@ -63,6 +63,14 @@ class Program:
         if self._process.stdin is not None:
             self._process.stdin.close()
 
+    def end(self, sent: signal.Signals, within: float) -> None:
+        """Raises ContenderFailedError if it does not end in time."""
+        self._process.send_signal(sent)
+        try:
+            self._process.wait(within)
+        except subprocess.TimeoutExpired:
+            raise ContenderFailedError(f"{self._name} did not end within {within:g} s of {sent.name}") from None
+
     def wait(self, within: float) -> None:
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(within)

@@ -194,6 +194,10 @@ class Contender(Protocol):
         """One process puts its finalizer on objects of the arena's cluster, and lets them go when they are deleted,
         each after its no-op handler."""
 
+    def take_over(self, arena: Arena, *, in_order: bool) -> float:
+        """Of two processes the one that watches ends, told to (SIGTERM) or killed: seconds from then to the moment at
+        which the other one begins the handler of an object that is deleted when the first has ended."""
+
     def watch(self, arena: Arena, objects: int) -> int | None:
         """Largest resident size, in bytes, of one process that has listed the cluster's herd and watches it; not known
         where there is no /proc."""

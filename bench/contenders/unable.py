@@ -67,6 +67,9 @@ class Unable:
     def release(self, arena: Arena, objects: int) -> Released:
         raise NotSupportedError(self.no_objects)
 
+    def take_over(self, arena: Arena, *, in_order: bool) -> float:
+        raise NotSupportedError(self.no_objects)
+
     def watch(self, arena: Arena, objects: int) -> int | None:
         raise NotSupportedError(self.no_objects)
 

@@ -5,23 +5,25 @@ The same steps for all of them, Knell included; they differ only in the process 
 
 from __future__ import annotations
 
+import signal
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Final, Literal
+from typing import Final
 
 from bench.arena import Arena
 from bench.contenders.program import Program, running
 from bench.contenders.protocol import ContenderFailedError, Kind, NotSupportedError, Released
 from bench.contenders.unable import Unable
 from bench.objects import GROUP, HERD, THINGS, VERSION, TookTooLongError
-from bench.order import TOKEN_VARIABLE, WatchOrder
+from bench.order import TOKEN_VARIABLE, WatchOrder, WatchTask
 
 _READY_WITHIN: Final = 60.0
 _HELD_WITHIN: Final = 180.0
 _RELEASED_WITHIN: Final = 180.0
 _LISTED_WITHIN: Final = 600.0
 _SEEN_WITHIN: Final = 30.0
+_ENDED_WITHIN: Final = 60.0
 _AFTERMATH: Final = 1.0
 """Seconds in which what follows the last release is still counted."""
 
@@ -55,6 +57,38 @@ def release(name: str, command: Sequence[str], environment: Mapping[str, str], a
     )
 
 
+def take_over(
+    name: str,
+    command: Sequence[str],
+    arena: Arena,
+    *,
+    in_order: bool,
+    furnish: Callable[[str], None] = lambda namespace: None,
+) -> float:
+    """`furnish` makes what the replicas need in their namespace."""
+    cluster = arena.cluster
+    namespace = cluster.namespace()
+    furnish(namespace)
+    lead, stand_by = (_order(arena, task, namespace, THINGS, 1) for task in ("lead", "stand-by"))
+    with _process(name, command, {}, lead, arena) as first:
+        first.answer(_READY_WITHIN)
+        cluster.fill(namespace, 1)
+        try:
+            cluster.wait_until_held(namespace, 1, _HELD_WITHIN, first.check)
+            with _process(name, command, {}, stand_by, arena) as other:
+                other.answer(_READY_WITHIN)
+                ended = time.time()
+                first.end(signal.SIGTERM if in_order else signal.SIGKILL, _ENDED_WITHIN)
+                cluster.delete_all(namespace, 1, _RELEASED_WITHIN, other.check)
+                other.ask_to_tell()
+                starts: dict[str, float] = other.answer(_READY_WITHIN)["starts"]
+        except TookTooLongError as failure:
+            raise ContenderFailedError(f"{name}: {failure}") from failure
+    if not starts:
+        raise ContenderFailedError(f"{name} released the object without its handler")
+    return min(starts.values()) - ended
+
+
 def watch(name: str, command: Sequence[str], environment: Mapping[str, str], arena: Arena, objects: int) -> int | None:
     cluster = arena.cluster
     cluster.herd(objects)
@@ -69,7 +103,7 @@ def watch(name: str, command: Sequence[str], environment: Mapping[str, str], are
         return program.peak_memory
 
 
-def _order(arena: Arena, task: Literal["release", "watch"], namespace: str, plural: str, objects: int) -> WatchOrder:
+def _order(arena: Arena, task: WatchTask, namespace: str, plural: str, objects: int) -> WatchOrder:
     cluster = arena.cluster
     return WatchOrder(
         task=task,
@@ -93,11 +127,12 @@ def _process(
 
 
 class Watching(Unable):
-    """A contender that knows no jobs. Subclasses say what to run, and which of the two they take part in."""
+    """A contender that knows no jobs. Subclasses say what to run, and what they take part in."""
 
     kind: Kind = "watcher"
     no_jobs = "has no jobs, only objects that it watches"
     cannot_release: str | None = None
+    cannot_take_over: str | None = None
     cannot_watch: str | None = None
 
     def command(self) -> list[str]:
@@ -107,6 +142,12 @@ class Watching(Unable):
         if self.cannot_release is not None:
             raise NotSupportedError(self.cannot_release)
         return release(self.name, self.command(), {}, arena, objects)
+
+    def take_over(self, arena: Arena, *, in_order: bool) -> float:
+        reason = self.cannot_release or self.cannot_take_over
+        if reason is not None:
+            raise NotSupportedError(reason)
+        return take_over(self.name, self.command(), arena, in_order=in_order)
 
     def watch(self, arena: Arena, objects: int) -> int | None:
         if self.cannot_watch is not None:

@@ -1,6 +1,7 @@
 """kopf's operator for the bench: a handler for deletions that does nothing; run only inside kopf's own environment.
 
-What its documentation names as cost beside the handlers is off: Events, peering, scanning, and a second loop.
+What its documentation names as cost beside the handlers is off: Events, scanning, a second loop, and peering unless
+there are two replicas.
 """
 # mypy: ignore-errors
 
@@ -11,9 +12,11 @@ import sys
 import kopf
 import uvloop
 
-from bench.order import TOKEN_VARIABLE, WatchOrder
+from bench.order import PEERING, TOKEN_VARIABLE, WatchOrder
 from bench.peers.starts import Starts
 from bench.peers.tally import answer
+
+PRIORITIES = {"lead": 100, "stand-by": 1}
 
 ORDER = WatchOrder.decode(sys.argv[1])
 STARTS = Starts()
@@ -39,8 +42,12 @@ async def delete(name, **_):
 
 async def main():
     ready = asyncio.Event()
+    if ORDER.task in PRIORITIES:
+        alone = {"peering_name": PEERING, "priority": PRIORITIES[ORDER.task]}
+    else:
+        alone = {"standalone": True}
     operator = asyncio.create_task(
-        kopf.operator(standalone=True, namespaces=[ORDER.namespace], ready_flag=ready)
+        kopf.operator(**alone, namespaces=[ORDER.namespace], ready_flag=ready)
     )  # fmt: skip
     waiting = asyncio.create_task(ready.wait())
     await asyncio.wait((operator, waiting), return_when=asyncio.FIRST_COMPLETED)

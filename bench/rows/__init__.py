@@ -17,6 +17,7 @@ from bench.rows import (
     parked,
     quota,
     release,
+    takeover,
     watch_memory,
 )
 from bench.rows.row import Row
@@ -31,6 +32,7 @@ ROWS: tuple[Row, ...] = (
     *parked.ROWS,
     *quota.ROWS,
     *release.ROWS,
+    *takeover.ROWS,
     *aws_clean.ROWS,
     *aws_drain.ROWS,
     *azure_clean.ROWS,

@@ -2,6 +2,7 @@
 kubernetes_asyncio obtains them; nothing here writes a key into a file."""
 
 import asyncio
+import re
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
@@ -16,6 +17,7 @@ _UNDATED: Final = timedelta(minutes=10)
 # Renewed so long before its end, or after half its time where it is short.
 _MARGIN: Final = timedelta(minutes=2)
 _PATIENCE: Final = timedelta(seconds=60)
+_ENDED: Final = re.compile(r"exec: process returned -?\d+")
 
 
 class Issued(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,7 +44,7 @@ def needed(user: User) -> bool:
 
 
 async def ask(entry: Entry) -> Issued:
-    """Raises Unauthorized where the plugin fails; its own words may hold anything, so they are masked and cut."""
+    """Raises Unauthorized where the plugin fails."""
     failure = ""
     try:
         async with asyncio.timeout(_PATIENCE.total_seconds()):
@@ -52,8 +54,15 @@ async def ask(entry: Entry) -> Issued:
     except msgspec.ValidationError:
         failure = "its output is not an ExecCredential"
     except Exception as error:  # noqa: BLE001 - a foreign program may fail in any way
-        failure = mask_text(str(error))[:300] or type(error).__name__
+        failure = _fit(str(error)) or type(error).__name__
     raise Unauthorized(f"the credential plugin of the kubeconfig's user failed: {failure}")
+
+
+def _fit(words: str) -> str:
+    """What the library says, to be shown. It repeats the standard error of a program that fails, which may hold the
+    credential itself: that is left out."""
+    ended = _ENDED.match(words)
+    return f"{ended[0]} (run it by hand to see what it writes)" if ended else mask_text(words)[:300]
 
 
 async def _from_program(exec_config: dict[str, Any] | None) -> Issued:

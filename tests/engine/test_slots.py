@@ -16,6 +16,7 @@ from service.settings import GuardSettings
 from service.stream.budgets import Ask, Said
 from service.stream.guard import Going, Guard
 from service.stream.rows import Kept, flat
+from service.stream.witnesses import Witnesses
 from tests.engine.outside import LANE, event, thing
 from tests.engine.world import LEASE, World, _tap
 
@@ -88,6 +89,10 @@ async def every_move(world: World) -> None:
     guard = Guard(world.installation)
     await guard.admit("things", [Going("u1", 0), Going("u2", 0)], GuardSettings(most=1))
     await guard.release("things", "ann")
+    witnesses = Witnesses(world.installation)
+    await witnesses.note("c1", "default/lease", "u1", 7)
+    await witnesses.suspect("c1", "", "why")
+    await world.installation.shards[0].decide("aws/1/eu-west-1/prod", "u1", "{}")
     await world.arrive()
     await world.tidy()
 

@@ -28,6 +28,7 @@ SOURCE = "clusters"
 OWN = "111122223333"
 TENANT = "444455556666"
 OTHER = "777788889999"
+ACCOUNTS = (OWN, TENANT, OTHER)
 REGION = "eu-west-1"
 
 
@@ -112,8 +113,8 @@ class Stage:
         await self.aws.behave(roles={arn(TENANT, name): role for name, role in roles.items()})
 
     async def asked(self, action: str = "") -> Sequence[Entry]:
-        """Since the test began."""
-        return await self.aws.requests(action, self._since)
+        """Since the test began, in the accounts of this stage: other tests of the process share the stand-in."""
+        return [one for one in await self.aws.requests(action, self._since) if one.account in ACCOUNTS]
 
     async def begin(self) -> None:
         as_ever = msgspec.to_builtins(Behaviour(buckets=False))

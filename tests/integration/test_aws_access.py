@@ -19,8 +19,10 @@ from tests.integration.aws_access import (
     refusal,
     staged,
 )
+from workers.handlers.aws.access import Access
 from workers.handlers.aws.errors import NoAccess
 from workers.handlers.aws.identities import FRESH
+from workers.handlers.aws.sessions import Sessions
 
 # ---- the process's own
 
@@ -31,6 +33,12 @@ async def test_without_an_identity_the_process_s_own_credentials_are_used(stage:
     assert "Vpcs" in await calls.call("ec2", "describe_vpcs", MaxResults=100)
     (asked,) = await stage.asked("ec2.DescribeVpcs")
     assert (asked.account, asked.region) == (OWN, REGION)
+
+
+async def test_calls_of_other_tests_to_the_shared_stand_in_are_not_counted(stage: Stage) -> None:
+    async with Sessions(stage.aws.address) as others:
+        await others.call(Access("AKIA999900001111", "any"), REGION, "ec2", "describe_vpcs", {})
+    assert len(await stage.aws.requests("ec2.DescribeVpcs")) > len(await stage.asked("ec2.DescribeVpcs")) == 0
 
 
 async def test_who_we_are_is_asked_once_for_all_who_come_together(stage: Stage) -> None:

@@ -12,7 +12,8 @@ from bench.contenders.knell import Knell
 from bench.contenders.kubernetes_asyncio import KubernetesAsyncio
 from bench.contenders.protocol import Contender, NotSupportedError
 from bench.rows.release import RELEASE
-from bench.rows.row import Size
+from bench.rows.row import Row, Size
+from bench.rows.takeover import ROWS as TAKEOVER
 from service.local.api import EmbeddedApi
 
 pytestmark = pytest.mark.long
@@ -34,6 +35,13 @@ def test_every_deleted_object_is_let_go_after_its_handler(arena: Arena, contende
     assert ("redis_per_thousand" in figures) == (contender.kind == "knell")
 
 
+@pytest.mark.parametrize("row", TAKEOVER, ids=lambda row: row.id)
+def test_the_replica_that_stood_by_handles_what_is_deleted_after_the_other_has_ended(arena: Arena, row: Row) -> None:
+    arena.empty()
+    figures = row.trial.measure(Knell(), arena, Size(short=True))
+    assert figures["seconds"] > 0
+
+
 @pytest.mark.parametrize("contender", [Knell(), KubernetesAsyncio()], ids=lambda one: one.name)
 def test_who_watches_has_listed_every_object_and_sees_a_change(arena: Arena, contender: Contender) -> None:
     arena.empty()
@@ -51,5 +59,7 @@ def test_who_can_not_take_part_says_why(arena: Arena) -> None:
         Arq().release(arena, 5)
     with pytest.raises(NotSupportedError, match="has no jobs"):
         Bare().drain(arena, 5)
+    with pytest.raises(NotSupportedError, match="runs alone"):
+        Bare().take_over(arena, in_order=True)
     with pytest.raises(NotSupportedError, match="is a client"):
         KubernetesAsyncio().release(arena, 5)

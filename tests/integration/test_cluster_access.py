@@ -189,6 +189,18 @@ async def test_a_plugin_that_fails_is_unauthorized(tmp_path: Path) -> None:
         await connect("door", settings_for("http://127.0.0.1:1", tmp_path, exec=user))
 
 
+@pytest.mark.invariant(12)
+async def test_nothing_that_a_failing_plugin_writes_is_repeated(tmp_path: Path) -> None:
+    script = "echo no luck with hunter2 and $SECOND >&2; exit 3"
+    user = {
+        "apiVersion": "client.authentication.k8s.io/v1", "command": "sh", "args": ["-c", script],
+        "env": [{"name": "SECOND", "value": "hunter3"}],
+    }  # fmt: skip
+    with pytest.raises(Unauthorized, match=r"exec: process returned 3 \(run it by hand") as failed:
+        await connect("door", settings_for("http://127.0.0.1:1", tmp_path, exec=user))
+    assert "hunter" not in repr(failed.value)
+
+
 async def test_a_cluster_described_in_a_secret_of_another_is_reached(
     api: TestApi, cluster: Cluster, tmp_path: Path
 ) -> None:

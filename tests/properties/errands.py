@@ -226,6 +226,13 @@ ERRANDS: dict[str, Errand] = {
         lambda site: site.caller.move("guard_release", site.shard.stem + "meta", site.shard.stem, ["s", "hand"]),
         _ask_guard,
     ),
+    "witness": Errand(
+        lambda site: site.caller.move("witness", site.shard.stem + "meta", site.shard.stem, ["c1/ns/lease", "u1", 7])
+    ),
+    "restored": Errand(
+        lambda site: site.caller.move("restored", site.shard.stem + "meta", site.shard.stem, ["c1", "", "why", ""])
+    ),
+    "decide": Errand(lambda site: site.shard.decide("aws/1/eu-west-1/prod", "u1", "{}")),
     "recall": Errand(lambda site: site.shard.recall([EVENT.deletion, "unknown"], ["state", "name"]), Site.lay),
     "reconsider": Errand(
         lambda site: site.shard.reconsider([(EVENT.deletion, 0), ("unknown", 0)], "why"), _held_for_now

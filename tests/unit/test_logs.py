@@ -137,6 +137,7 @@ def test_an_ordinary_key_is_not_taken_for_a_secret(key: str) -> None:
         "Action=AssumeRole&ExternalId=hunter2&Version=1",
         '{"SecretAccessKey": "hunter2"}',
         "WebIdentityToken=hunter2&Version=1",
+        "client_assertion=hunter2&client_assertion_type=urn%3A",
     ],
 )
 def test_a_credential_inside_a_text_is_taken_out(text: str) -> None:

@@ -1,14 +1,15 @@
 -- The value that the counter on a Lease was raised to, after the API server has confirmed it. It never goes down, and a
 -- Lease with another uid, or a record that can't be read, changes nothing: a person decides on that.
--- args: {field, uid of the Lease, value}; answers {whether it is kept now (0|1)}. It may be repeated, so its answer is
--- not remembered.
+-- args: {field, uid of the Lease, value}; answers {whether the record has this value or a higher one (0|1)}. It may be
+-- repeated, so its answer is not remembered.
 local key, field, uid, value = stem .. 'witnesses', args[1], args[2], args[3]
 local text = redis.call('HGET', key, field)
 if text then
   local fine, known = pcall(cjson.decode, text)
-  if not fine or type(known) ~= 'table' or known.uid ~= uid or type(known.value) ~= 'number' or known.value >= value then
+  if not fine or type(known) ~= 'table' or known.uid ~= uid or type(known.value) ~= 'number' then
     return cmsgpack.pack({0})
   end
+  if known.value >= value then return cmsgpack.pack({1}) end
 end
 redis.call('HSET', key, field,
   string.format('{"v":1,"value":%.0f,"uid":%s,"at":%s}', value, cjson.encode(uid), moment()))

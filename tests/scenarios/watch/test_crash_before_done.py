@@ -24,9 +24,9 @@ class Deadly(Front):
         self.then: Callable[[], None] | None = None
         self.released = ""
 
-    async def _serve(self, request: web.Request) -> web.Response:
+    async def answer(self, request: web.Request) -> web.Response:
         body = await request.read()
-        answer = await super()._serve(request)
+        answer = await super().answer(request)
         takes_off = request.method == "PATCH" and b'"finalizers"' in body and FINALIZER.encode() not in body
         if self.then is not None and takes_off and answer.status == 200:
             self.released = request.path.rpartition("/")[2]

@@ -2,18 +2,20 @@
 Only the tag is ever written."""
 
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from service.contract import VERSION
 from service.contract.azure import RETAINED, resource_name
 from service.contract.kept import Decision, KeptResource
 from service.settings import AzureNodes, AzureSettings
-from workers.handlers.azure.calls import AzureCalls
 from workers.handlers.azure.errors import AzureError
 from workers.handlers.azure.kinds import KINDS, Kind
 from workers.handlers.azure.model import PROVIDER, Found, Where
 from workers.handlers.azure.ownership import judged
 from workers.handlers.memory import Keep, NotMarked
+
+if TYPE_CHECKING:
+    from workers.handlers.azure.calls import AzureCalls
 
 _PASSING: Final = frozenset({"throttled", "unreachable", "unreadable", "credentials", "busy"})
 
@@ -26,7 +28,7 @@ def place_of(nodes: AzureNodes) -> str:
 class Keeping:
     """`calling` gives calls that draw for themselves."""
 
-    def __init__(self, settings: AzureSettings, calling: Callable[[Where], AzureCalls]) -> None:
+    def __init__(self, settings: AzureSettings, calling: "Callable[[Where], AzureCalls]") -> None:
         self._settings, self._calling = settings, calling
 
     async def keep(self, keep: Keep, places: Sequence[AzureNodes]) -> Sequence[Decision]:
@@ -50,7 +52,7 @@ class Keeping:
         return _decision(keep, nodes, tuple(resources), "")
 
     async def _tagged(
-        self, calls: AzureCalls, nodes: AzureNodes, kind: Kind, found: Found, value: str
+        self, calls: "AzureCalls", nodes: AzureNodes, kind: Kind, found: Found, value: str
     ) -> str | None:  # fmt: skip
         """Empty where it carries the tag, else why it does not; None for what is none of ours."""
         if any(name.lower() == RETAINED for name in found.tags):

@@ -1,0 +1,1 @@
+"""A scenario with a canary in every credential there is; `credentials` lists them, `test_canaries` tells the story."""

@@ -1,0 +1,133 @@
+"""Commands that an operator types while everything fails, and with settings that are wrong.
+What they show is kept, to be searched."""
+
+import asyncio
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from service.cluster import access
+from tests.capi import AWS_CLUSTERS
+from tests.integration.operating import invoke, start
+from tests.scenarios.canaries.scene import INSIDE, Scene
+from tests.scenarios.canaries.story import quiet
+from tests.scenarios.canaries.ways import not_a_key
+
+
+class Told:
+    """What commands have shown, by how they were called."""
+
+    def __init__(self) -> None:
+        self.places: list[tuple[str, bytes]] = []
+
+    async def ask(self, variables: Mapping[str, str], *words: str) -> tuple[int, str]:
+        """In this process."""
+        answer = await asyncio.to_thread(invoke, variables, *words)
+        self._keep(words, answer.out, answer.err)
+        return answer.code, answer.out
+
+    async def ask_process(self, variables: Mapping[str, str], *words: str) -> int:
+        """In one of its own: some libraries read their environment only when they are imported."""
+
+        def run() -> tuple[str, str, int]:
+            with start(variables, *words, output=subprocess.PIPE) as process:
+                out, err = process.communicate(timeout=180)
+                return out, err, process.returncode
+
+        out, err, code = await asyncio.to_thread(run)
+        self._keep(words, out, err)
+        return code
+
+    def _keep(self, words: Sequence[str], out: str, err: str) -> None:
+        self.places.append((f"`knell {' '.join(words)}`", f"{out}\n{err}".encode()))
+
+
+def planning(scene: Scene, name: str = "late-400") -> tuple[str, ...]:
+    return "plan", f"{AWS_CLUSTERS.resource}/{name}", "-n", scene.namespace, "--cluster", "token"
+
+
+def pictures(scene: Scene, deletions: Sequence[str], jobs: Sequence[str]) -> list[tuple[str, ...]]:
+    """Everything that an operator may look at."""
+    looks: list[tuple[str, ...]] = [
+        ("status",), ("jobs", "list"), ("deletions", "list"), ("held", "list"), ("sources", "list"),
+        ("clusters", "list"), ("guard", "status"), ("doctor",), planning(scene),
+        ("sweep", "--dry-run"),
+        *(("deletions", "show", one) for one in deletions), *(("jobs", "show", one) for one in jobs),
+    ]  # fmt: skip
+    return [(*look, "--output", form) for look in looks for form in ("table", "json")]
+
+
+async def looked_at(scene: Scene, told: Told) -> None:
+    config = str(scene.config())
+
+    async def ids(noun: str) -> list[str]:
+        code, listed = await told.ask({}, "--config", config, noun, "list", "--output", "json")
+        assert code == 0
+        return [one["id"] for one in msgspec.json.decode(listed)[noun]]
+
+    deletions, jobs = await ids("deletions"), await ids("jobs")
+    assert deletions
+    assert jobs
+    for words in pictures(scene, deletions[:3], jobs[:3]):
+        await told.ask({}, "--config", config, *words)
+
+
+# ---- Redis
+
+
+async def misled(scene: Scene, told: Told) -> None:
+    """Wrong passwords and keys, and settings that there are not."""
+    known, somebody = scene.known, "redis://somebody:{}@127.0.0.1:{}/0"
+    wrong = somebody.format(known["redis wrong password"], scene.server.port)
+    right = somebody.format(known["redis password in the url"], scene.server.port)
+    assert await _status(scene, told, {}, url=right) == 0
+    assert await _status(scene, told, {}, url=wrong) != 0
+    assert await _status(scene, told, {"KNELL_REDIS_URL": f"{wrong}?timeout=1"}) != 0
+    assert await _status(scene, told, {}, password=known["unknown setting"]) != 0
+    sentinels = scene.document["redis"]
+    assert await _status(scene, told, {}, **sentinels) == 0
+    for key, word in (
+        ("sentinel_password_file", "redis wrong sentinel password"), ("password_file", "redis wrong password"),
+    ):  # fmt: skip
+        assert await _status(scene, told, {}, **{**sentinels, key: str(scene.write("wrong", known[word]))}) != 0
+    papers = scene.papers["redis"]
+    tls = {"ca_file": str(papers.ca), "cert_file": str(papers.certificate), "key_file": str(papers.key)}
+    encrypted = f"rediss://127.0.0.1:{scene.encrypted.port}/0"
+    assert await _status(scene, told, {}, url=encrypted, tls=tls) == 0
+    broken = str(scene.write("broken-redis-key", not_a_key(known["redis broken tls key"])))
+    assert await _status(scene, told, {}, url=encrypted, tls={**tls, "key_file": broken}) != 0
+
+
+async def _status(scene: Scene, told: Told, variables: Mapping[str, str], **redis: Any) -> int:
+    config = configured(scene, "misled", redis={"prefix": scene.redis.prefix, **redis})
+    code, _ = await told.ask(variables, "--config", str(config), "status")
+    return code
+
+
+def configured(scene: Scene, name: str, **changes: Any) -> Path:
+    return scene.write(f"{name}.yaml", msgspec.yaml.encode({**scene.document, **changes}).decode())
+
+
+# ---- a pod
+
+
+async def inside(scene: Scene, told: Told, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a pod reaches its own cluster, by the token of its service account."""
+    home = scene.folder / "serviceaccount"
+    home.mkdir()
+    (home / "token").write_text(scene.known["kubernetes service account"])
+    (home / "ca.crt").write_bytes(scene.papers["tls"].ca.read_bytes())
+    monkeypatch.setattr(access, "SERVICE_ACCOUNT", home)
+    quiet(scene)
+    config = configured(scene, "inside", clusters={**scene.document["clusters"], "token": {"in_cluster": True}})
+    host, _, port = scene.gateways[INSIDE].url.removeprefix("https://").rpartition(":")
+    variables = {"KUBERNETES_SERVICE_HOST": host, "KUBERNETES_SERVICE_PORT": port}
+    code, _ = await told.ask(variables, "--config", str(config), *planning(scene))
+    assert code == 0
+    scene.gateways[INSIDE].echo = 401
+    code, _ = await told.ask(variables, "--config", str(config), *planning(scene))
+    assert code != 0
