@@ -88,6 +88,7 @@ async def every_move(world: World) -> None:
     guard = Guard(world.installation)
     await guard.admit("things", [Going("u1", 0), Going("u2", 0)], GuardSettings(most=1))
     await guard.release("things", "ann")
+    await shard.name_cluster("here", "u1", ["there"], pinned=True)
     await world.arrive()
     await world.tidy()
 

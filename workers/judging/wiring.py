@@ -14,7 +14,7 @@ from service.stream.endings import endings
 from service.stream.guard import Guard
 from service.stream.installation import Installation
 from service.stream.inventory import Inventory
-from service.stream.views.reading import text
+from service.stream.views.reading import texts
 from service.stream.withdrawal import withdraw
 from workers.handlers.notes import silent
 from workers.handlers.nothing import Nothing
@@ -96,8 +96,7 @@ def places_in(settings: Settings, clusters: Mapping[str, Cluster], installation:
     """The reached clusters; each is held to the uid that settings or the watch side's memory say it has."""
     key = installation.keys.of(0, CLUSTERS)
 
-    async def remembered(name: str) -> str | None:
-        known = await installation.caller.command("HGET", key, name)
-        return None if known is None else text(known)
+    async def remembered() -> dict[str, str]:
+        return texts(await installation.caller.command("HGETALL", key))
 
     return Places(settings, clusters, remembered)
