@@ -11,8 +11,11 @@ import msgspec
 from service.cli import output
 from service.cli.capa_checks import examine_capa
 from service.cli.checks import Finding, State
+from service.cli.moments import moments
 from service.cluster import NAMESPACES, Cluster, ClusterError, Forbidden, NotServed, Unauthorized
 from service.settings import Settings, SettingsError
+from service.stream.installation import Installation
+from service.stream.moments import Moments
 from service.watching.clusters import Identities, OtherCluster, cluster_of, reached
 from service.watching.proving import each
 from service.watching.role import TO_UNINSTALL, manifests
@@ -161,6 +164,17 @@ async def _source(cluster: Cluster, settings: Settings, name: str, source: str) 
         mend = f"take `namespaces` out of sources.{source}"
         return _finding(name, check, "wrong", f"{resource} have no namespaces", mend)
     return _finding(name, check, "fine", f"{resource} is served in version {served.version}")
+
+
+async def examine_moments(installation: Installation) -> list[Finding]:
+    """Whether the clusters and Redis agree on when sources were first enabled."""
+    settings = installation.settings
+    found = await moments(settings, await Moments(installation).every())
+    return [
+        _finding(cluster_of(settings, source), f"first enabling of {source}", "warning", one.fault, one.mend)
+        for source, one in found.items()
+        if one.fault
+    ]
 
 
 # ---- permissions

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import click
+from redis.exceptions import RedisError
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from service.cli import objects, output, session
@@ -13,6 +14,9 @@ from service.cli.uninstall_picture import Found, deleting, named_deleting, pictu
 from service.cli.whereabouts import Places, checked, places
 from service.cluster import ClusterError
 from service.settings import Settings
+from service.stream.calls import ServerAway
+from service.stream.installation import Installation
+from service.stream.moments import Moments
 from service.watching.leaving import Failure, find_leases, find_marked, remove_rest, still_held, take_off
 
 
@@ -50,7 +54,8 @@ def uninstall(
     and of what Redis remembers of sources that the settings do not declare any more. Stop the service first, or
     it marks everything anew. Nothing is changed while something can't be read, and objects that are being deleted are
     named and left to the service unless --also-deleting is said: they lose what held them, and what they still own
-    outside stays behind. Nothing in Redis and nothing outside the clusters is touched.
+    outside stays behind. Nothing outside the clusters is touched, and in Redis only the copy of when sources were first
+    enabled.
     """
     settings = session.prepared(config)
     resources = checked(named)
@@ -170,3 +175,20 @@ async def _carry_out(settings: Settings, found: list[Found], words: _Words) -> N
         if not each.failures:
             # The moments of first enabling stay while anything is left to be done: it will be run again.
             each.failures += await remove_rest(each.cluster, settings.watch.namespace, each.leases)
+            await _forget_copies(settings, each)
+
+
+async def _forget_copies(settings: Settings, each: Found) -> None:
+    """Else a later installation would write the moments into the cluster again."""
+    installation = Installation(settings, name="knell-cli", patience=objects.PATIENCE)
+    try:
+        await installation.connections.client.execute_command("PING")
+        await Moments(installation).forget_cluster(each.uid)
+    except (RedisError, OSError, ServerAway):
+        click.echo(
+            f"Redis does not answer: copies of when the sources of {each.name} were first enabled may be left there "
+            f"(hash {Moments(installation).key}); with these, a later installation goes on from the same moments.",
+            err=True,
+        )
+    finally:
+        await installation.aclose()
