@@ -11,12 +11,15 @@ import msgspec
 from service.cli import output
 from service.cli.capa_checks import examine_capa
 from service.cli.checks import Finding, State
+from service.cli.moments import moments
 from service.cluster import NAMESPACES, Cluster, ClusterError, Forbidden, NotServed, Unauthorized
 from service.settings import Settings, SettingsError
+from service.stream.installation import Installation
+from service.stream.moments import Moments
 from service.stream.witnesses import Restored
 from service.watching.clusters import Identities, OtherCluster, cluster_of, reached
 from service.watching.proving import each
-from service.watching.role import manifests
+from service.watching.role import TO_UNINSTALL, manifests
 from service.watching.watcher import check_sources
 
 PATIENCE: Final = timedelta(seconds=10)
@@ -35,6 +38,7 @@ class Wanted(NamedTuple):
     resource: str
     namespace: str
     name: str
+    to_uninstall: bool = False
 
     def __str__(self) -> str:
         plural, slash, below = self.resource.partition("/")
@@ -172,6 +176,17 @@ async def _source(cluster: Cluster, settings: Settings, name: str, source: str) 
     return _finding(name, check, "fine", f"{resource} is served in version {served.version}")
 
 
+async def examine_moments(installation: Installation) -> list[Finding]:
+    """Whether the clusters and Redis agree on when sources were first enabled."""
+    settings = installation.settings
+    found = await moments(settings, await Moments(installation).every())
+    return [
+        _finding(cluster_of(settings, source), f"first enabling of {source}", "warning", one.fault, one.mend)
+        for source, one in found.items()
+        if one.fault
+    ]
+
+
 # ---- permissions
 
 
@@ -195,6 +210,9 @@ async def _access(cluster: Cluster, settings: Settings, name: str) -> Finding:
     if all((one.verb, one.resource) in _FOR_SPEED for one in missing):
         what = f"these credentials may not {', '.join(lacking)}: what is changed there is noticed within minutes"
         return _finding(name, "access", "warning", what, _role(name))
+    if all(one.to_uninstall for one in missing):
+        what = f"these credentials may not {', '.join(lacking)}: only `knell uninstall` needs that"
+        return _finding(name, "access", "fine", what)
     more = f" and {len(lacking) - _NAMED} more" if len(lacking) > _NAMED else ""
     what = f"these credentials may not {', '.join(lacking[:_NAMED])}{more}"
     return _finding(name, "access", "wrong", what, _role(name))
@@ -206,9 +224,10 @@ def needed(settings: Settings, cluster: str) -> Iterator[Wanted]:
         if made["kind"] not in ("Role", "ClusterRole"):
             continue
         namespace = made["metadata"].get("namespace", "")
+        to_uninstall = made["metadata"]["name"].endswith(TO_UNINSTALL)
         for rule in made["rules"]:
             yield from (
-                Wanted(verb, group, resource, namespace, object_name)
+                Wanted(verb, group, resource, namespace, object_name, to_uninstall)
                 for group in rule["apiGroups"]
                 for resource in rule["resources"]
                 for verb in rule["verbs"]

@@ -85,7 +85,7 @@ async def _gather(settings: Settings) -> list[Finding]:
 async def _clusters(installation: Installation) -> AsyncIterator[Finding]:
     """Whatever is wrong with Redis: what can be told of the clusters is told."""
     # Only here: who has no clusters does not wait for the client to be loaded.
-    from service.cli.cluster_checks import examine_clusters
+    from service.cli.cluster_checks import examine_clusters, examine_moments
     from service.watching.clusters import Identities
 
     identities = Identities(installation.settings, installation)
@@ -97,6 +97,9 @@ async def _clusters(installation: Installation) -> AsyncIterator[Finding]:
         known = await identities.remembered()
     async for finding in examine_clusters(installation.settings, identities, known, restored):
         yield finding
+    if known is not None:
+        for finding in await examine_moments(installation):
+            yield finding
 
 
 async def _azure(installation: Installation) -> AsyncIterator[Finding]:

@@ -72,7 +72,7 @@ def words(found: Holders | None, lasts: timedelta) -> str:
     """As a table shows it: who holds all or parts of it at the moment, by this machine's clock."""
     if found is None or found.unknown:
         return "not known"
-    held = {lease.name for lease in still_held(found.leases, lasts)}
+    held = {lease.name for lease in still_held(found.leases, lasts, datetime.now(UTC))}
     return ", ".join(dict.fromkeys(_word(lease, held) for lease in found.leases)) or "nobody"
 
 

@@ -1,6 +1,8 @@
 """`knell sources`: what is watched, how it stands, what of it is not believed, and a person's word on that.
 No object is touched here: what is released is proven once more by whoever watches, what is dropped is forgotten."""
 
+import asyncio
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +13,12 @@ from rich.text import Text
 from service.cli import objects, output, session
 from service.cli.holders import Holders, holders, words
 from service.cli.jobs import confirm
+from service.cli.moments import Moment, moments
 from service.cli.notices import are, feature_off, objects_of, told
+from service.settings import Settings
 from service.stream.installation import Installation
 from service.stream.inventory import Inventory
+from service.stream.moments import Moments
 from service.stream.views.reading import moment, server_ms
 from service.stream.views.sources import HeldObjects, Keepsakes, SourceView, every_source, held_objects, keepsakes
 from service.stream.witnesses import is_until_accepted
@@ -36,11 +41,14 @@ def listing(form: str, config: Path | None) -> None:
     """
     settings = session.prepared(config)
     now, found = session.call(_every, config)
-    holding = objects.run(holders(settings))
+    copies = session.call(lambda opened: Moments(opened).every(), config)
+    holding, enabled = objects.run(_ask_clusters(settings, copies))
     if form == "json":
         pictures = [
-            {**_picture(one, holding.get(one.name)), "feature_off": feature_off(one, settings)} for one in found
-        ]
+            {**_picture(one, holding.get(one.name)), "feature_off": feature_off(one, settings),
+             "enabled": enabled.get(one.name)}
+            for one in found
+        ]  # fmt: skip
         output.show_json({"at": now, "sources": pictures})
         return
     if not found:
@@ -61,6 +69,7 @@ def listing(form: str, config: Path | None) -> None:
         if one.swept is not None
     )
     output.show(output.note(line, "yellow") for one in found for line in told(one, settings))
+    output.show(output.note(f"{one.fault}: {one.mend}.", "yellow") for one in enabled.values() if one.fault)
     unknown = dict.fromkeys(one.unknown for one in holding.values() if one.unknown)
     output.show(output.note(f"Who holds Leases is not known: {why}") for why in unknown)
 
@@ -146,7 +155,12 @@ def _drop_all(view: SourceView, *, yes: bool, config: Path | None) -> None:
     kept = session.call(lambda opened: keepsakes(opened, view.name), config)
     if not yes:
         confirm(output.clean(_farewell(view, kept)))
-    session.call(lambda opened: Inventory(opened, view.name).drop(), config)
+
+    async def forget(installation: Installation) -> None:
+        await Inventory(installation, view.name).drop()
+        await Moments(installation).forget_source(view.name)
+
+    session.call(forget, config)
     click.echo(f"Everything of {output.clean(view.name)} is forgotten.")
 
 
@@ -182,6 +196,10 @@ def _farewell(view: SourceView, kept: Keepsakes) -> str:
         f"forgotten: where its watch stood, its guard, and {objects_of(kept.records)}.{lost}{unread} "
         f"Finalizers on objects stay as they are. Drop it?"
     )
+
+
+async def _ask_clusters(settings: Settings, copies: Mapping[str, str]) -> tuple[dict[str, Holders], dict[str, Moment]]:
+    return await asyncio.gather(holders(settings), moments(settings, copies))
 
 
 async def _every(installation: Installation) -> tuple[Any, list[SourceView]]:

@@ -2,45 +2,33 @@
 It shows first what it would do, asks, and says at the end what could not be done."""
 
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import click
+from redis.exceptions import RedisError
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from service.cli import objects, output, session
+from service.cli.uninstall_picture import Found, deleting, named_deleting, picture, preview, tell
 from service.cli.whereabouts import Places, checked, places
-from service.cluster import Cluster, ClusterError
+from service.cluster import ClusterError
 from service.settings import Settings
-from service.watching.leaving import (
-    Failure,
-    HeldLease,
-    Remains,
-    find_leases,
-    find_marked,
-    remove_rest,
-    still_held,
-    take_off,
-)
-
-
-@dataclass(slots=True)
-class _Found:
-    """What there is of ours in one cluster."""
-
-    name: str
-    cluster: Cluster
-    uid: str
-    remains: list[Remains]
-    leases: list[HeldLease]
-    failures: list[Failure] = field(default_factory=list)
+from service.stream.calls import ServerAway
+from service.stream.installation import Installation
+from service.stream.moments import Moments
+from service.watching.leaving import Failure, find_leases, find_marked, remove_rest, still_held, take_off
 
 
 @click.command()
 @click.option("--yes", is_flag=True, help="Don't ask.")
 @click.option("--dry-run", is_flag=True, help="Only show what would be done.")
 @click.option("--anyway", is_flag=True, help="Also while replicas are still running.")
+@click.option(
+    "--also-deleting",
+    is_flag=True,
+    help="Also take it off objects that are being deleted: they vanish, and what they own outside stays behind.",
+)
 @click.option(
     "--resource",
     "named",
@@ -51,24 +39,43 @@ class _Found:
 )
 @session.output_option
 @session.config_option
-def uninstall(yes: bool, dry_run: bool, anyway: bool, named: tuple[str, ...], form: str, config: Path | None) -> None:
+def uninstall(
+    yes: bool,
+    dry_run: bool,
+    anyway: bool,
+    also_deleting: bool,
+    named: tuple[str, ...],
+    form: str,
+    config: Path | None,
+) -> None:
     """Take our finalizers off everything, and remove what else we keep in the clusters.
 
     Goes through all objects of every configured source's resource, in all namespaces and whatever the selectors say,
-    and of what Redis remembers of sources that the settings do not declare any more.
-    Objects that are going lose what held them: what they still own outside stays behind. Stop the service first, or
-    it marks everything anew. Nothing in Redis and nothing outside the clusters is touched.
+    and of what Redis remembers of sources that the settings do not declare any more. Stop the service first, or
+    it marks everything anew. Nothing is changed while something can't be read, and objects that are being deleted are
+    named and left to the service unless --also-deleting is said: they lose what held them, and what they still own
+    outside stays behind. Nothing outside the clusters is touched, and in Redis only the copy of when sources were first
+    enabled.
     """
     settings = session.prepared(config)
     resources = checked(named)
-    failures = objects.run(_uninstall(settings, resources, yes=yes, dry_run=dry_run, anyway=anyway, form=form))
+    words = _Words(yes=yes, dry_run=dry_run, anyway=anyway, also_deleting=also_deleting)
+    failures = objects.run(_uninstall(settings, resources, words, form))
     if failures:
         raise session.Trouble(f"{failures} could not be done; see above, mend it, and run this again")
 
 
-async def _uninstall(
-    settings: Settings, named: tuple[str, ...], *, yes: bool, dry_run: bool, anyway: bool, form: str
-) -> int:
+@dataclass(frozen=True, slots=True)
+class _Words:
+    """What was said on the command line."""
+
+    yes: bool
+    dry_run: bool
+    anyway: bool
+    also_deleting: bool
+
+
+async def _uninstall(settings: Settings, named: tuple[str, ...], words: _Words, form: str) -> int:
     where = await places(settings, named)
     if not where.clusters():
         raise session.Misuse(
@@ -77,107 +84,111 @@ async def _uninstall(
         )
     async with AsyncExitStack() as stack:
         found = [await _find(where, name, stack) for name in where.clusters()]
-        if form != "json" or not (yes or dry_run):
-            _preview(found, to_stderr=form == "json")
-        if dry_run:
-            if form == "json":
-                output.show_json(_picture(found, done=False))
+        if form != "json" or not (words.yes or words.dry_run):
+            preview(found, to_stderr=form == "json")
+        if words.dry_run and form == "json":
+            output.show_json(picture(found, done=False))
+        _require_read(found)
+        if words.dry_run:
             return 0
-        running = [lease for one in found for lease in still_held(one.leases, settings.watch.lease)]
-        if running and not anyway:
-            who = ", ".join(sorted({lease.holder for lease in running}))
-            raise session.Trouble(
-                f"still running: {who}; it would mark everything anew. Stop it and try again in a moment "
-                f"(or say --anyway)"
-            )
-        objects_marked = sum(len(one.objects) for each in found for one in each.remains)
-        if not yes:
-            click.confirm(f"Take our finalizer off {objects_marked} objects and remove the rest?", abort=True, err=True)
-        await _carry_out(settings, found, objects_marked)
+        _require_stopped(found, words)
+        _require_nothing_deleted(found, words)
+        if not words.yes:
+            click.confirm(_question(found), abort=True, err=True)
+        await _carry_out(settings, found, words)
         failures = [failure for one in found for failure in one.failures]
         if form == "json":
-            output.show_json(_picture(found, done=True))
+            output.show_json(picture(found, done=True))
         else:
-            _tell(objects_marked, failures)
+            tell(found, failures)
         return len(failures)
 
 
-async def _find(where: Places, name: str, stack: AsyncExitStack) -> _Found:
+async def _find(where: Places, name: str, stack: AsyncExitStack) -> Found:
     settings = where.settings
     cluster, uid = await stack.enter_async_context(objects.opened(settings, name))
-    remains = [await find_marked(cluster, resource) for resource in where.resources(name, uid)]
-    found = _Found(name, cluster, uid, remains, [])
-    found.failures += [Failure(what=one.resource, why=one.problem) for one in remains if one.problem]
+    remains = [
+        await find_marked(cluster, resource, where.services(name, resource), where.namespaces(name, uid, resource))
+        for resource in where.resources(name, uid)
+    ]
+    found = Found(name, cluster, uid, remains)
+    found.unread += [Failure(what=one.resource, why=one.problem) for one in remains if one.problem]
     try:
         found.leases = await find_leases(cluster, settings.watch.namespace, where.sources(name, uid))
+        # Holders write the time by clocks of their own, so one that is a little late counts as well.
+        found.running = still_held(found.leases, 2 * settings.watch.lease, await cluster.server_time())
     except ClusterError as error:
-        found.failures.append(Failure(what=f"Leases in {settings.watch.namespace}", why=str(error)))
+        found.unread.append(Failure(what=f"Leases in {settings.watch.namespace}", why=str(error)))
     return found
 
 
-async def _carry_out(settings: Settings, found: list[_Found], total: int) -> None:
+def _require_read(found: list[Found]) -> None:
+    """Who runs, and what is marked or being deleted, has to be known before anything is changed."""
+    unread = [(each.name, failure) for each in found for failure in each.unread]
+    if not unread:
+        return
+    what = "; ".join(f"{failure.what} of cluster {name}: {failure.why}" for name, failure in unread)
+    first = unread[0][0]
+    raise session.Trouble(
+        f"nothing was changed, for this can't be read: {output.clean(what)}. If a permission is missing, `knell role "
+        f"--cluster {first} | kubectl apply -f -` grants it to the service account, or run this with an "
+        f"administrator's kubeconfig (clusters.{first}.kubeconfig)"
+    )
+
+
+def _require_stopped(found: list[Found], words: _Words) -> None:
+    running = {lease.holder for one in found for lease in one.running}
+    if running and not words.anyway:
+        raise session.Trouble(
+            f"still running: {', '.join(sorted(running))}; it would mark everything anew. Stop it and try again in a "
+            f"moment (or say --anyway)"
+        )
+
+
+def _require_nothing_deleted(found: list[Found], words: _Words) -> None:
+    if deleting(found) and not words.also_deleting:
+        raise session.Trouble(
+            f"nothing was changed, for these are being deleted and wait until what they own outside is removed: "
+            f"{named_deleting(found)}. Let the service finish them, or say --also-deleting: then they vanish, and what "
+            f"they still own outside stays behind"
+        )
+
+
+def _question(found: list[Found]) -> str:
+    going, kept = deleting(found), [one for one in deleting(found) if one.protection]
+    lost = f", {len(going)} of which are being deleted ({len(kept)} protected)" if going else ""
+    return f"Take our finalizer off {sum(one.marked for one in found)} objects{lost} and remove the rest?"
+
+
+async def _carry_out(settings: Settings, found: list[Found], words: _Words) -> None:
     columns = (TextColumn("taking finalizers off"), BarColumn(), MofNCompleteColumn())
     with Progress(*columns, console=output.status_line(), transient=True) as progress:
-        task = progress.add_task("", total=total)
+        task = progress.add_task("", total=sum(one.marked for one in found))
         for each in found:
             for one in each.remains:
                 if one.served is not None:
                     each.failures += await take_off(
-                        each.cluster, one.served, one.objects, lambda: progress.advance(task)
+                        each.cluster, one.served, one.objects, lambda: progress.advance(task),
+                        also_deleting=words.also_deleting,
                     )  # fmt: skip
     for each in found:
         if not each.failures:
             # The moments of first enabling stay while anything is left to be done: it will be run again.
             each.failures += await remove_rest(each.cluster, settings.watch.namespace, each.leases)
+            await _forget_copies(settings, each)
 
 
-def _preview(found: list[_Found], *, to_stderr: bool) -> None:
-    rows = [
-        (each.name, one.resource, len(one.objects), sum(mark.going for mark in one.objects), _note(one))
-        for each in found
-        for one in each.remains
-    ]
-    columns = ("cluster", "resource", "objects with our finalizer", "of these going", "note")
-    parts = [output.table("What would be taken off", columns, rows, numbers=columns[2:4])]
-    parts += [
-        output.note(f"{each.name} (uid {each.uid}): {len(each.leases)} Leases and the ConfigMap would be removed.")
-        for each in found
-    ]
-    screen = output.status_line() if to_stderr else output.console()
-    for part in parts:
-        screen.print(part)
-
-
-def _note(one: Remains) -> str:
-    return one.problem or ("not installed" if one.served is None else "")
-
-
-def _tell(total: int, failures: list[Failure]) -> None:
-    output.show([output.note(f"{total} objects had our finalizer; {len(failures)} things could not be done.")])
-    if failures:
-        rows = [(one.what, one.why) for one in failures]
-        output.show([output.table("Not done", ("what", "why"), rows)])
-
-
-def _picture(found: list[_Found], *, done: bool) -> dict[str, Any]:
-    return {
-        "done": done,
-        "clusters": [
-            {
-                "name": each.name,
-                "uid": each.uid,
-                "leases": [lease.name for lease in each.leases],
-                "resources": [
-                    {
-                        "resource": one.resource,
-                        "marked": len(one.objects),
-                        "going": sum(mark.going for mark in one.objects),
-                        "note": _note(one),
-                    }
-                    for one in each.remains
-                ],
-                "failures": each.failures,
-            }
-            for each in found
-        ],
-    }
+async def _forget_copies(settings: Settings, each: Found) -> None:
+    """Else a later installation would write the moments into the cluster again."""
+    installation = Installation(settings, name="knell-cli", patience=objects.PATIENCE)
+    try:
+        await installation.connections.client.execute_command("PING")
+        await Moments(installation).forget_cluster(each.uid)
+    except (RedisError, OSError, ServerAway):
+        click.echo(
+            f"Redis does not answer: copies of when the sources of {each.name} were first enabled may be left there "
+            f"(hash {Moments(installation).key}); with these, a later installation goes on from the same moments.",
+            err=True,
+        )
+    finally:
+        await installation.aclose()

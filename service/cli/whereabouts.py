@@ -8,12 +8,14 @@ import click
 from redis.exceptions import RedisError
 
 from service.cli import objects, output, session
+from service.policy.services import service_of
 from service.settings import Settings
 from service.settings.sources import resource_fault
 from service.stream.calls import ServerAway
 from service.stream.installation import Installation
 from service.stream.views.sources import Watched, watched_before
 from service.watching.clusters import Identities, cluster_of
+from service.watching.former import EVERYWHERE
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +43,30 @@ class Places:
         # Also of a declared one: it may have been about another resource before.
         found |= {one.resource for one in self.watched if one.cluster_uid == uid}
         return sorted(found | set(self.named))
+
+    def namespaces(self, cluster: str, uid: str, resource: str) -> set[str]:
+        """Outside of these nothing of the resource can have been marked; empty where it may have been anywhere."""
+        declared = {
+            name: set(source.namespaces)
+            for name, source in self.settings.sources.items()
+            if source.resource == resource and cluster_of(self.settings, name) == cluster
+        }
+        before = [one for one in self.watched if one.cluster_uid == uid and one.resource == resource]
+        unknown = [one for one in before if not one.namespaces and one.source not in declared]
+        found = [*declared.values(), *(set(one.namespaces) for one in before if one.namespaces)]
+        if unknown or resource in self.named or any(not one or EVERYWHERE in one for one in found):
+            return set()
+        return set().union(*found)
+
+    def services(self, cluster: str, resource: str) -> set[str]:
+        """By whose prefixes objects of the resource may be protected."""
+        group = resource.partition(".")[2]
+        declared = {
+            service_of(group, source.service)
+            for name, source in self.settings.sources.items()
+            if source.resource == resource and cluster_of(self.settings, name) == cluster
+        }
+        return declared or {service_of(group, "")}
 
 
 def checked(named: Iterable[str]) -> tuple[str, ...]:

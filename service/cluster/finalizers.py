@@ -7,7 +7,7 @@ from service.cluster.client import Cluster
 from service.cluster.errors import Conflict, NotFound
 from service.cluster.objects import Live, Seen, Served
 
-Unmarked = Literal["removed", "absent", "gone", "other"]
+Unmarked = Literal["removed", "absent", "gone", "other", "going"]
 
 # Somebody who writes the object all the time must not be able to keep us busy for ever.
 _TRIES: Final = 8
@@ -48,9 +48,11 @@ async def unmark(
     ours: str,
     *more: str,
     live: Live | None = None,
+    also_going: bool = True,
 ) -> Unmarked:
     """What became of it: removed; absent, the object has not got ours; gone, there is no such object; other, another
-    object has its name. A `live` object just read saves the first reading. Conflicts are retried on a fresh one."""
+    object has its name; going, it is being deleted and `also_going` was not said. A `live` object just read saves the
+    first reading. Conflicts are retried on a fresh one."""
     for _ in range(_TRIES):
         live = live or await cluster.get(served, namespace, name)
         if live is None:
@@ -60,6 +62,8 @@ async def unmark(
         patch = unmarking(live, ours, *more)
         if patch is None:
             return "absent"
+        if live.going and not also_going:
+            return "going"
         try:
             await cluster.patch(served, namespace, name, patch)
         except Conflict:

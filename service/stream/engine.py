@@ -172,6 +172,11 @@ class Shard:
             found += replies.read_recalled(await self._move("recall", [fields, deletions[first : first + CHUNK]]))
         return found
 
+    async def name_cluster(self, name: str, uid: str, others: Sequence[str], *, pinned: bool) -> dict[str, str]:
+        """What every name of a cluster stands for, after this one was seen to have that uid."""
+        words: list[str] = replies.read_words(await self._move("name_cluster", [name, uid, int(pinned), others]))
+        return dict(zip(words[::2], words[1::2], strict=True))
+
     async def retry(self, job: str, who: str) -> str:
         word: str = replies.read_words(await self._move("retry", [job, who]))[0]
         return word

@@ -6,6 +6,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Final
 
 from service.cluster import Cluster, ClusterError, connect
+from service.policy.cluster_names import fault_of
 from service.settings import Settings
 from service.stream.installation import Installation
 
@@ -21,6 +22,7 @@ class Identities:
 
     def __init__(self, settings: Settings, installation: Installation) -> None:
         self._clusters = settings.clusters
+        self._shard = installation.shards[0]
         self._caller, self._key = installation.caller, installation.keys.of(0, KEY)
 
     async def remembered(self) -> dict[str, str]:
@@ -32,39 +34,17 @@ class Identities:
 
     async def confirm(self, name: str, uid: str) -> None:
         """Remembers the first uid that is seen for a name. Raises OtherCluster, see `check`."""
-        if self._clusters[name].uid == uid:
-            # Said by a person: it counts for more than what was seen once.
-            await self._caller.command("HSET", self._key, name, uid)
-        elif self._clusters[name].uid is None:
-            await self._caller.command("HSETNX", self._key, name, uid)
-        self.check(name, uid, await self.remembered())
+        # By the settings alone, first: what they refuse is not remembered either.
+        self.check(name, uid, {})
+        pinned = self._clusters[name].uid == uid
+        others = [other for other in self._clusters if other != name]
+        self.check(name, uid, await self._shard.name_cluster(name, uid, others, pinned=pinned))
 
     def check(self, name: str, uid: str, known: Mapping[str, str]) -> None:
         """Raises OtherCluster unless this uid is what the name stands for, and no other name does."""
-        wanted = self._clusters[name].uid
-        if wanted is not None and wanted != uid:
-            raise OtherCluster(
-                f"cluster {name} should have uid {wanted} by clusters.{name}.uid, but the one that answers has {uid}: "
-                f"nothing of it is touched; mend its kubeconfig or context, or the setting"
-            )
-        if wanted is None and known.get(name, uid) != uid:
-            raise OtherCluster(
-                f"cluster {name} has always had uid {known[name]}, but the one that answers now has {uid}: nothing "
-                f"of it is touched; mend its kubeconfig or context, or, if it is meant to be another cluster now, run "
-                f"`knell clusters forget {name}` or set clusters.{name}.uid to {uid}"
-            )
-        self._check_alone(name, uid, known)
-
-    def _check_alone(self, name: str, uid: str, known: Mapping[str, str]) -> None:
-        """Of two names the later one of the settings gives way: so all replicas refuse the same one."""
-        for earlier in self._clusters:
-            if earlier == name:
-                return
-            if known.get(earlier) == uid:
-                raise OtherCluster(
-                    f"clusters {earlier} and {name} are the same cluster (uid {uid}); remove one of the two from the "
-                    f"settings, or, if {earlier} no longer leads there, run `knell clusters forget {earlier}`"
-                )
+        fault = fault_of(self._clusters, name, uid, known)
+        if fault is not None:
+            raise OtherCluster(fault)
 
 
 @asynccontextmanager

@@ -7,6 +7,7 @@ from service.cluster import Change, Seen, Served
 from service.watching.assignment import Assignment
 from service.watching.listing import Begun
 from service.watching.marking import Marker
+from service.watching.proving import Proof
 from service.watching.publishing import Publisher
 from service.watching.reconsidering import Reconsidering
 from service.watching.scope import Scope, has_any
@@ -64,7 +65,7 @@ class Finalizing:
     def passing(self, change: Change) -> None:
         """A state that was over before it could be dealt with; but a worker may have judged by its marks."""
         seen = change.seen
-        if seen is None or not (seen.going and self._scope.has_ours(seen) and self._scope.is_ours_to_publish(seen)):
+        if seen is None or not self._is_going(seen):
             return
         if change.kind == "DELETED":
             self._reconsidering.left(seen.uid)
@@ -82,6 +83,8 @@ class Finalizing:
                 continue
             if change.kind == "DELETED":
                 self._marker.drop(seen.uid)
+                # Before the proof: where that can't be had, it may be back, as it was, in the next list.
+                self.passing(change)
                 deleted.append(seen)
                 self.owned -= self._is_owned(seen)
                 continue
@@ -90,17 +93,21 @@ class Finalizing:
         await self._publisher.going(served, going, just_now=True)
         self._reconsider(going)
         await self._publisher.without_ours(served, without, deleted=False)
-        living = await self._publisher.without_ours(served, deleted, deleted=True)
-        for live in living:
-            # It left the selector by a change of its labels. While it lives that is an opt-out.
-            self._marker.consider(served, live)
+        proofs = await self._publisher.without_ours(served, deleted, deleted=True)
         self._publisher.over(seen.uid for seen in deleted)
         for seen in deleted:
+            self._left(served, seen, proofs.get(seen.uid))
+
+    def _left(self, served: Served, seen: Seen, proof: Proof | None) -> None:
+        """One whose DELETED event came. Without a proof nobody had to ask: it is gone, or nothing of it is open."""
+        if proof is None or proof.kind == "gone":
             self._reconsidering.drop(seen.uid)
-        # One that is already going may come back into the selector. It may be back by now: its marks tell nothing.
-        for live in living:
-            if live.going and self._scope.has_ours(live):
-                self._reconsidering.left(live.uid)
+        elif proof.live is not None:
+            # It left the selector by a change of its labels. While it lives that is an opt-out.
+            self._marker.consider(served, proof.live)
+            if proof.live.going and self._scope.has_ours(proof.live):
+                # It may be back in the selector by now: its marks tell nothing.
+                self._reconsidering.left(seen.uid)
 
     def _reconsider(self, going: Sequence[Seen]) -> None:
         for seen in going:
@@ -111,9 +118,13 @@ class Finalizing:
             self._marker.consider(served, seen)
         elif not has_any(seen):
             without.append(seen)
-        elif self._scope.has_ours(seen) and self._scope.is_ours_to_publish(seen):
+        elif self._is_going(seen):
             # One that another collector's finalizer holds back goes in the name of that one's source.
             going.append(seen)
+
+    def _is_going(self, seen: Seen) -> bool:
+        """Whether it is being deleted, and this source has to publish that."""
+        return seen.going and self._scope.has_ours(seen) and self._scope.is_ours_to_publish(seen)
 
     def _is_owned(self, seen: Seen) -> bool:
         return self._scope.includes(seen) if self._scope.has_ours(seen) else self._scope.misses(seen)

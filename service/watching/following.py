@@ -184,6 +184,9 @@ class Following:
     def _after(self, before: Change, change: Change, came: list[Change]) -> Change:
         """Two changes of one object in a batch, where only the latest is dealt with."""
         self._duties.passing(before)
+        if before.kind == "DELETED" and change.kind == "ADDED":
+            # It left the selector and is back; that it left was never counted.
+            return msgspec.structs.replace(change, kind="MODIFIED")
         if before.kind != "ADDED":
             return change
         # Whoever came within this batch is counted as that, whatever happened to it since.

@@ -127,29 +127,28 @@ class Publisher:
 
     # ---- objects without our finalizer
 
-    async def without_ours(self, served: Served, seens: Sequence[Seen], *, deleted: bool) -> list[Seen]:
+    async def without_ours(self, served: Served, seens: Sequence[Seen], *, deleted: bool) -> dict[str, Proof]:
         """Of objects that are going without our finalizer, or were deleted: taken off by another hand, or never there.
 
-        Answers those that live on after all: they only left what is watched.
+        Answers what was found of deleted ones that had to be asked for: some live on, and only left what is watched.
         """
         if not seens:
-            return []
+            return {}
         self._unshow(served, seens)
         ids = [self.deletion_of(seen.uid) for seen in seens]
         states = [ending.state for ending in await endings(self._installation, ids)]
         rows = [(seen, one, state) for seen, one, state in zip(seens, ids, states, strict=True)
                 if self._concerns(seen, state)]  # fmt: skip
-        living: list[Seen] = []
+        proofs: dict[str, Proof] = {}
         if deleted and rows:
             asked = [_missing(seen) for seen, _, state in rows if state or self._assignment.settings.selector]
             proofs = await prove(self._assignment.cluster, served, asked)
-            living = [proof.live for proof in proofs.values() if proof.live is not None]
             # With a CRD that goes everything of the source waits, but a finalizer that is off is off.
             lives = {uid for uid, proof in proofs.items() if proof.kind in ("lives", "unknown")}
             rows = [row for row in rows if row[0].uid not in lives]
         for seen, deletion, state in rows:
             await self._let_go(served, seen, deletion, state)
-        return living
+        return proofs
 
     def _concerns(self, seen: Seen, state: str) -> bool:
         if state:

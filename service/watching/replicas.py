@@ -16,6 +16,7 @@ from service.masking import mask_text
 from service.settings import Settings
 from service.stream.installation import Installation
 from service.stream.lease_witness import LeaseCounter, Witness
+from service.stream.moments import Moments
 from service.watching.assignment import Assignment, Tally
 from service.watching.balance import Load
 from service.watching.clusters import cluster_of
@@ -79,7 +80,7 @@ class Post:
         """Wait for the Lease, and watch for as long as we have it."""
         watch = self.settings.watch
         await cluster.confirm()
-        enabled = await self._enabled(cluster)
+        enabled = await self._enabled(cluster, uid)
         counter = LeaseCounter(self.installation, cluster, uid, watch.namespace, self.share.lease)
         lasts = watch.lease * _SPARE
         lease = Lease(cluster, watch.namespace, self.share.lease, self.holder, lasts, counter=counter)
@@ -98,12 +99,16 @@ class Post:
             self.held, self.load.held = False, self.load.held - 1
             await lease.release()
 
-    async def _enabled(self, cluster: ConfirmedCluster) -> datetime:
+    async def _enabled(self, cluster: ConfirmedCluster, uid: str) -> datetime:
         """While the feature of its collector is off a source is not enabled, so that moment is not kept."""
         source = self.share.source
         if not self.settings.features.on(traits_of(self.settings.sources[source].collector).feature):
             return await cluster.server_time()
-        return await first_enabled(cluster, self.settings.watch.namespace, source)
+        moments = Moments(self.installation)
+        copy = await moments.of(uid, source)
+        enabled = await first_enabled(cluster, self.settings.watch.namespace, source, copy=copy)
+        await moments.keep(uid, source, enabled)
+        return enabled
 
     def _assigned(
         self, cluster: ConfirmedCluster, uid: str, enabled: datetime, lease: Lease, namespaces: NamespaceMarks

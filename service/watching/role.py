@@ -16,6 +16,11 @@ from service.watching.shares import shares_of
 
 RBAC: Final = "rbac.authorization.k8s.io"
 CRDS: Final = "apiextensions.k8s.io"
+TO_UNINSTALL: Final = "-uninstall"
+"""How the name of the one role ends that only `knell uninstall` needs."""
+_WHY_TO_UNINSTALL: Final = (
+    "Only `knell uninstall` needs this, beside the other roles; leave it out where that runs with other credentials."
+)
 
 Rule = dict[str, list[str]]
 
@@ -37,6 +42,7 @@ def manifests(settings: Settings, cluster: str, holder: Holder | None = None) ->
         {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": _meta(who.name, who.namespace)},
         *_granted(who.name, "", _everywhere(settings, sources.values()), who),
         *_granted(who.name, namespace, _at_home(sources), who),
+        *_granted(f"{who.name}{TO_UNINSTALL}", namespace, _to_uninstall(sources), who, _WHY_TO_UNINSTALL),
     ]
     by_namespace: dict[str, list[SourceSettings]] = {}
     for source in sources.values():
@@ -90,14 +96,28 @@ def _objects(settings: Settings, sources: Iterable[SourceSettings]) -> list[Rule
     return rules + (capi_role.owners() if capi_role.capi_sources(sources) else [])
 
 
-def _at_home(sources: dict[str, SourceSettings]) -> list[Rule]:
-    """Where Leases and the moments of first enabling are. A create can't be bound to a name."""
+def _leases(sources: dict[str, SourceSettings]) -> list[str]:
     leases = [share.lease for name, source in sources.items() for share in shares_of(name, source)]
     leases += [sweep_lease(name) for name, source in sources.items() if traits_of(source.collector).swept]
+    return sorted(leases)
+
+
+def _at_home(sources: dict[str, SourceSettings]) -> list[Rule]:
+    """Where Leases and the moments of first enabling are. A create can't be bound to a name."""
+    leases = _leases(sources)
     rules = [_rule("", ["configmaps"], ["create"]), _rule("", ["configmaps"], ["get", "patch"], [NAME])]
     if leases:
         rules.append(_rule("coordination.k8s.io", ["leases"], ["create"]))
-        rules.append(_rule("coordination.k8s.io", ["leases"], ["get", "patch"], sorted(leases)))
+        rules.append(_rule("coordination.k8s.io", ["leases"], ["get", "patch"], leases))
+    return rules
+
+
+def _to_uninstall(sources: dict[str, SourceSettings]) -> list[Rule]:
+    """Leases of shares and sources that the settings no longer have are found by a list, which no name can bound."""
+    leases = _leases(sources)
+    rules = [_rule("", ["configmaps"], ["delete"], [NAME]), _rule("coordination.k8s.io", ["leases"], ["list"])]
+    if leases:
+        rules.append(_rule("coordination.k8s.io", ["leases"], ["delete"], leases))
     return rules
 
 
@@ -111,12 +131,13 @@ def _secrets(settings: Settings, cluster: str) -> dict[str, list[str]]:
     return found
 
 
-def _granted(name: str, namespace: str, rules: list[Rule], who: Holder) -> Iterator[dict[str, Any]]:
+def _granted(name: str, namespace: str, rules: list[Rule], who: Holder, why: str = "") -> Iterator[dict[str, Any]]:
     """A role and its binding, for the cluster where there is no namespace."""
     if not rules:
         return
     prefix = "" if namespace else "Cluster"
-    yield {"apiVersion": f"{RBAC}/v1", "kind": f"{prefix}Role", "metadata": _meta(name, namespace), "rules": rules}
+    meta = _meta(name, namespace) | ({"annotations": {"kubernetes.io/description": why}} if why else {})
+    yield {"apiVersion": f"{RBAC}/v1", "kind": f"{prefix}Role", "metadata": meta, "rules": rules}
     yield {
         "apiVersion": f"{RBAC}/v1",
         "kind": f"{prefix}RoleBinding",

@@ -3,12 +3,14 @@ out, slowly where only a person can help, and no other source notices."""
 
 import asyncio
 import random
+from datetime import UTC, datetime
 from typing import Final
 
 import structlog
 
 from service.cluster import ClusterError, Expired, Forbidden, Invalid, NotServed, TooMany, Unauthorized
 from service.stream.inventory import Inventory
+from service.stream.moments import Moments
 from service.watching.assignment import Assignment, NotHolding, Tally
 from service.watching.finalizing import Finalizing
 from service.watching.following import Following
@@ -118,6 +120,7 @@ class SourceRun:
         self._fresh.discard(strand.label)
         await self._drop_old_counts()
         await following.remember_wishes()
+        await self._keep_moment()
         served = await self._assignment.cluster.discover(self._assignment.settings.resource)
         if strand.namespace is not None and not served.namespaced:
             raise Invalid(f"{served.resource} have no namespaces; take `namespaces` out of source {self.name}")
@@ -131,6 +134,13 @@ class SourceRun:
         await self._report.fine(strand.label)
         relist = self._assignment.watch.relist
         await following.run(served, version, relist * random.uniform(0.9, 1.1))
+
+    async def _keep_moment(self) -> None:
+        """Before each list: an emptied Redis has lost the copy, and one loss after the other must not forget it."""
+        assignment = self._assignment
+        if assignment.enabled_at and assignment.installation.settings.features.on(assignment.traits.feature):
+            at = datetime.fromtimestamp(assignment.enabled_at / 1000, UTC)
+            await Moments(assignment.installation).keep(assignment.cluster_uid, self.name, at)
 
     async def _until_held(self) -> None:
         while not self._assignment.may_act():  # noqa: ASYNC110  # the Lease's holder is a plain question to us

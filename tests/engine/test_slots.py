@@ -93,6 +93,7 @@ async def every_move(world: World) -> None:
     await witnesses.note("c1", "default/lease", "u1", 7)
     await witnesses.suspect("c1", "", "why")
     await world.installation.shards[0].decide("aws/1/eu-west-1/prod", "u1", "{}")
+    await shard.name_cluster("here", "u1", ["there"], pinned=True)
     await world.arrive()
     await world.tidy()
 

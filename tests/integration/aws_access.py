@@ -134,8 +134,8 @@ async def staged(
         clusters={"local": way}, sources={SOURCE: SourceSettings(resource=AWS_CLUSTERS, collector="capa")}
     )
 
-    async def remembered(_name: str) -> str | None:
-        return None
+    async def remembered() -> dict[str, str]:
+        return {}
 
     async with await connect("local", way) as stage.cluster:
         places = Places(settings, {"local": stage.cluster}, remembered)

@@ -160,8 +160,8 @@ async def removing_on(world: World, cloud: Cloud, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr("workers.handlers.freshness.FRESH", timedelta(minutes=5))
     world.change("retry", blocked_base=timedelta(milliseconds=200), blocked_cap=timedelta(seconds=1))
 
-    async def remembered(_name: str) -> None:
-        return None
+    async def remembered() -> dict[str, str]:
+        return {}
 
     async with AwsReach(Places(Settings(), {}, remembered), endpoint=cloud.aws.address) as reach:
         yield Removing(world, cloud, reach, len(await cloud.aws.journal()))

@@ -114,8 +114,8 @@ class Removing(Karpenter):
         return AzureNodes(**{**given, **changes})
 
     def reached(self, clusters: dict[str, Cluster]) -> Places:
-        async def remembered(_name: str) -> None:
-            return None
+        async def remembered() -> dict[str, str]:
+            return {}
 
         return Places(self.settings, clusters, remembered)
 

@@ -240,8 +240,8 @@ def by_claim(swept: Swept) -> dict[str, Orphan]:
 
 
 def no_places(settings: Settings) -> Places:
-    async def remembered(_name: str) -> None:
-        return None
+    async def remembered() -> dict[str, str]:
+        return {}
 
     return Places(settings, {}, remembered)
 

@@ -107,8 +107,8 @@ class Clustered(World):
     # ---- collecting
 
     def places(self) -> Places:
-        async def remembered(_name: str) -> None:
-            return None
+        async def remembered() -> dict[str, str]:
+            return {}
 
         return Places(self.settings, {"local": self.cluster}, remembered)
 

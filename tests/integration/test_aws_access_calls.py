@@ -186,7 +186,7 @@ WHOSE = Whose(source="s", namespace="n", region=REGION)
 
 
 def lone_reach(endpoint: str) -> AwsReach:
-    async def remembered(_name: str) -> str | None:
-        return None
+    async def remembered() -> dict[str, str]:
+        return {}
 
     return AwsReach(Places(Settings(), {}, remembered), endpoint=endpoint)

@@ -146,6 +146,21 @@ def test_a_role_that_only_lacks_what_makes_it_quicker_is_a_warning(world: Declar
         assert "may not list namespaces, watch namespaces: " in found["access"]["what"]
 
 
+def test_a_role_that_only_lacks_what_uninstall_needs_is_fine(world: Declared) -> None:
+    account = grant(world, world.config("admin"))
+    role = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{world.home}/roles/knell-{world.home}-uninstall"
+    world.api.kube.delete(role)
+    try:
+        here = {"kubeconfig": str(kubeconfig(world, account.token)), "context": "local"}
+        answer, found = examined(world, world.config("account", clusters={"here": here}))
+    finally:
+        clear(world)
+    assert (answer.code, found["access"]["state"]) == (0, told(world))
+    if told(world) == "fine":
+        assert f"may not delete configmaps knell-sources in {world.home}" in found["access"]["what"]
+        assert "only `knell uninstall` needs that" in found["access"]["what"]
+
+
 def test_credentials_that_may_do_nothing_are_told_which_role_they_need(world: Declared) -> None:
     account = f"/api/v1/namespaces/{world.home}/serviceaccounts"
     world.api.kube.create(account, {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "nobody"}})

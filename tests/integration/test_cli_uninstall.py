@@ -6,9 +6,12 @@ from typing import Any
 
 import pytest
 
+from service.cluster import connect
 from service.contract.names import FINALIZER
 from service.local.ports import free_ports
+from service.settings import ClusterSettings
 from service.stream.installation import Installation
+from service.watching.leaving import find_marked, take_off
 from tests.clusters import TestApi
 from tests.integration.declared import Declared, declare
 from tests.integration.test_role import clear, grant, kubeconfig
@@ -31,12 +34,10 @@ def sources(world: Declared) -> str:
     return f"/api/v1/namespaces/{world.home}/configmaps/knell-sources"
 
 
-def add_lease(world: Declared, name: str, holder: str, renewed: datetime) -> None:
-    spec = {
-        "holderIdentity": holder,
-        "leaseDurationSeconds": 10,
-        "renewTime": renewed.isoformat(timespec="microseconds").replace("+00:00", "Z"),
-    }
+def add_lease(world: Declared, name: str, holder: str, renewed: datetime | None) -> None:
+    spec: dict[str, Any] = {"holderIdentity": holder, "leaseDurationSeconds": 10}
+    if renewed is not None:
+        spec["renewTime"] = renewed.isoformat(timespec="microseconds").replace("+00:00", "Z")
     body = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": name}, "spec": spec}
     world.api.kube.create(leases(world), body)
 
@@ -45,6 +46,7 @@ def add_rest(world: Declared) -> None:
     long_ago = datetime.now(UTC) - timedelta(hours=1)
     add_lease(world, "knell-widgets-0", "somebody", long_ago)
     add_lease(world, "knell-widgets-3", "", long_ago)
+    add_lease(world, "knell-widgets-sweep", "somebody", long_ago)
     add_lease(world, "other", "somebody", datetime.now(UTC))
     body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "knell-sources"}, "data": {"widgets": "x"}}
     world.api.kube.create(f"/api/v1/namespaces/{world.home}/configmaps", body)
@@ -66,10 +68,11 @@ def test_everything_of_ours_goes_and_nothing_else(world: Declared) -> None:
     add_rest(world)
     # Neither the selector nor the namespaces of the source matter.
     config = world.config(selector="app=x", namespaces=[world.namespace])
-    answer = world.knell(config, "uninstall", "--yes", "--output", "json")
+    answer = world.knell(config, "uninstall", "--yes", "--also-deleting", "--output", "json")
     assert answer.code == 0, answer.err
     (here,) = answer.json["clusters"]
-    assert here["resources"] == [{"resource": world.crd.resource, "marked": 4, "going": 1, "note": ""}]
+    going = [{"object": f"{world.namespace}/e", "protected": ""}]
+    assert here["resources"] == [{"resource": world.crd.resource, "marked": 4, "deleting": going, "note": ""}]
     assert world.get("a")["metadata"]["finalizers"] == [OTHER]
     assert world.get("c")["metadata"]["finalizers"] == [OTHER]
     assert not world.marked("b")
@@ -90,7 +93,7 @@ def test_a_preview_or_a_no_changes_nothing(world: Declared, words: tuple[str, ..
     assert answer.code == (0 if typed is None else 1)
     assert world.crd.resource in answer.out
     assert world.marked("a")
-    assert len(names(world)) == 3
+    assert len(names(world)) == 4
     assert world.api.kube.get(sources(world)) is not None
 
 
@@ -104,6 +107,162 @@ def test_a_running_replica_is_named_and_must_be_stopped_first(world: Declared) -
     anyway = world.knell(config, "uninstall", "--yes", "--anyway")
     assert anyway.code == 0, anyway.err
     assert not world.marked("a")
+
+
+@pytest.mark.parametrize("renewed", ["now", "never", "sweep"])
+def test_whoever_may_still_run_holds_it(world: Declared, renewed: str) -> None:
+    world.create("a", finalizers=[FINALIZER])
+    name = "knell-widgets-sweep" if renewed == "sweep" else "knell-widgets-0"
+    add_lease(world, name, "replica-7", None if renewed == "never" else datetime.now(UTC))
+    answer = world.knell(world.config(), "uninstall", "--yes")
+    assert (answer.code, "still running: replica-7" in answer.err) == (1, True)
+    assert world.marked("a")
+
+
+# ---- what can't be read, and what the role grants
+
+
+ROLES = "/apis/rbac.authorization.k8s.io/v1/namespaces/{}/roles/{}"
+
+
+@pytest.mark.invariant(7)
+def test_leases_that_can_not_be_read_hold_everything(world: Declared) -> None:
+    """Three replicas may run for all that anybody knows."""
+    world.create("a", finalizers=[FINALIZER])
+    world.create("b", finalizers=[FINALIZER])
+    world.delete("b")
+    add_lease(world, "knell-widgets-0", "replica-7", datetime.now(UTC))
+    config = world.config("account")
+    account = grant(world, config)
+    world.api.kube.delete(ROLES.format(world.home, f"knell-{world.home}-uninstall"))
+    here = {"kubeconfig": str(kubeconfig(world, account.token)), "context": "local"}
+    try:
+        until("it is granted", lambda: account.kube.request("GET", world.crd.path(world.namespace)).status == 200)
+        until("it is taken away", lambda: account.kube.request("GET", leases(world)).status == 403)
+        words = ("uninstall", "--yes", "--anyway", "--also-deleting")
+        answer = world.knell(world.config(clusters={"here": here}), *words)
+    finally:
+        clear(world)
+    assert answer.code == 1
+    assert "nothing was changed, for this can't be read: Leases in" in answer.err
+    assert 'cannot list resource "leases"' in answer.err
+    assert "`knell role --cluster here | kubectl apply -f -` grants it" in answer.err
+    assert world.marked("a")
+    assert world.marked("b")
+    assert names(world) == ["knell-widgets-0"]
+
+
+@pytest.mark.invariant(7)
+def test_objects_that_can_not_be_listed_hold_everything_else_as_well(world: Declared) -> None:
+    world.create("a", finalizers=[FINALIZER])
+    path = add_removed(world)
+    account = grant(world, world.config("account"))
+    here = {"kubeconfig": str(kubeconfig(world, account.token)), "context": "local"}
+    try:
+        until("it is granted", lambda: account.kube.request("GET", leases(world)).status == 200)
+        words = ("uninstall", "--yes", "--resource", resource_in(path))
+        answer = world.knell(world.config(clusters={"here": here}), *words)
+    finally:
+        clear(world)
+    assert (answer.code, f"can't be read: {resource_in(path)} of cluster here" in answer.err) == (1, True)
+    assert world.marked("a")
+
+
+@pytest.mark.parametrize("confined", [False, True], ids=["every namespace", "one namespace"])
+def test_the_role_suffices(world: Declared, confined: bool) -> None:
+    changes: dict[str, Any] = {"namespaces": [world.namespace]} if confined else {}
+    world.create("a", finalizers=[FINALIZER, OTHER])
+    world.create("b", finalizers=[FINALIZER])
+    world.delete("b")
+    long_ago = datetime.now(UTC) - timedelta(hours=1)
+    add_lease(world, "knell-widgets-0", "somebody", long_ago)
+    body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "knell-sources"}, "data": {"widgets": "x"}}
+    world.api.kube.create(f"/api/v1/namespaces/{world.home}/configmaps", body)
+    account = grant(world, world.config("account", **changes))
+    here = {"kubeconfig": str(kubeconfig(world, account.token)), "context": "local"}
+    try:
+        until("it is granted", lambda: account.kube.request("GET", leases(world)).status == 200)
+        until("it is granted", lambda: account.kube.request("GET", world.crd.path(world.namespace)).status == 200)
+        config = world.config(clusters={"here": here}, **changes)
+        answer = world.knell(config, "uninstall", "--yes", "--also-deleting", "--output", "json")
+    finally:
+        clear(world)
+    assert answer.code == 0, answer.err
+    (resource,) = answer.json["clusters"][0]["resources"]
+    assert resource["note"] == (f"only namespaces {world.namespace} may be listed" if confined else "")
+    assert world.get("a")["metadata"]["finalizers"] == [OTHER]
+    assert world.get("b") is None
+    assert names(world) == []
+    assert world.api.kube.get(sources(world)) is None
+
+
+def test_a_source_that_was_everywhere_once_can_not_be_looked_through_in_some_namespaces(world: Declared) -> None:
+    world.create("a", finalizers=[FINALIZER])
+    changes: dict[str, Any] = {"namespaces": [world.namespace]}
+    remember(world, "widgets", world.crd.resource, namespaces='["*"]')
+    account = grant(world, world.config("account", **changes))
+    here = {"kubeconfig": str(kubeconfig(world, account.token)), "context": "local"}
+    try:
+        until("it is granted", lambda: account.kube.request("GET", leases(world)).status == 200)
+        answer = world.knell(world.config(clusters={"here": here}, **changes), "uninstall", "--yes")
+    finally:
+        clear(world)
+    assert (answer.code, f"can't be read: {world.crd.resource} of cluster here" in answer.err) == (1, True)
+    assert world.marked("a")
+
+
+# ---- objects that are being deleted
+
+
+@pytest.mark.invariant(10)
+def test_objects_that_are_being_deleted_are_named_and_need_a_word_of_their_own(world: Declared) -> None:
+    world.create("lives", finalizers=[FINALIZER])
+    world.create("goes", finalizers=[FINALIZER])
+    world.create("kept", finalizers=[FINALIZER], annotations={"knell.dev/prevent-delete": "true"})
+    world.create("unclear", finalizers=[FINALIZER], annotations={"knell.dev/prevent-delete": "perhaps"})
+    for name in ("goes", "kept", "unclear"):
+        world.delete(name)
+    add_rest(world)
+    answer = world.knell(world.config(), "uninstall", "--yes")
+    assert (answer.code, "say --also-deleting" in answer.err) == (1, True)
+    for text in (answer.out, answer.err):
+        assert f"{world.namespace}/goes" in text
+        assert f"{world.namespace}/kept" in text
+        assert "annotation knell.dev/prevent-delete of the object says 'true'" in text
+        assert "annotation knell.dev/prevent-delete of the object has the value 'perhaps'" in text
+        assert f"{world.namespace}/lives" not in text
+    assert all(world.marked(name) for name in ("lives", "goes", "kept", "unclear"))
+    assert len(names(world)) == 4
+    asked = world.knell(world.config(), "uninstall", "--also-deleting", answer="n\n")
+    assert "4 objects, 3 of which are being deleted (2 protected)" in asked.err
+    assert world.marked("kept")
+    assert world.knell(world.config(), "uninstall", "--yes", "--also-deleting").code == 0
+    assert world.get("kept") is None
+    assert not world.marked("lives")
+
+
+def test_a_namespace_protects_what_is_being_deleted_in_it(world: Declared) -> None:
+    world.create("kept", finalizers=[FINALIZER])
+    world.delete("kept")
+    body = {"metadata": {"annotations": {"knell.dev/prevent-delete": "true"}}}
+    world.api.kube.patch(f"/api/v1/namespaces/{world.namespace}", body)
+    answer = world.knell(world.config(), "uninstall", "--dry-run", "--output", "json")
+    (going,) = answer.json["clusters"][0]["resources"][0]["deleting"]
+    assert going["protected"] == "annotation knell.dev/prevent-delete of its Namespace says 'true'"
+
+
+async def test_what_began_to_be_deleted_after_the_preview_is_left_to_the_service(world: Declared) -> None:
+    world.create("a", finalizers=[FINALIZER])
+    settings = ClusterSettings(kubeconfig=world.api.kubeconfig(world.folder / "direct"))
+    async with await connect("here", settings) as cluster:
+        found = await find_marked(cluster, world.crd.resource, ())
+        world.delete("a")
+        assert found.served is not None
+        (failure,) = await take_off(cluster, found.served, found.objects, lambda: None, also_deleting=False)
+        assert "being deleted by now" in failure.why
+        assert world.marked("a")
+        assert await take_off(cluster, found.served, found.objects, lambda: None, also_deleting=True) == []
+    assert world.get("a") is None
 
 
 def test_a_resource_that_is_not_installed_has_nothing_of_ours(world: Declared) -> None:
@@ -152,14 +311,14 @@ def test_another_cluster_under_the_same_name_is_refused(world: Declared) -> None
 # ---- sources that were removed from the settings
 
 
-def remember(world: Declared, source: str, resource: str, cluster_uid: str = "") -> None:
+def remember(world: Declared, source: str, resource: str, cluster_uid: str = "", **facts: str) -> None:
     """As a list of that source leaves it in Redis."""
     found: Any = world.api.kube.get("/api/v1/namespaces/kube-system")
     uid = str(found["metadata"]["uid"])
 
     async def write(installation: Installation) -> None:
         keys, caller = installation.keys, installation.caller
-        known = {"cluster": cluster_uid or uid, "resource": resource, "listed_at": "1"}
+        known = {"cluster": cluster_uid or uid, "resource": resource, "listed_at": "1", **facts}
         for field, value in known.items():
             await caller.command("HSET", keys.of(0, f"source:{source}"), field, value)
         await caller.command("HSET", keys.of(0, "clusters"), "here", uid)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from service.contract.names import FINALIZER
@@ -16,6 +17,7 @@ from service.local.api import EmbeddedApi
 from service.settings import ClusterSettings, RedisSettings, Settings, SourceSettings, WatchSettings
 from service.stream.installation import Installation
 from service.stream.inventory import Inventory
+from service.watching.clusters import Identities, OtherCluster
 from service.watching.watcher import Watcher
 from tests.engine import waiting
 from tests.kube import Crd, Kube
@@ -64,12 +66,12 @@ def places() -> Iterator[tuple[Place, Place]]:
 
 @asynccontextmanager
 async def watching(
-    redis: RedisSettings, clusters: dict[str, ClusterSettings], source: SourceSettings = SOURCE
+    redis: RedisSettings, clusters: dict[str, ClusterSettings], *sources: SourceSettings
 ) -> AsyncIterator[tuple[Watcher, Installation]]:
     settings = Settings(
         redis=redis,
         clusters=clusters,
-        sources={"widgets": source},
+        sources=dict(zip(("widgets", "others"), sources or [SOURCE], strict=False)),
         watch=WatchSettings(namespace="default", retry=timedelta(seconds=1)),
     )
     installation = Installation(settings)
@@ -143,3 +145,89 @@ async def test_a_kubeconfig_may_be_kept_in_a_secret_of_another_cluster(
         await until("it is marked there", lambda: there.marked("a"))
         assert not here.marked("a")
         assert here.leases == []
+
+
+# ---- two names for one cluster
+
+
+async def test_a_name_with_a_uid_in_the_settings_never_gives_way_to_one_that_reported_it_first(
+    places: tuple[Place, Place], embedded_server: TestServer, tmp_path: Path
+) -> None:
+    ours, other = places
+    redis, uid = embedded_server.settings(), uid_of(ours)
+    astray = ClusterSettings(kubeconfig=ours.api.kubeconfig(tmp_path / "astray"))
+    sources = [msgspec.structs.replace(SOURCE, cluster=name) for name in ("first", "pinned")]
+    async with watching(redis, {"first": astray}, sources[0]) as (watcher, _):
+        await until("it is remembered", lambda: watcher.sites[0].up)
+    clusters = {"first": astray, "pinned": msgspec.structs.replace(astray, uid=uid)}
+    async with watching(redis, clusters, *sources) as (watcher, installation):
+        first, pinned = watcher.sites
+        await until("the pinned one is watched", lambda: pinned.posts[0].held)
+        await until("the first is refused", lambda: first.refused)
+        assert "clusters.pinned.uid" in first.trouble
+        assert pinned.up
+        assert not first.posts[0].held
+        assert await Identities(installation.settings, installation).remembered() == {"pinned": uid}
+    # Once its kubeconfig is mended, nothing has to be forgotten.
+    clusters["first"] = ClusterSettings(kubeconfig=other.api.kubeconfig(tmp_path / "mended"))
+    async with watching(redis, clusters, *sources) as (watcher, _):
+        await until("both are watched", lambda: all(post.held for post in watcher.posts))
+
+
+def named(redis: RedisSettings, *names: str, **pinned: str) -> Settings:
+    clusters = {name: ClusterSettings(in_cluster=True, uid=pinned.get(name)) for name in names}
+    return Settings(redis=redis, clusters=clusters)
+
+
+@pytest.fixture
+async def installation(embedded_server: TestServer) -> AsyncIterator[Installation]:
+    made = Installation(Settings(redis=embedded_server.settings()))
+    yield made
+    await made.aclose()
+
+
+async def test_a_name_that_is_remembered_never_gives_way_to_one_that_stands_before_it(
+    installation: Installation,
+) -> None:
+    identities = Identities(named(installation.settings.redis, "new", "old"), installation)
+    await identities.confirm("old", "u1")
+    with pytest.raises(OtherCluster, match="old was there first"):
+        await identities.confirm("new", "u1")
+    await identities.confirm("old", "u1")
+    assert await identities.remembered() == {"old": "u1"}
+    # The right cluster is taken for it once it is found.
+    await identities.confirm("new", "u2")
+    assert await identities.remembered() == {"old": "u1", "new": "u2"}
+
+
+async def test_what_the_settings_refuse_is_not_remembered(installation: Installation) -> None:
+    redis = installation.settings.redis
+    with pytest.raises(OtherCluster, match=r"clusters\.two\.uid says that u1 is two"):
+        await Identities(named(redis, "one", "two", two="u1"), installation).confirm("one", "u1")
+    twice = Identities(named(redis, "one", "two", one="u1", two="u1"), installation)
+    with pytest.raises(OtherCluster, match="clusters one and two are the same cluster"):
+        await twice.confirm("two", "u1")
+    assert await twice.remembered() == {}
+    await twice.confirm("one", "u1")
+
+
+async def test_of_many_names_that_report_one_uid_at_the_same_moment_one_is_remembered(
+    installation: Installation,
+) -> None:
+    names = [f"c{number}" for number in range(8)]
+    identities = Identities(named(installation.settings.redis, *names), installation)
+    answers = await asyncio.gather(*(identities.confirm(one, "u1") for one in names), return_exceptions=True)
+    (first,) = (name for name, answer in zip(names, answers, strict=True) if answer is None)
+    assert await identities.remembered() == {first: "u1"}
+
+
+async def test_a_name_that_the_settings_no_longer_have_stands_in_nobodys_way(installation: Installation) -> None:
+    redis = installation.settings.redis
+    await Identities(named(redis, "before"), installation).confirm("before", "u1")
+    await Identities(named(redis, "after"), installation).confirm("after", "u1")
+
+
+def uid_of(place: Place) -> str:
+    found = place.kube.get("/api/v1/namespaces/kube-system")
+    assert found is not None
+    return str(found["metadata"]["uid"])

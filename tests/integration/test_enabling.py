@@ -8,9 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import structlog
 from aiohttp import web
+from structlog.testing import LogCapture
 
 from service.cluster import Cluster, Unreadable, connect
+from service.watching import enabling
 from service.watching.enabling import NotEnabled, first_enabled, forget_all
 from tests.clusters import TestApi
 from tests.wayward_api import namespace as there
@@ -109,3 +112,58 @@ async def test_what_is_kept_and_no_time_is_never_overwritten(api: TestApi, clust
 async def test_a_missing_namespace_says_what_to_create(cluster: Cluster) -> None:
     with pytest.raises(NotEnabled, match="kubectl create namespace nowhere"):
         await first_enabled(cluster, "nowhere", "a")
+
+
+# ---- with a copy in Redis
+
+EARLY, LATE = "2026-01-31T12:00:00Z", "2026-03-01T00:00:00Z"
+
+
+@pytest.fixture
+def logs(monkeypatch: pytest.MonkeyPatch) -> LogCapture:
+    """Whatever level a command of another test has set in this process."""
+    capture, every = LogCapture(), structlog.make_filtering_bound_logger(0)
+    monkeypatch.setattr(enabling, "log", structlog.wrap_logger(None, processors=[capture], wrapper_class=every))
+    return capture
+
+
+def keep(api: TestApi, namespace: str, **data: str) -> None:
+    body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "knell-sources"}, "data": data}
+    api.kube.create(f"/api/v1/namespaces/{namespace}/configmaps", body)
+
+
+def kept(api: TestApi, namespace: str) -> Any:
+    found = api.kube.get(f"/api/v1/namespaces/{namespace}/configmaps/knell-sources")
+    return None if found is None else found["data"]
+
+
+@pytest.mark.invariant(5)
+@pytest.mark.parametrize("left", [{}, {"other": LATE}], ids=["no ConfigMap", "no entry"])
+async def test_a_moment_that_was_lost_in_the_cluster_is_written_again_from_its_copy(
+    api: TestApi, cluster: Cluster, logs: LogCapture, left: dict[str, str]
+) -> None:
+    namespace = api.namespace()
+    if left:
+        keep(api, namespace, **left)
+    found = await first_enabled(cluster, namespace, "a", copy=EARLY)
+    assert found == datetime.fromisoformat(EARLY)
+    assert kept(api, namespace) == {**left, "a": EARLY}
+    assert ["lost in the cluster" in line["event"] for line in logs.entries] == [True]
+
+
+@pytest.mark.parametrize(("here", "copy"), [(EARLY, LATE), (LATE, EARLY)])
+async def test_of_two_moments_that_disagree_the_earlier_counts_and_both_stay(
+    api: TestApi, cluster: Cluster, logs: LogCapture, here: str, copy: str
+) -> None:
+    namespace = api.namespace()
+    keep(api, namespace, a=here)
+    assert await first_enabled(cluster, namespace, "a", copy=copy) == datetime.fromisoformat(EARLY)
+    assert [(line["kept"], line["copy"]) for line in logs.entries if "disagree" in line["event"]] == [(here, copy)]
+    assert kept(api, namespace) == {"a": here}
+
+
+async def test_a_copy_that_is_no_time_enables_nothing(api: TestApi, cluster: Cluster) -> None:
+    namespace = api.namespace()
+    with pytest.raises(NotEnabled, match="the copy in Redis says 'yesterday' for source a, which is no time"):
+        await first_enabled(cluster, namespace, "a", copy="yesterday")
+    assert kept(api, namespace) is None

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from service.contract.names import FINALIZER
-from service.settings import GuardSettings, PolicySettings
+from service.settings import ClusterSettings, GuardSettings, PolicySettings
 from tests.clusters import TestApi
 from tests.integration.staged import SOURCE, Stage, staged
 from tests.kube import wait_until
@@ -146,6 +146,16 @@ async def test_a_name_that_leads_to_another_cluster_than_ever_touches_nothing(st
     await stage.client.hset(stage.installation.keys.of(0, "clusters"), "local", "the-one-before")
     await stage.work()
     await stage.until_held(one, "has always had uid the-one-before")
+    assert stage.deletes == 0
+
+
+async def test_a_name_that_leads_to_a_cluster_of_another_name_touches_nothing(stage: Stage) -> None:
+    clusters = {**stage.settings.clusters, "other": ClusterSettings(in_cluster=True)}
+    stage.settings = msgspec.structs.replace(stage.settings, clusters=clusters)
+    one = await stage.going("w")
+    await stage.client.hset(stage.installation.keys.of(0, "clusters"), "other", stage.identity)
+    await stage.work()
+    await stage.until_held(one, "clusters other and local are the same cluster")
     assert stage.deletes == 0
 
 

@@ -7,10 +7,11 @@ import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from service.cluster import Change, Cluster, Seen
+from service.cluster import Change, Cluster, ClusterError, Forbidden, Seen, Unavailable
 from service.contract import Blocked, Event
 from service.contract.names import STATUS
 from service.stream.rows import Kept, flat
@@ -85,6 +86,26 @@ async def until_noticed(stage: Stage, run: SourceRun, before: int) -> None:
         return run.tally.events > before
 
     await stage.until("the change is seen", noticed)
+
+
+async def gather(stage: Stage, monkeypatch: pytest.MonkeyPatch, **metadata: Any) -> None:
+    """From now on changes are read and not dealt with, until an object `last` is among them: then all together."""
+    take, waiting = Inbox.take, asyncio.Event()
+
+    async def held(self: Inbox, within: float) -> list[Change]:
+        async def complete() -> bool:
+            return any(change.seen is not None and change.seen.name == "last" for change in self._changes)
+
+        waiting.set()
+        await stage.until("the last change is read", complete)
+        monkeypatch.setattr(Inbox, "take", take)
+        return await take(self, within)
+
+    monkeypatch.setattr(Inbox, "take", held)
+    # Ends a wait for changes that is under way.
+    stage.make("first", **metadata)
+    async with asyncio.timeout(PATIENCE.total_seconds()):
+        await waiting.wait()
 
 
 async def until_replayed(stage: Stage, one: Event) -> None:
@@ -165,25 +186,22 @@ async def test_an_object_that_is_back_in_the_selector_before_the_watch_dealt_wit
     stage: Stage, watch: Watch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The watch reads both changes in one go, and the object looks as it did before them."""
-    free, take = asyncio.Event(), Inbox.take
-
-    async def held(self: Inbox, within: float) -> list[Change]:
-        await free.wait()
-        return await take(self, within)
-
     stage.source(selector="team=blue")
-    await watch()
+    run = await watch()
     one = await stage.gone("w", labels={"team": "blue"})
-    monkeypatch.setattr(Inbox, "take", held)
-    # One that was waiting already is passed on; what is gathered from here on comes together.
-    stage.make("other", labels={"team": "blue"})
+    await gather(stage, monkeypatch, labels={"team": "blue"})
     stage.api.kube.patch(stage.path("w"), {"metadata": {"labels": {"team": "red"}}})
     await stage.work()
     await stage.until_held(one, "team=blue")
     stage.api.kube.patch(stage.path("w"), {"metadata": {"labels": {"team": "blue"}}})
-    free.set()
+    stage.make("last", labels={"team": "blue"})
     await stage.until_done(one)
     assert not stage.there("w")
+
+    async def counted() -> bool:
+        return run.tally.owned == 2
+
+    await stage.until("only the two others are counted", counted)
 
 
 async def test_an_object_that_is_back_in_the_selector_when_the_watch_reads_it_after_its_leaving_goes_on(
@@ -203,6 +221,38 @@ async def test_an_object_that_is_back_in_the_selector_when_the_watch_reads_it_af
     stage.api.kube.patch(stage.path("w"), {"metadata": {"labels": {"team": "red"}}})
     await stage.work()
     await stage.until_held(one, "team=blue")
+    stage.api.kube.patch(stage.path("w"), {"metadata": {"labels": {"team": "blue"}}})
+    back.set()
+    await stage.until_done(one)
+    assert not stage.there("w")
+
+
+@pytest.mark.parametrize("trouble", [Unavailable("no answer"), Forbidden("not allowed")])
+async def test_an_object_that_is_back_in_the_selector_goes_on_where_the_watch_could_not_read_it_after_its_leaving(
+    stage: Stage, cluster: Cluster, watch: Watch, trouble: ClusterError
+) -> None:
+    """Nobody could tell whether it was gone. It looks as it did before, in the next list or event."""
+    left, asked, back = threading.Event(), threading.Event(), threading.Event()
+
+    def meddle(method: str, name: str) -> None:
+        if (method, name) == ("GET", "w") and left.is_set() and not asked.is_set():
+            asked.set()
+            raise trouble
+        if method == "LIST" and asked.is_set():
+            back.wait(PATIENCE.total_seconds())
+
+    stage.source(selector="team=blue")
+    await watch(Meddled(cluster, stage.crd, meddle))
+    one = await stage.gone("w", labels={"team": "blue"})
+    left.set()
+    stage.api.kube.patch(stage.path("w"), {"metadata": {"labels": {"team": "red"}}})
+    await stage.work()
+    await stage.until_held(one, "team=blue")
+
+    async def unanswered() -> bool:
+        return asked.is_set()
+
+    await stage.until("the watch has asked for it", unanswered)
     stage.api.kube.patch(stage.path("w"), {"metadata": {"labels": {"team": "blue"}}})
     back.set()
     await stage.until_done(one)
@@ -325,27 +375,17 @@ async def test_a_protection_that_was_over_before_the_watch_dealt_with_it_is_noti
     stage: Stage, watch: Watch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Both changes are read in one go, and the latest looks as the first did; a worker saw what was in between."""
-    free, take = asyncio.Event(), Inbox.take
-
-    async def held(self: Inbox, within: float) -> list[Change]:
-        await free.wait()
-        return await take(self, within)
-
-    free.set()
     await watch()
     await stage.stop_lanes()
     await stage.work()
     one = await stage.gone("w", targets=3)
     await stage.until_state(one, "running")
-    monkeypatch.setattr(Inbox, "take", held)
-    free.clear()
-    # One that was waiting already is passed on; what is gathered from here on comes together.
-    stage.make("other")
+    await gather(stage, monkeypatch)
     stage.annotate("w", **{PROTECTED: "true"})
     await stage.free_lanes()
     await stage.until_refused(one, PROTECTED)
     stage.annotate("w", **{PROTECTED: None})
-    free.set()
+    stage.make("last")
     await stage.until_done(one)
     assert stage.deletes == 3
 

@@ -105,7 +105,7 @@ def test_the_policy_for_aws_is_made_from_the_tasks_that_are_allowed(world: Decla
         f"{config.read_text()}aws: {{tasks: [security-group], allowed_tasks: [security-group, volume]}}\n"
     )
     sids = [one["Sid"] for one in world.knell(config, "role", "--aws-policy").json["Statement"]]
-    assert sids == ["Reads", "TaskSecurityGroup", "TaskVolume"]
+    assert sids == ["Reads", "TaskSecurityGroup", "TaskVolume", "SettingMarkRetained"]
 
 
 # ---- doctor

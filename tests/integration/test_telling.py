@@ -226,8 +226,8 @@ async def test_an_event_in_a_terminating_namespace_fails_nothing(stage: Stage) -
 async def test_what_can_not_wait_is_dropped_and_counted(stage: Stage) -> None:
     records = Records(stage.installation)
 
-    async def unknown(name: str) -> str | None:
-        return None
+    async def unknown() -> dict[str, str]:
+        return {}
 
     places = Places(stage.settings, {"local": stage.cluster}, unknown)
     teller = Teller(stage.installation, FeedbackSettings(), places, records, most=2)
@@ -242,8 +242,8 @@ async def test_what_can_not_wait_is_dropped_and_counted(stage: Stage) -> None:
 
 async def test_of_one_object_things_are_told_in_their_order(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
 
-    async def nothing_remembered(_name: str) -> str | None:
-        return None
+    async def nothing_remembered() -> dict[str, str]:
+        return {}
 
     places = Places(stage.settings, {"local": stage.cluster}, nothing_remembered)
     teller = Teller(stage.installation, FeedbackSettings(), places, Records(stage.installation))

@@ -232,6 +232,7 @@ ERRANDS: dict[str, Errand] = {
     "restored": Errand(
         lambda site: site.caller.move("restored", site.shard.stem + "meta", site.shard.stem, ["c1", "", "why", ""])
     ),
+    "name_cluster": Errand(lambda site: site.shard.name_cluster("here", "u1", ["there"], pinned=True)),
     "decide": Errand(lambda site: site.shard.decide("aws/1/eu-west-1/prod", "u1", "{}")),
     "recall": Errand(lambda site: site.shard.recall([EVENT.deletion, "unknown"], ["state", "name"]), Site.lay),
     "reconsider": Errand(

@@ -5,16 +5,17 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Hashable, Mapping
 from datetime import timedelta
-from functools import partial
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from service.cluster import Cluster, CrdState, Live, NotServed, Served, Unreadable
 from service.contract.names import part_of, share_lease, sweep_lease
 from service.contract.traits import traits_of
+from service.policy.cluster_names import fault_of
 from service.settings import Settings
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
+Remembered = Callable[[], Awaitable[Mapping[str, str]]]
 
 TRUSTED = timedelta(seconds=30)
 """How long a cluster's proven identity serves where the object's own uid says the same."""
@@ -72,17 +73,15 @@ def _looked_at(task: "asyncio.Task[Any]") -> None:
 
 
 class Place:
-    """One cluster of the settings. `remembered` answers the uid that its name has always stood for, if known."""
+    """One cluster of the settings. `remembered` answers the uids that names of clusters stand for, as far as known."""
 
-    def __init__(
-        self, cluster: Cluster, name: str, uid: str | None, remembered: Callable[[], Awaitable[str | None]]
-    ) -> None:
+    def __init__(self, cluster: Cluster, name: str, settings: Settings, remembered: Remembered) -> None:
         self.cluster, self.name = cluster, name
-        self._uid, self._remembered = uid, remembered
+        self._clusters, self._remembered = settings.clusters, remembered
         self._served: dict[str, Served] = {}
         self._proven: tuple[str, float] | None = None
         self._lately: dict[str, Live] = {}
-        self._identities = Shared[None, tuple[str, str | None]](self._identify)
+        self._identities = Shared[None, tuple[str, Mapping[str, str]]](self._identify)
         self._discoveries = Shared[str, Served](cluster.discover)
         self._marks = Shared[str, dict[str, str]](cluster.namespace_marks)
         self._crds = Shared[str, CrdState](cluster.crd_state)
@@ -95,12 +94,9 @@ class Place:
         if not fresh and proven is not None and proven[0] == uid and time.monotonic() < proven[1]:
             return None
         found, known = await asyncio.shield(self._identities.ask(None))
-        if self._uid is not None and self._uid != found:
-            return (
-                f"cluster {self.name} should have uid {self._uid} by the settings, but the one that answers has {found}"
-            )
-        if known is not None and known != found:
-            return f"cluster {self.name} has always had uid {known}, but the one that answers now has {found}"
+        fault = fault_of(self._clusters, self.name, found, known)
+        if fault is not None:
+            return fault
         if found != uid:
             return f"cluster {self.name} has uid {found}, and this is about cluster {uid}"
         self._proven = found, time.monotonic() + TRUSTED.total_seconds()
@@ -114,7 +110,7 @@ class Place:
             raise Unreadable(fault)
         return found
 
-    async def _identify(self, _key: None) -> tuple[str, str | None]:
+    async def _identify(self, _key: None) -> tuple[str, Mapping[str, str]]:
         return await self.cluster.identity(), await self._remembered()
 
     # ---- what is in it
@@ -191,7 +187,7 @@ class Places:
         self,
         settings: Settings,
         clusters: Mapping[str, Cluster],
-        remembered: Callable[[str], Awaitable[str | None]],
+        remembered: Remembered,
         witness: Callable[[Witnessed], Coroutine[Any, Any, str]] = _unwitnessed,
     ) -> None:
         self._settings, self._clusters, self._remembered = settings, clusters, remembered
@@ -206,8 +202,7 @@ class Places:
         name = declared.cluster or next(iter(self._settings.clusters), "")
         place, cluster = self._places.get(name), self._clusters.get(name)
         if place is None and cluster is not None:
-            known = self._settings.clusters[name].uid
-            place = self._places[name] = Place(cluster, name, known, partial(self._remembered, name))
+            place = self._places[name] = Place(cluster, name, self._settings, self._remembered)
         return place
 
     async def doubt(self, source: str, uid: str, namespace: str = "") -> str | None:

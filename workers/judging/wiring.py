@@ -16,7 +16,7 @@ from service.stream.installation import Installation
 from service.stream.inventory import Inventory
 from service.stream.kept import KeptMemory
 from service.stream.lease_witness import Witness
-from service.stream.views.reading import text
+from service.stream.views.reading import texts
 from service.stream.withdrawal import withdraw
 from workers.handlers.notes import silent
 from workers.handlers.nothing import Nothing
@@ -99,9 +99,8 @@ def places_in(settings: Settings, clusters: Mapping[str, Cluster], installation:
     """The reached clusters; each is held to the uid that settings or the watch side's memory say it has."""
     key = installation.keys.of(0, CLUSTERS)
 
-    async def remembered(name: str) -> str | None:
-        known = await installation.caller.command("HGET", key, name)
-        return None if known is None else text(known)
+    async def remembered() -> dict[str, str]:
+        return texts(await installation.caller.command("HGETALL", key))
 
     async def witness(asked: Witnessed) -> str:
         return await Witness(installation, asked.cluster, asked.uid, settings.watch.namespace, asked.leases).doubt()

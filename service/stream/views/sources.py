@@ -79,21 +79,30 @@ class Keepsakes(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Watched(msgspec.Struct, frozen=True, kw_only=True):
-    """What a source was last about, whatever the settings say now."""
+    """What a source was last about, whatever the settings say now. `namespaces` are those in which it may have marked
+    something, `*` for all; empty where that is not remembered."""
 
     source: str
     cluster_uid: str
     resource: str
+    namespaces: frozenset[str] = frozenset()
 
 
 async def watched_before(installation: Installation) -> list[Watched]:
     """Of every source that is remembered and was ever listed. Walks all keys of the server."""
     names = sorted(await _remembered(installation))
-    reads = [("HMGET", installation.keys.of(0, f"source:{name}"), "cluster", "resource") for name in names]
-    answers = await batch(installation.caller, reads)
+    reads = [("HGETALL", installation.keys.of(0, f"source:{name}")) for name in names]
+    answers = [texts(answer) for answer in await batch(installation.caller, reads)]
     found = [
-        Watched(source=name, cluster_uid=text(uid or b""), resource=text(resource or b""))
-        for name, (uid, resource) in zip(names, answers, strict=True)
+        Watched(
+            source=name,
+            cluster_uid=facts.get("cluster", ""),
+            resource=facts.get("resource", ""),
+            namespaces=frozenset(
+                one for field, value in facts.items() if _base(field) == "namespaces" for one in _names(value)
+            ),
+        )
+        for name, facts in zip(names, answers, strict=True)
     ]
     return [one for one in found if one.cluster_uid and one.resource]
 
@@ -196,6 +205,13 @@ def _labels(facts: Mapping[str, str]) -> list[str]:
     """Which strands there are: each has been listed, or holds something."""
     known = {field.partition("@")[2] for field in facts if _base(field) in ("listed_at", "held")}
     return sorted(known)
+
+
+def _names(value: str) -> list[str]:
+    try:
+        return msgspec.json.decode(value, type=list[str])
+    except msgspec.MsgspecError:
+        return ["*"]
 
 
 def _base(field: str) -> str:
