@@ -17,6 +17,7 @@ from service.settings import Settings
 from service.stream.calls import ServerAway
 from service.stream.installation import Installation
 from service.stream.moments import Moments
+from service.stream.witnesses import Witnesses
 from service.watching.leaving import Failure, find_leases, find_marked, remove_rest, still_held, take_off
 
 
@@ -179,15 +180,19 @@ async def _carry_out(settings: Settings, found: list[Found], words: _Words) -> N
 
 
 async def _forget_copies(settings: Settings, each: Found) -> None:
-    """Else a later installation would write the moments into the cluster again."""
+    """Else a later installation would write the moments into the cluster again, and take the missing Leases for a
+    restored backup."""
     installation = Installation(settings, name="knell-cli", patience=objects.PATIENCE)
     try:
         await installation.connections.client.execute_command("PING")
         await Moments(installation).forget_cluster(each.uid)
+        for lease in each.leases:
+            await Witnesses(installation).replace(each.uid, f"{settings.watch.namespace}/{lease.name}", None)
     except (RedisError, OSError, ServerAway):
         click.echo(
             f"Redis does not answer: copies of when the sources of {each.name} were first enabled may be left there "
-            f"(hash {Moments(installation).key}); with these, a later installation goes on from the same moments.",
+            f"(hash {Moments(installation).key}); with these, a later installation goes on from the same moments. It "
+            f"may also take {each.name} for restored from a backup: `knell clusters accept-restore {each.name}`.",
             err=True,
         )
     finally:

@@ -11,6 +11,7 @@ from service.contract.names import FINALIZER
 from service.local.ports import free_ports
 from service.settings import ClusterSettings
 from service.stream.installation import Installation
+from service.stream.witnesses import Witnesses
 from service.watching.leaving import find_marked, take_off
 from tests.clusters import TestApi
 from tests.integration.declared import Declared, declare
@@ -263,6 +264,23 @@ async def test_what_began_to_be_deleted_after_the_preview_is_left_to_the_service
         assert world.marked("a")
         assert await take_off(cluster, found.served, found.objects, lambda: None, also_deleting=True) == []
     assert world.get("a") is None
+
+
+def test_a_later_installation_does_not_take_the_missing_leases_for_a_restored_backup(world: Declared) -> None:
+    add_rest(world)
+    namespace: Any = world.api.kube.get("/api/v1/namespaces/kube-system")
+    uid, lease, other = namespace["metadata"]["uid"], f"{world.home}/knell-widgets-0", f"{world.home}/other"
+
+    async def note(installation: Installation) -> None:
+        for one in (lease, other):
+            await Witnesses(installation).note(uid, one, "its-uid", 7)
+
+    async def noted(installation: Installation) -> list[str]:
+        return list((await Witnesses(installation).look(uid, [lease, other])).noted)
+
+    with_installation(world.redis, note)
+    assert world.knell(world.config(), "uninstall", "--yes").code == 0
+    assert with_installation(world.redis, noted) == [other]
 
 
 def test_a_resource_that_is_not_installed_has_nothing_of_ours(world: Declared) -> None:
