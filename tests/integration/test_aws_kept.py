@@ -1,6 +1,6 @@
 """What is kept on AWS: by a person's tag, by the tag that keeping leaves, and by what is remembered of decisions."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from datetime import timedelta
 from typing import Any
@@ -9,17 +9,21 @@ import msgspec
 import pytest
 
 from service.contract import VERSION, Left, Refused
-from service.contract.aws import CAPA
-from service.contract.kept import PREVENT_DELETE_TAG, RETAINED_TAG, Decision
+from service.contract.aws import AWS_ACCOUNT, CAPA, CLUSTER_PAUSED, DELETE_FOR_MOVE, TASKS
+from service.contract.jobs import Record
+from service.contract.kept import PREVENT_DELETE_TAG, RETAINED_TAG, Abandoned, Decision
 from service.contract.names import DELETION_POLICY, PREFIX
 from service.local.aws.behaviour import Fault
 from service.local.aws.networks import Vpc
 from service.local.aws.tags import by_cloud_provider, pairs
 from service.local.aws.world import REGION
 from service.stream.kept import KeptMemory
+from tests.capi import Capi
 from tests.integration.aws_removing import Removing, removing
-from tests.integration.clustered import Clustered, marked
-from workers.handlers.aws.checking import SETTLED
+from tests.integration.clustered import UNMANAGED, Clustered, marked
+from workers.handlers.aws.checking import SETTLED, Settling
+from workers.handlers.aws.model import Owner, Whose
+from workers.handlers.memory import Keep, NotMarked
 from workers.judging.keeping import AGAIN, DONE, WITHIN, KeepingStep
 
 __all__ = ["removing"]
@@ -191,3 +195,151 @@ async def test_what_belongs_to_an_abandoned_balancer_is_not_taken_from_it(
     await clustered.until_job(one, "aws.target-group", "abandoned", held=False)
     listeners = await clustered.resources.elbv2.describe_listeners(LoadBalancerArn=balancer)
     assert len(listeners["Listeners"]) == 1
+
+
+# ---- what is not marked
+
+OTHERS = "999999999999"
+"""An account that the caller is not in."""
+
+
+async def keep(clustered: Clustered, found: Mapping[str, Any], *abandoned: Record) -> Sequence[Decision]:
+    """What is to be remembered of an object that is retained, or of which only this was abandoned."""
+    facts = await clustered.facts(found)
+    about = msgspec.structs.replace(facts.about, kept="retain: so")
+    asked = Keep(
+        about=about, live=facts.live, abandoned=Abandoned(abandoned), whole=not abandoned, at=1, mark="kept/1"
+    )  # fmt: skip
+    async with clustered.side() as side:
+        while True:
+            try:
+                return list(await side.collector.keep(asked))
+            except NotMarked as error:
+                if "listing goes on" not in str(error):
+                    return error.decisions
+
+
+async def tagged(clustered: Clustered) -> set[str]:
+    """Groups and volumes that carry the service's tag."""
+    ec2 = clustered.resources.ec2
+    found = [(one["GroupId"], one) for one in (await ec2.describe_security_groups())["SecurityGroups"]]
+    found += [(one["VolumeId"], one) for one in (await ec2.describe_volumes())["Volumes"]]
+    return {name for name, one in found if any(tag["Key"] == RETAINED_TAG for tag in one.get("Tags", ()))}
+
+
+def abandoned(clustered: Clustered, vpc: Vpc, target: str, *, account: str = "", settled: bool = False) -> Record:
+    """The record of a job about a security group, or of the last look."""
+    whose = Whose(source=UNMANAGED, namespace=clustered.capi.namespace, region=REGION)
+    owner = Owner(whose=whose, account=account or clustered.account, name="prod", vpc=vpc.id)
+    data = msgspec.json.encode(Settling(owner=owner, tasks=TASKS) if settled else owner).decode()
+    kind = SETTLED if settled else "aws.security-group"
+    return Record(v=VERSION, stage=1, lane="", kind=kind, target=target, data=data, state="abandoned")
+
+
+@pytest.mark.parametrize("by", [DELETE_FOR_MOVE, CLUSTER_PAUSED, "spec.paused"])
+async def test_nothing_is_kept_of_a_cluster_that_moves_or_is_paused(clustered: Clustered, by: str) -> None:
+    vpc = await clustered.resources.vpc()
+    group = await clustered.resources.group(vpc, by_cloud_provider("prod"))
+    annotations = {f"{PREFIX}/{DELETION_POLICY}": "retain"} | ({} if by == "spec.paused" else {by: ""})
+    found = clustered.delete_marked("prod", vpc, annotations=annotations)
+    clustered.capi.pause("prod", paused=by == "spec.paused")
+    assert await keep(clustered, found) == []
+    assert await keep(clustered, found, abandoned(clustered, vpc, group)) == []
+    assert await tagged(clustered) == set()
+
+
+@pytest.mark.invariant(9)
+@pytest.mark.parametrize("apart", [True, False])
+async def test_what_may_be_a_namesakes_is_not_marked_and_its_name_not_held(
+    clustered: Clustered, elsewhere: Capi, apart: bool
+) -> None:
+    vpc, other = [await clustered.resources.vpc() for _ in range(2)]
+    group, _ = [await clustered.resources.group(one, by_cloud_provider("prod")) for one in (vpc, other)]
+    await clustered.resources.volume(by_cloud_provider("prod"))
+    found = clustered.delete_marked("prod", vpc)
+    elsewhere.unmanaged("prod", region=REGION, vpc=other.id if apart else vpc.id)
+    assert await keep(clustered, found) == []
+    assert await tagged(clustered) == ({group} if apart else set())
+
+
+@pytest.mark.invariant(9)
+async def test_beside_a_namesake_only_what_was_abandoned_by_its_id_is_marked(
+    clustered: Clustered, elsewhere: Capi
+) -> None:
+    vpc = await clustered.resources.vpc()
+    group, _ = [await clustered.resources.group(vpc, by_cloud_provider("prod")) for _ in range(2)]
+    found = clustered.delete_marked("prod", vpc)
+    elsewhere.unmanaged("prod", region=REGION, vpc=vpc.id)
+    assert await keep(clustered, found, abandoned(clustered, vpc, "prod", settled=True)) == []
+    assert await tagged(clustered) == set()
+    assert await keep(clustered, found, abandoned(clustered, vpc, group)) == []
+    assert await tagged(clustered) == {group}
+
+
+@pytest.mark.invariant(9)
+async def test_an_account_that_nothing_confirms_does_not_hold_the_name_of_a_namesake_there(
+    clustered: Clustered, elsewhere: Capi
+) -> None:
+    vpc = await clustered.resources.vpc()
+    found = clustered.delete_marked("prod", vpc, annotations={AWS_ACCOUNT: OTHERS})
+    assert [one.place for one in await keep(clustered, found)] == [f"aws/{OTHERS}/{REGION}"]
+    elsewhere.unmanaged("prod", region=REGION, annotations={AWS_ACCOUNT: OTHERS})
+    assert list(await keep(clustered, found)) == []
+
+
+@pytest.mark.invariant(9)
+async def test_of_what_was_abandoned_only_what_is_there_and_still_its_own_is_marked(clustered: Clustered) -> None:
+    vpc = await clustered.resources.vpc()
+    group = await clustered.resources.group(vpc, by_cloud_provider("prod"))
+    anothers = await clustered.resources.group(vpc, by_cloud_provider("other"))
+    found = clustered.delete_marked("prod", vpc)
+    jobs = [abandoned(clustered, vpc, one) for one in (group, anothers, "sg-0123456789abcdef0")]
+    assert await keep(clustered, found, *jobs[1:]) == []
+    (decision,) = await keep(clustered, found, *jobs)
+    assert [one.id for one in decision.resources] == [group]
+    assert await tagged(clustered) == {group}
+
+
+async def test_a_record_of_another_account_than_the_objects_marks_nothing(clustered: Clustered) -> None:
+    vpc = await clustered.resources.vpc()
+    group = await clustered.resources.group(vpc, by_cloud_provider("prod"))
+    found = clustered.delete_marked("prod", vpc)
+    for settled in (False, True):
+        job = abandoned(clustered, vpc, group, account=OTHERS, settled=settled)
+        (decision,) = await keep(clustered, found, job)
+        assert decision.place == f"aws/{clustered.account}/{REGION}"
+        assert "another account" in decision.remark
+    assert await tagged(clustered) == set()
+
+
+async def test_nothing_is_remembered_of_a_cluster_that_left_nothing(clustered: Clustered) -> None:
+    found = clustered.delete_marked("prod", await clustered.resources.vpc())
+    assert await keep(clustered, found) == []
+    # What may not be listed may be there.
+    await clustered.aws.trouble(Fault(what="deny", action="ec2.DescribeVolumes", account=clustered.account))
+    clustered.set(finding="describe")
+    (decision,) = await keep(clustered, found)
+    assert "aws.volume" in decision.remark
+
+
+@pytest.mark.invariant(10)
+async def test_one_that_can_not_take_the_tag_does_not_keep_the_others_from_theirs(clustered: Clustered) -> None:
+    vpc = await clustered.resources.vpc()
+    groups = [await clustered.resources.group(vpc, by_cloud_provider("prod")) for _ in range(5)]
+    fault = Fault(
+        what="error", action="ec2.CreateTags", account=clustered.account, about=groups[2], code="TagLimitExceeded",
+        status=400,
+    )  # fmt: skip
+    await clustered.aws.trouble(fault)
+    (decision,) = await keep(clustered, clustered.delete_marked("prod", vpc))
+    assert {one.id for one in decision.resources if one.tag} == {groups[2]}
+    assert await tagged(clustered) == {*groups} - {groups[2]}
+
+
+async def test_a_missing_permission_is_not_asked_for_one_by_one(clustered: Clustered) -> None:
+    vpc = await clustered.resources.vpc()
+    groups = [await clustered.resources.group(vpc, by_cloud_provider("prod")) for _ in range(8)]
+    await clustered.aws.trouble(Fault(what="deny", action="ec2.CreateTags", account=clustered.account))
+    (decision,) = await keep(clustered, clustered.delete_marked("prod", vpc))
+    assert {one.id for one in decision.resources if one.tag} == {*groups}
+    assert await clustered.calls("ec2.CreateTags") == 1 + 2 + 4

@@ -57,7 +57,7 @@ class CapaCollector:
         leaving = Leaving(settings, places, reach, self._evidence, guarded)
         self._namesakes = Namesakes(settings, places, reach, leaving.objection)
         self._memory = memory or NoMemory()
-        self._keeping = Keeping(settings, reach, finding, self._evidence, self._namesakes)
+        self._keeping = Keeping(settings, places, reach, finding, self._evidence, self._namesakes)
 
     async def collect(self, facts: Facts) -> Plan | Hold:
         try:

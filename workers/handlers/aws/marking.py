@@ -16,6 +16,9 @@ _AT_ONCE: Final = {"ec2": 200, "elbv2": 20, "elb": 1}
 """Resources that one call takes."""
 
 GONE: Final = "gone"
+_PASSING: Final = frozenset({"throttled", "unreachable", "unreadable"})
+_DENIED_HALVES: Final = 2
+"""How often a list is halved for a denial: it may be about one of them, but mostly it is about all."""
 
 
 async def mark(calls: Calls, resources: Sequence[tuple[Kind, str]], value: str) -> list[KeptResource]:
@@ -35,20 +38,23 @@ def _by_service(resources: Sequence[tuple[Kind, str]]) -> Iterator[tuple[str, li
             yield service, ids
 
 
-async def _tag(calls: Calls, service: str, ids: list[str], value: str) -> dict[str, str]:
-    """By id: empty where it is tagged, else why it is not."""
+async def _tag(
+    calls: Calls, service: str, ids: list[str], value: str, halves: int = _DENIED_HALVES
+) -> dict[str, str]:  # fmt: skip
+    """By id: empty where it is tagged, else why it is not. A call is all or nothing: one that is not there any more, or
+    can't take another tag, keeps the others of the list from theirs, so that is halved."""
     try:
         await _write(calls, service, ids, value)
     except AwsError as error:
-        if error.what == "gone" and len(ids) > 1:
-            # One of them is not there any more, which keeps the others from their tag.
-            half = len(ids) // 2
-            return await _tag(calls, service, ids[:half], value) | await _tag(calls, service, ids[half:], value)
-        if error.what == "gone":
-            return {ids[0]: GONE}
-        if error.what in ("throttled", "unreachable", "unreadable"):
+        if error.what in _PASSING:
             raise
-        return dict.fromkeys(ids, f"not tagged: {error.action}: {error.code}")
+        left = halves - (error.what == "denied")
+        if len(ids) > 1 and left >= 0:
+            half = len(ids) // 2
+            first = await _tag(calls, service, ids[:half], value, left)
+            return first | await _tag(calls, service, ids[half:], value, left)
+        said = GONE if error.what == "gone" else f"not tagged: {error.action}: {error.code}"
+        return dict.fromkeys(ids, said)
     return dict.fromkeys(ids, "")
 
 

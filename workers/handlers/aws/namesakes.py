@@ -4,7 +4,7 @@ kept."""
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Mapping
 from datetime import timedelta
 from functools import partial
 from typing import Final, NamedTuple
@@ -73,15 +73,22 @@ class Namesakes:
     ) -> Namesake | None:
         """Another object that may have tagged resources as this one's are, which these tasks would remove; None where
         there is none. Raises Held where that can't be told, and ClusterError."""
+        async for other in self._others(subject, account, recent=recent):
+            if (why := await self._in_the_way(other, subject, source, account, tasks)) is not None:
+                return Namesake(other.called, why)
+        return None
+
+    async def all_elsewhere(self, subject: Subject, account: str) -> bool:
+        """Whether the VPC of each of its namesakes is known and another than its own. Raises as `of` does."""
+        return all([_elsewhere(other, subject) async for other in self._others(subject, account, recent=True)])
+
+    async def _others(self, subject: Subject, account: str, *, recent: bool) -> AsyncIterator[Other]:
         for listing in self._one_per_cluster():
             index = await self._index(listing, recent=recent)
             for key in ((subject.name, subject.region), (subject.name, "")):
                 for other in index.get(key, ()):
-                    if other.uid == subject.uid or not await self._may_be_in(other, account, subject):
-                        continue
-                    if (why := await self._in_the_way(other, subject, source, account, tasks)) is not None:
-                        return Namesake(other.called, why)
-        return None
+                    if other.uid != subject.uid and await self._may_be_in(other, account, subject):
+                        yield other
 
     async def _in_the_way(
         self, other: Other, subject: Subject, source: str, account: str, tasks: Collection[Task]
