@@ -30,6 +30,7 @@ from workers.handlers.azure.meters import QuotaMeter
 from workers.handlers.azure.model import Meter, Owner, Where
 from workers.handlers.azure.nodes import Nodes
 from workers.handlers.azure.removal import Removal
+from workers.handlers.memory import Memory, NoMemory
 from workers.handlers.places import Places
 from workers.handlers.protocol import NotCleared
 
@@ -105,6 +106,8 @@ class Removing(Karpenter):
         self.places = self.reached({"here": cluster})
         self.nodes = Nodes(self.places, NOT_READY)
         self.consents = Consents()
+        # What a person abandoned.
+        self.memory: Memory = NoMemory()
         # The groups that the settings name.
         self.named = (self.group_named(),)
         self.since = 0
@@ -182,7 +185,7 @@ class Removing(Karpenter):
             return self.calls(meter, where)
 
         settings = AzureSettings(nodes={SOURCE: self.named}, reserve=RESERVE)
-        return Removal(kind, calling, self.nodes, settings, self.consents)
+        return Removal(kind, calling, self.nodes, settings, self.consents, self.memory)
 
     async def attempt(self, hand: Hand, *, balances: bool = True) -> dict[str, Verdict | Exception]:
         """One attempt; the answer is by target. The tokens balance afterwards."""

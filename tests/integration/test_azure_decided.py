@@ -5,18 +5,21 @@ from typing import Any
 
 import pytest
 
-from service.contract.azure import RETAINED
+from service.contract import Event
+from service.contract.azure import NODECLAIMS, RETAINED
 from service.contract.names import DRY_RUN
+from service.local.azure import Fault
 from service.stream.inventory import Remembered
 from service.stream.views.deletions import DeletionView
-from tests.integration.azure_removing import TAGS, azure, own_api, removing
+from tests.integration.azure_removing import SOURCE, TAGS, azure, own_api, removing
 from tests.integration.azure_sweeping import Sweeping, by_claim, sweeping
 from tests.integration.operating import knell
-from workers.handlers.azure.kinds import NIC, VM
+from workers.handlers.azure.kinds import ADDRESS, DISK, NIC, VM
 
 __all__ = ["azure", "own_api", "removing", "sweeping"]
 
 QUICK = 100.0
+KEPT = ("vm", "nic", "disk", "ip")
 STAYS = {**TAGS, "knell.dev_prevent-delete": "true"}
 
 
@@ -116,6 +119,40 @@ async def test_what_an_abandoned_job_would_have_removed_stays(sweeping: Sweeping
     await sweeping.until_state("done")
     await until_kept(sweeping, uid, "left: ")
     await assert_left(sweeping, f"aks-{claim}")
+
+
+@pytest.mark.invariant(10)
+@pytest.mark.parametrize("tags", [TAGS, STAYS], ids=["denied", "protected"])
+async def test_an_abandoned_machine_stays_with_all_that_it_uses(sweeping: Sweeping, tags: dict[str, str]) -> None:
+    """The job of its interface removes a machine that came late, but none that a person abandoned."""
+    cloud, claim = sweeping.cloud, sweeping.cloud.name("a")
+    name = f"aks-{claim}"
+    await cloud.vm(name, nics=(name,), disk=name, tags=tags)
+    await cloud.ip(name)
+    await cloud.nic(name, vm=name, public_ip=name)
+    await cloud.disk(name, vm=name)
+    await cloud.azure.trouble(Fault(what="deny", operation="vm.delete"))
+    uid = await sweeping.remember(claim, gone=1, at=1)
+    one = Event(cluster=sweeping.identity, resource=NODECLAIMS, uid=uid, name=claim, source=SOURCE)
+    await sweeping.publish(one)
+    await sweeping.work()
+
+    async def refused() -> str:
+        if not (await sweeping.deletion(one)).get("plan"):
+            return ""
+        job = (await sweeping.jobs_of(one))[0]
+        record = await sweeping.job(job)
+        return job if (record["kind"], record.get("held")) == (VM.name, "1") else ""
+
+    job = await sweeping.until("the job of the machine is held", refused)
+    answer = await knell(sweeping, "jobs", "abandon", job, "--yes")
+    assert answer.code == 0, answer.err
+    await cloud.azure.trouble()
+    await sweeping.until_done(one)
+    assert {kind: await cloud.names(kind) for kind in KEPT} == {kind: {name} for kind in KEPT}
+    said = [await sweeping.job(job) for job in await sweeping.jobs_of(one)]
+    left = {record["kind"] for record in said if "was abandoned" in record.get("detail", "")}
+    assert {NIC.name, DISK.name, ADDRESS.name} <= left
 
 
 async def test_when_its_deletion_was_finished_before_the_watch_side_came_back_it_is_forgotten(

@@ -11,6 +11,7 @@ import msgspec
 from service.contract import Blocked, Draw, Gone, Job, Left, Pending, Refused, Verdict
 from service.settings import AzureNodes, AzureSettings
 from workers.handlers import freshness
+from workers.handlers.azure.abandoned import left_with
 from workers.handlers.azure.calls import AzureCalls
 from workers.handlers.azure.consents import Consents, misnamed
 from workers.handlers.azure.errors import AzureError
@@ -22,6 +23,7 @@ from workers.handlers.azure.model import Accepted, Found, Meter, Owner, Where
 from workers.handlers.azure.ownership import judged, older
 from workers.handlers.azure.trails import Trail
 from workers.handlers.freshness import Outdated, clear_until, comes_again, fresh_until
+from workers.handlers.memory import Memory, NoMemory
 from workers.handlers.protocol import Batch, NotCleared
 from workers.handlers.single import Single
 from workers.handlers.tokens import Cleared, Tokens
@@ -71,12 +73,20 @@ Calling = Callable[[Where, Meter], AzureCalls]
 
 class Removal:
     """The handler of one kind. `calling` gives calls that a meter counts; `settings` say where anything may be removed,
-    whatever was planned before they were changed; `consents` is what the collector of the same process notes."""
+    whatever was planned before they were changed; `consents` is what the collector of the same process notes; `memory`
+    knows what a person abandoned."""
 
     def __init__(
-        self, kind: Kind, calling: Calling, nodes: Protecting, settings: AzureSettings, consents: Consents
+        self,
+        kind: Kind,
+        calling: Calling,
+        nodes: Protecting,
+        settings: AzureSettings,
+        consents: Consents,
+        memory: Memory | None = None,
     ) -> None:
         self.kind, self._settings, self._consents = kind.name, settings, consents
+        self._memory = memory or NoMemory()
         self._kind, self._calling, self._nodes = kind, calling, nodes
 
     def draws(self, lane: str) -> Sequence[Draw] | None:
@@ -187,7 +197,7 @@ class Removal:
         found = await turn.calls.read(self._kind, turn.job.target)
         against = self._judge(turn, self._kind, found, turn.trail.guid)
         if against is None and found is not None:
-            against = self._unfit(turn, found)
+            against = await self._unfit(turn, found)
         if against is not None or found is None:
             return against or Gone()
         await self._clear(turn, begun)
@@ -206,6 +216,8 @@ class Removal:
         begun, back = freshness.now(), turn.trail._replace(machine="")
         await self._protected(turn)
         machine = await turn.calls.read(VM, turn.job.target)
+        if machine is not None and (left := await self._left_with_machine(turn)) is not None:
+            return left
         against = self._judge(turn, VM, machine, turn.trail.machine)
         if isinstance(against, Gone) or machine is None:
             return Pending(timedelta(0), "its machine is gone", lane=turn.where.lane(NIC.removing), resume=str(back))
@@ -231,6 +243,8 @@ class Removal:
         machine = await turn.calls.read(VM, turn.job.target)
         if machine is None:
             return None
+        if (left := await self._left_with_machine(turn)) is not None:
+            return left
         words = f"virtual machine {machine.name} ({machine.state}), which it belongs to"
         ours = self._judge(turn, VM, machine, "") is None and not machine.going
         if turn.owner.judged or not ours:
@@ -240,6 +254,9 @@ class Removal:
         after, lane = str(turn.trail._replace(machine=machine.guid)), turn.where.lane(VM.removing)
         return Pending(self._settings.grace, f"{words}, goes first", lane=lane, resume=after)
 
+    async def _left_with_machine(self, turn: Turn) -> Left | None:
+        return await left_with(self._memory, turn.job, turn.where, turn.where.id(VM.type, turn.job.target))
+
     async def _protected(self, turn: Turn) -> None:
         name = turn.job.target
         # A Node of Karpenter's has its machine's name, but for the casing.
@@ -247,11 +264,13 @@ class Removal:
         if why:
             raise NotCleared(f"{name} stays: {why}", LIVES, refused=True, deletion=turn.job.deletion)
 
-    def _unfit(self, turn: Turn, found: Found) -> Verdict | None:
+    async def _unfit(self, turn: Turn, found: Found) -> Verdict | None:
         if found.going:
             trail = turn.trail._replace(guid=found.guid, looks=turn.trail.looks + 1)
             return self._later(turn, trail, "it is being deleted")
-        return Blocked(found.used_by) if found.used_by else None
+        if not found.used_by:
+            return None
+        return await left_with(self._memory, turn.job, turn.where, found.used_by) or Blocked(found.used_by)
 
 
 class _Turns:

@@ -33,7 +33,7 @@ async def azure_side(
     settings: Settings, places: Places, quota: Quota | None, memory: Memory | None = None
 ) -> AsyncIterator[AzureSide]:
     """`quota` is for calls that no lane has drawn for; without one they are made as they come. `memory` knows what was
-    decided to be kept."""
+    abandoned or decided to be kept."""
     azure = settings.azure
     async with Clients(azure.endpoint) as clients:
         nodes = Nodes(places, azure.not_ready)
@@ -42,7 +42,7 @@ async def azure_side(
             return AzureCalls(clients, where, meter, azure.reserve)
 
         consents = Consents()
-        handlers = tuple(Removal(kind, calling, nodes, azure, consents) for kind in KINDS)
+        handlers = tuple(Removal(kind, calling, nodes, azure, consents, memory) for kind in KINDS)
 
         def paced(where: Where) -> AzureCalls:
             return calling(where, QuotaMeter(where, quota))
