@@ -7,14 +7,19 @@ from datetime import timedelta
 from typing import Final
 
 import structlog
+from redis.exceptions import RedisError
 
+from service.cluster import Live, NotServed
 from service.contract import Pending
 from service.contract.kept import Decision, retained_value
+from service.masking import mask_text
 from service.settings import SourceSettings
+from service.stream.calls import ServerAway
 from service.stream.kept import KeptMemory
 from workers.handlers.memory import Keep, Keeper, NotMarked
 from workers.handlers.objects import About, Collector
 from workers.handlers.places import Places
+from workers.handlers.protocol import NotCleared
 
 log = structlog.get_logger(__name__)
 
@@ -47,31 +52,54 @@ class KeepingStep:
         if resume == DONE or not isinstance(keeper, Keeper):
             return None
         now = int(self._now() * 1000)
+        asked, remark = await self._asked(about, now), ""
         try:
-            decisions = await keeper.keep(await self._asked(about, now))
+            decisions = await _marked(keeper, asked)
         except NotMarked as error:
             since = int(resume.removeprefix(_SINCE)) if resume.startswith(_SINCE) else now
             if error.again and now - since < WITHIN / timedelta(milliseconds=1):
                 return Pending(AGAIN, f"what stays is not marked yet: {error}", resume=f"{_SINCE}{since}")
             log.warning("released without a mark on what stays", deletion=about.deletion, reason=str(error))
-            decisions = error.decisions
+            decisions, remark = error.decisions, f": {error}"
         if not decisions:
             # Nothing is left of it, or nobody can tell under which name it could be remembered.
-            return Pending(timedelta(0), "nothing is remembered of what stays", resume=DONE)
+            return Pending(timedelta(0), f"nothing is remembered of what stays{remark}", resume=DONE)
         for decision in decisions:
             await self._memory.remember(decision)
         return Pending(timedelta(0), _words(decisions), resume=DONE)
 
     async def _asked(self, about: About, now: int) -> Keep:
-        place, live = self._places.of(about.source), None
-        if place is not None and not about.orphan:
-            live = await place.get(about.resource, about.namespace, about.name)
+        live = await self._live(about)
         mark = retained_value(about.cluster, about.resource, about.namespace, about.name, about.uid)
         same = live is not None and live.uid == about.uid
         return Keep(
             about=about, live=live if same else None, at=now, namesake=live is not None and not same, mark=mark,
             abandoned=await self._memory.abandoned(about.deletion), whole=about.kept.startswith("retain: "),
         )  # fmt: skip
+
+    async def _live(self, about: About) -> Live | None:
+        """None for an observed object whose CRD is gone. Any other release needs its CRD as well, and waits for it."""
+        place = self._places.of(about.source)
+        if place is None or about.orphan:
+            return None
+        try:
+            return await place.get(about.resource, about.namespace, about.name)
+        except NotServed:
+            if self._sources[about.source].mode != "observe":
+                raise
+            return None
+
+
+async def _marked(keeper: Keeper, asked: Keep) -> Sequence[Decision]:
+    """Raises NotMarked for whatever goes wrong with a mark."""
+    try:
+        return await keeper.keep(asked)
+    except (NotMarked, NotCleared, ServerAway, RedisError):
+        raise
+    except Exception as error:
+        # A release can't be abandoned: an error that stays, such as that of a job's data that can't be decoded, would
+        # else keep the object for ever.
+        raise NotMarked(mask_text(f"{type(error).__name__}: {error}")) from error
 
 
 def _words(decisions: Sequence[Decision]) -> str:
