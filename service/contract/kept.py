@@ -1,6 +1,5 @@
-"""What a person decided to keep: by a tag on the resource, or by abandoning its job.
-It stays where it is: nothing finds, waits for or removes it again. Names of tags have a slash on AWS; Azure allows none
-there, so that its names are the same with an underscore."""
+"""Tags and records that keep a resource: a person's tag, the service's tag, abandoned jobs, and stored decisions.
+Tag names have a slash on AWS; Azure does not allow one there, so it has an underscore instead."""
 
 import re
 from typing import Final

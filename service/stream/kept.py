@@ -1,6 +1,6 @@
-"""The memory of what people decided to keep: what they abandoned of a deletion, and what stays under a name.
-Decisions lie in the first shard, in one plain hash by place and name, one line of JSON for each object; they have no
-end: a person lifts them, or whoever sees that nothing of it is left."""
+"""Record in Redis of what people decided to keep: abandoned jobs of a deletion, and decisions by place and name.
+Decisions are one hash in the first shard, one line of JSON per object. They do not expire: `knell kept forget` removes
+them."""
 
 from collections.abc import AsyncIterator, Sequence
 

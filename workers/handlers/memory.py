@@ -1,5 +1,5 @@
-"""What collectors and handlers may ask of the memory of decisions, and how a collector sees to it that what is kept
-can be recognised as that. They know nothing of where it is remembered."""
+"""Protocols of the record of kept resources: what collectors and handlers read from it, and what a collector returns
+when it has marked what stays. They hide where the record is stored."""
 
 from collections.abc import Sequence
 from typing import Protocol, runtime_checkable

@@ -1,5 +1,5 @@
-"""Sees to it that what stays of a cluster on AWS can be recognised as that: found, tagged, and named for the memory.
-Only the tag is ever written. What may be that of another cluster, or in another account, is not marked."""
+"""Finds and tags the AWS resources that stay when a cluster is released without them, and returns decisions to store.
+Only the tag is ever written. What may belong to another cluster, or is in another account, is not tagged."""
 
 from collections.abc import Sequence
 

@@ -1,5 +1,5 @@
-"""Writes the service's own tag on resources that stay, in as few calls as can be; nothing else of them is changed.
-A tag that is refused is recorded and fails nothing."""
+"""Writer of the tag `knell.dev/retained` on AWS resources, in as few calls as possible; it changes nothing else.
+A refused tag is recorded and fails nothing."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any, Final

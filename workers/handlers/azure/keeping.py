@@ -1,5 +1,5 @@
-"""Sees to it that what stays of a NodeClaim on Azure can be recognised as that: read, tagged, and named for the memory.
-Only the tag is ever written."""
+"""Reads and tags the Azure resources that stay when a NodeClaim's deletion ends without them, and returns the decisions
+to store. Only the tag is ever written."""
 
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
