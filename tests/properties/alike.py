@@ -1,5 +1,5 @@
 """Makes two runs of the same errand comparable. Both see the same clock, so that times and tokens are equal to the
-millisecond; only what the server or chance has named differs: entries of streams, and epochs.
+millisecond; only what the server or chance has named differs: entries of streams, their times, and epochs.
 """
 
 import json
@@ -7,6 +7,8 @@ import re
 from typing import Any
 
 _ENTRY = re.compile(r"(?<!\d)\d{13}-\d+")
+_ENTRY_TIME = re.compile(r'("resharded_at": "|"resharded_at", ")\d{13}')
+"""Compared with entries of the audit, so it is the server's own time."""
 _NAME = re.compile(r'"[0-9a-f]{16}"')
 
 
@@ -14,7 +16,7 @@ def alike(found: Any) -> str:
     """A text that is the same for two runs that came to the same."""
     # Names first: one may well consist of digits that look like an entry.
     text = _NAME.sub('"name"', json.dumps(found, sort_keys=True))
-    return _ENTRY.sub("entry", text)
+    return _ENTRY_TIME.sub(r"\1 time", _ENTRY.sub("entry", text))
 
 
 def in_order(raw: list[tuple[str, Any]]) -> dict[str, Any]:
