@@ -136,7 +136,9 @@ def test_who_follows_the_readme_sees_what_it_says(followed: Followed) -> None:
     (deletion,) = (key.partition(":deletion:")[2] for key in keys if ":deletion:" in key and green in key)
     for words, command in commands.items():
         if words not in (*ENDLESS, *AZURE):
-            answer = invoke(followed.variables, *followed.words(command, ID=deletion), answer="y\n")
+            # One object is still being deleted: uninstalling it, too, takes the option that stands beside the command.
+            more = ("--also-deleting",) if words == "uninstall" else ()
+            answer = invoke(followed.variables, *followed.words(command, ID=deletion), *more, answer="y\n")
             assert (words, answer.code, bool(answer.out)) == (words, 0, True), answer.err
 
 
