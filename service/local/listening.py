@@ -3,29 +3,40 @@ What they answer is theirs."""
 
 import asyncio
 import signal
-from typing import Self
+import socket
+from typing import Final, Self
 
 import click
 import msgspec
 from aiohttp import web
 
+BACKLOG: Final = 1024
+
+
+def bound(port: int = 0) -> socket.socket:
+    """A socket that listens on that port of this machine; 0 is any free one."""
+    return socket.create_server(("127.0.0.1", port), backlog=BACKLOG)
+
+
+def address_of(listener: socket.socket) -> str:
+    return f"http://127.0.0.1:{listener.getsockname()[1]}"
+
 
 class Listening:
-    """A port of 0 is any free one, known once it has started."""
+    """On a socket that its starter has bound, or on any free port."""
 
-    def __init__(self, port: int = 0) -> None:
-        self._port = port
+    def __init__(self, listener: socket.socket | None = None) -> None:
+        self._listener = listener or bound()
         self._runner: web.ServerRunner | None = None
 
     @property
     def address(self) -> str:
-        return f"http://127.0.0.1:{self._port}"
+        return address_of(self._listener)
 
     async def start(self) -> Self:
         self._runner = web.ServerRunner(web.Server(self._serve, access_log=None), shutdown_timeout=0.2)
         await self._runner.setup()
-        await web.TCPSite(self._runner, "127.0.0.1", self._port, backlog=1024).start()
-        self._port = self._runner.addresses[0][1]
+        await web.SockSite(self._runner, self._listener, backlog=BACKLOG).start()
         return self
 
     async def stop(self) -> None:

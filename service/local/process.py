@@ -34,6 +34,7 @@ def launch(
     directory: Path,
     output: Path,
     environment: Mapping[str, str] | None = None,
+    inherited: Sequence[int] = (),
 ) -> "subprocess.Popen[bytes]":
     """Starts a process that is killed when the calling thread ends: call it from a thread that lives long."""
     words = [str(word) for word in command]
@@ -49,6 +50,7 @@ def launch(
             stdout=out,
             stderr=out,
             start_new_session=True,
+            pass_fds=inherited,
         )
         _running.add(process)
     try:

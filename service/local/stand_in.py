@@ -15,6 +15,7 @@ from typing import Any, ClassVar, Final, Self
 import aiohttp
 import msgspec
 
+from service.local.listening import address_of, bound
 from service.local.process import launch
 
 _READY_WITHIN: Final = timedelta(seconds=40)
@@ -36,10 +37,9 @@ class StandIn:
     def __init__(self, behaviour: msgspec.Struct, *, rate: float = 1.0, port: int = 0) -> None:
         self._behaviour = behaviour
         self._rate, self._port = rate, port
+        self.address = ""
         self._directory = tempfile.TemporaryDirectory(prefix=f"knell-{self.MODULE.rpartition('.')[2]}-")
         self._output = Path(self._directory.name) / "out"
-        # A given port is known before it is there.
-        self.address = f"http://127.0.0.1:{port}" if port else ""
 
     @property
     def pid(self) -> int:
@@ -53,11 +53,24 @@ class StandIn:
         return os.environ
 
     def launch(self) -> None:
-        """Starts the process and returns at once."""
-        words = ["--port", str(self._port), "--rate", str(self._rate)]
-        words += ["--behaviour", msgspec.json.encode(self._behaviour).decode()]
-        command = [sys.executable, "-m", self.MODULE, *words]
-        self._process = launch(command, directory=Path.cwd(), output=self._output, environment=self.environment())
+        """Starts the process and returns at once. Its address is known and answers late until it is ready: the socket
+        is bound here and inherited, so that no other process takes the port meanwhile."""
+        try:
+            listener = bound(self._port)
+        except OSError as error:
+            raise self.FAILED(f"port {self._port}: {os.strerror(error.errno or 0).lower()}") from None
+        with listener:
+            self.address = address_of(listener)
+            words = ["--socket", str(listener.fileno()), "--rate", str(self._rate)]
+            words += ["--behaviour", msgspec.json.encode(self._behaviour).decode()]
+            command = [sys.executable, "-m", self.MODULE, *words]
+            self._process = launch(
+                command,
+                directory=Path.cwd(),
+                output=self._output,
+                environment=self.environment(),
+                inherited=[listener.fileno()],
+            )
 
     def start(self) -> Self:
         """For who has no event loop: returns when it is ready."""

@@ -22,7 +22,7 @@ from service.contract.aws import (
 )
 from service.contract.names import FINALIZER, GC
 from service.settings import load
-from tests.capi import AWS_CLUSTERS, AWS_MANAGED_CONTROL_PLANES, CLUSTERS, Capi, reference
+from tests.capi import AWS_CLUSTERS, AWS_MANAGED_CONTROL_PLANES, CLUSTERS, Capi, clear, reference
 from tests.clusters import TestApi
 from tests.integration.declared import Declared, declare
 from tests.integration.operating import Answer, environment
@@ -235,7 +235,9 @@ def test_a_source_that_is_about_clusters_of_its_own_comes_first(operator: Operat
     operator.capi.patch(CLUSTERS, "one", {"metadata": {"finalizers": []}})
 
 
-def test_uninstall_takes_both_finalizers_off(operator: Operator) -> None:
+def test_uninstall_takes_both_finalizers_off(operator: Operator, api: TestApi) -> None:
+    # It looks at all Namespaces of the server.
+    clear(api.kube)
     operator.capi.unmanaged("one", finalizers=["a.b/c", FINALIZER, AWS_FINALIZER])
     operator.capi.unmanaged("two", finalizers=[AWS_FINALIZER])
     answer = operator.world.knell(operator.settings(), "uninstall", "--yes")

@@ -234,10 +234,10 @@ async def test_a_finalizer_that_a_move_stripped_is_not_put_back_by_an_older_deci
 
     def meddle(method: str, name: str) -> None:
         if (method, name) == ("PATCH", "one"):
-            patches.append(name)
-            if len(patches) == 1:
+            if not patches:
                 move.pause()
                 move.strip()
+            patches.append(name)
 
     running = await clusters.start_aws(cluster=Meddled(clusters.cluster, AWS_CLUSTERS, meddle))
     clusters.capi.unmanaged("one", finalizers=[CAPAS])

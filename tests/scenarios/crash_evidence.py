@@ -138,8 +138,13 @@ class Evidence:
                     yield f"the outcome of {line.account}/{line.id} was written before its call: {attempt}"
 
     def _condemned(self) -> Iterator[str]:
+        """What two kills met while it was planned, the second time alone, waits and is planned again."""
+        waited: set[str] = set()
         for decision in self.audit.decisions:
-            if decision["what"] != "relist":
+            what, who, why = decision["what"], decision["id"], decision["why"]
+            if what == "held" and why.startswith("its planner died") and len(self.worker_kills) > 1:
+                waited.add(who.removeprefix("deletion:"))
+            elif what != "relist" and not (what == "published again" and who.removeprefix("deletion:") in waited):
                 yield f"decision: {dict(decision)}"
 
 

@@ -112,6 +112,16 @@ def test_a_job_set_aside_is_complained_about() -> None:
     assert [words for words in evidence(audit=(*ORDERLY, aside)).complaints() if "set aside" in words]
 
 
+def test_a_deletion_that_is_held_for_another_reason_than_a_kill_is_complained_about() -> None:
+    held = ("14000-0", {"entry": "decision", "what": "held", "id": "deletion:d", "why": "its plan is no plan"})
+    assert [words for words in evidence(audit=(*ORDERLY, held)).complaints() if "no plan" in words]
+
+
+def test_a_deletion_is_published_again_only_after_its_planner_was_killed() -> None:
+    again = ("14000-0", {"entry": "decision", "what": "published again", "id": "d", "why": "its entry was gone"})
+    assert [words for words in evidence(audit=(*ORDERLY, again)).complaints() if "published again" in words]
+
+
 # ---- quota: ten tokens a second
 
 

@@ -2,6 +2,7 @@
 Requests are judged one after the other on the event loop; only what is slow on purpose waits beside it."""
 
 import asyncio
+import socket
 from typing import Any
 
 import msgspec
@@ -16,8 +17,10 @@ CONTROL = "/_knell/"
 
 
 class Server(Listening):
-    def __init__(self, behaviour: Behaviour | None = None, *, rate: float = 1.0, port: int = 0) -> None:
-        super().__init__(port)
+    def __init__(
+        self, behaviour: Behaviour | None = None, *, rate: float = 1.0, listener: socket.socket | None = None
+    ) -> None:
+        super().__init__(listener)
         self.layer = Layer(behaviour or Behaviour(), rate)
         self._delayed: list[str] = []
 

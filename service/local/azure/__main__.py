@@ -1,5 +1,7 @@
-"""The stand-in for Azure as a process of its own: `python -m service.local.azure --port 0`.
+"""The stand-in for Azure as a process of its own: started by `LocalAzure`, which gives it a socket.
 Its first line of output is a JSON object with its address."""
+
+import socket
 
 import click
 import msgspec
@@ -10,12 +12,13 @@ from service.local.listening import serve_alone
 
 
 @click.command()
-@click.option("--port", default=0, help="0 takes any free port.")
+@click.option("--socket", "descriptor", type=int, required=True, help="The inherited socket that it listens on.")
 @click.option("--rate", default=1.0, help="How many of its seconds pass in one of ours.")
 @click.option("--behaviour", "text", default="{}", help="JSON, as for POST /_knell/behaviour.")
-def azure(port: int, rate: float, text: str) -> None:
+def azure(descriptor: int, rate: float, text: str) -> None:
     """Run a stand-in for Azure until it is told to stop."""
-    serve_alone(Server(msgspec.json.decode(text, type=Behaviour), rate=rate, port=port))
+    listener = socket.socket(fileno=descriptor)
+    serve_alone(Server(msgspec.json.decode(text, type=Behaviour), rate=rate, listener=listener))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """The HTTP side of the stand-in: ARM, the tokens of a managed identity, and its own control address on one port.
 Requests are judged one after the other on the event loop; only what is delayed on purpose waits beside it."""
 
+import socket
 import time
 import uuid
 
@@ -21,8 +22,10 @@ _TOKEN_LIVES = 24 * 3600
 
 
 class Server(Listening):
-    def __init__(self, behaviour: Behaviour | None = None, *, rate: float = 1.0, port: int = 0) -> None:
-        super().__init__(port)
+    def __init__(
+        self, behaviour: Behaviour | None = None, *, rate: float = 1.0, listener: socket.socket | None = None
+    ) -> None:
+        super().__init__(listener)
         self.layer = Layer(behaviour or Behaviour(), rate)
         self._waiting = Waiting()
         self._control = Control(self.layer, self._waiting)

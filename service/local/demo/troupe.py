@@ -22,7 +22,6 @@ from service.local.demo.apis import Chosen
 from service.local.demo.hand import HOME, SOURCES
 from service.local.demo.invention import Invented
 from service.local.demo.karpenter import NODECLAIMS
-from service.local.ports import free_ports
 from service.local.process import launch
 from service.local.provider import ProviderProcess
 from service.local.servers import Server
@@ -94,11 +93,10 @@ class Troupe:
 
     def start(self) -> None:
         """Everything but Knell. What the others do not need is started first: the provider is waited for last, and the
-        stand-ins for AWS and Azure not here at all, for their ports are known. Children end with the thread that
+        stand-ins for AWS and Azure not here at all, for their addresses are known. Children end with the thread that
         started them, so this is for the main one."""
-        first, second = free_ports(2)
-        self.aws = aws.LocalAws(amazon.BEHAVIOUR, port=first)
-        self.azure = azure.LocalAzure(subscription.BEHAVIOUR, rate=subscription.RATE, port=second)
+        self.aws = aws.LocalAws(amazon.BEHAVIOUR)
+        self.azure = azure.LocalAzure(subscription.BEHAVIOUR, rate=subscription.RATE)
         for cloud in (self.aws, self.azure):
             cloud.launch()
             self._stack.callback(cloud.stop)
