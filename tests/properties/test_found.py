@@ -97,6 +97,18 @@ FOUND: dict[str, tuple[list[list[Piece]], list[Deed]]] = {
         [[], []],
         [do("a_hand_takes_a_job_from_its_place", which=1, jobs=1)],
     ),
+    "a plan after the deletion expired has another number than one whose entries are still in a lane": (
+        [[ONE]],
+        [
+            do("take_alone", worker="w0", lease=10 * SECOND),
+            do("settle", worker="w0", picks=[(0, "blocked")]),
+            do("a_hand_removes_the_records_of_a_plan", which=0),
+            do("begin_to_plan", which=0, pieces=[]),
+            do("settle", worker="w0", picks=[(0, "gone")]),
+            do("expire", most=1, after=0),
+            do("plan", which=0, pieces=[], zombie=False),
+        ],
+    ),
     "without a group the janitor goes on": (
         [[]],
         [do("publish", numbers=[1]), do("a_hand_destroys_the_group"), do("read", planner="p1", count=3)],

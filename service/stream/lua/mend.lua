@@ -153,10 +153,17 @@ local function torn(id, key, record)
   return now - tonumber(seen) > grace and cleared < SPREAD and number or nil
 end
 
+-- Ids of a plan that is no more may still stand in lanes, so no later plan of any deletion gets its number.
+local function retire(plan)
+  local last = tonumber(redis.call('HGET', stem .. 'meta', 'retired_plan') or 0)
+  if tonumber(plan) > last then redis.call('HSET', stem .. 'meta', 'retired_plan', plan) end
+end
+
 -- Its jobs are lost, or one of them, without which its stage would never end: it is planned anew, from the event that
 -- the record still holds. What is gone already is found gone.
 local function plan_anew(id, key, record, why)
   break_leases(id)
+  retire(record['plan'])
   take_apart(id .. '#' .. record['plan'])
   local stale = {'plan', 'planned_at', 'release', 'chains_left', 'walked', 'given_up', 'abandoned', 'withdrawn',
                  'withdrawing', 'torn'}
@@ -192,6 +199,7 @@ for i = 1, #step[2], 2 do
   local state = record['state']
   if not state then
     redis.call('ZREM', stem .. 'open', id)
+    retire(1)
     decide('lost', id, 'its record is gone')
     count('lost', 1)
   elseif state == 'done' or state == 'dropped' then

@@ -10,8 +10,14 @@ local function ack(entry)
   if entry ~= '' then acked[#acked + 1] = entry end
 end
 
+-- The first plan of a deletion is number 1, or the one after the last that `mend` took out of use.
+local retired
 local function begin(key, id)
   local number = redis.call('HINCRBY', key, 'plan_seq', 1)
+  if number == 1 then
+    retired = retired or tonumber(redis.call('HGET', stem .. 'meta', 'retired_plan') or 0)
+    if retired > 0 then number = redis.call('HINCRBY', key, 'plan_seq', retired) end
+  end
   -- What an unflipped plan wrote is litter now.
   local writing = redis.call('HGET', key, 'plan_writing')
   if writing then
