@@ -15,6 +15,7 @@ from service.stream.installation import Installation
 from service.stream.inventory import Inventory
 from service.stream.views.deletions import event_of
 from service.stream.views.held import KINDS, HeldView, Listing, list_held, names, shards_with
+from service.stream.views.reading import texts
 
 _KIND = click.Choice(KINDS)
 
@@ -150,20 +151,35 @@ _QUESTIONS = {
 
 async def _drop(installation: Installation, number: int, name: str) -> str:
     """An object that is still there gets another deletion, which keeps everything and releases it: of one with our
-    finalizer the watch side sees to that, of one that was observed nobody else does."""
-    kind, _, identity = name.partition(":")
-    known = await event_of(installation, identity) if kind == "deletion" else []
-    word = await installation.shards[number].unhold(name, replay=False, who=session.operator())
-    if word != "dropped" or not known:
+    finalizer the watch side sees to that, of one that was observed nobody else does. That it was dropped is noted
+    first: whoever plans for this object from now on keeps everything."""
+    shard = installation.shards[number]
+    fields = await _fields(installation, shard, name)
+    memory, uid = Inventory(installation, fields.get("source", "")), fields.get("uid", "")
+    lasting = bool(memory.source and uid and fields.get("reason") != "orphan")
+    new = lasting and await memory.note_dropped(uid, fields.get("namespace", ""))
+    word = await shard.unhold(name, replay=False, who=session.operator())
+    if word != "dropped":
+        if new:
+            await memory.forget_dropped([uid])
         return word
-    fields = dict(zip(map(str, known[::2]), map(str, known[1::2]), strict=True))
-    event = decode_event({key.encode(): value.encode() for key, value in fields.items()})
-    memory = Inventory(installation, event.source)
-    record = await memory.recall_one(event.uid)
-    if event.reason != "orphan" and record is not None and record.gone:
+    if name.startswith("event:") or not fields:
+        return word
+    record = await memory.recall_one(uid)
+    if lasting and record is not None and record.gone:
+        event = decode_event({key.encode(): value.encode() for key, value in fields.items()})
         await installation.publish([msgspec.structs.replace(event, round=event.round + 1)])
     await memory.ask_for_relist()
     return word
+
+
+async def _fields(installation: Installation, shard: Shard, name: str) -> dict[str, str]:
+    """Of the event that is held, or that a held deletion was published with; empty where there is none."""
+    kind, _, identity = name.partition(":")
+    if kind == "deletion":
+        known = await event_of(installation, identity)
+        return dict(zip(map(str, known[::2]), map(str, known[1::2]), strict=True))
+    return texts(await installation.caller.command("HGETALL", f"{shard.stem}kept:{identity}"))
 
 
 async def _number(installation: Installation, name: str, shard: int | None) -> int:

@@ -8,6 +8,7 @@ import msgspec
 
 from service.contract import Event
 from service.stream.installation import Installation
+from service.stream.inventory import Inventory
 
 FINAL: Final = frozenset({"done", "dropped"})
 _FIELDS: Final = ("state", "policy", "withdrawn", "abandoned", "given_up")
@@ -35,13 +36,17 @@ async def endings(installation: Installation, deletions: Sequence[str]) -> list[
 
 
 async def dropped_before(installation: Installation, event: Event) -> str:
-    """Why nothing of an object is to go whose deletion of the round before a person dropped; empty where nobody did. Of
-    an orphan's name nothing follows from that: another resource may have it by now."""
-    if event.round < 2 or event.reason == "orphan":
+    """Why nothing of an object is to go whose deletion a person dropped; empty where that did not happen. The record of
+    the round before tells it, and after that has expired the source's inventory. Of an orphan's name nothing follows
+    from that: another resource may have it by now."""
+    if event.reason == "orphan":
         return ""
-    before = msgspec.structs.replace(event, round=event.round - 1).deletion
-    ((state, withdrawn),) = await installation.shard_of(before).recall([before], ("state", "withdrawn"))
-    return "a person dropped its deletion (`knell held drop`)" if state == "dropped" and not withdrawn else ""
+    dropped = await Inventory(installation, event.source).was_dropped(event.uid)
+    if not dropped and event.round > 1:
+        before = msgspec.structs.replace(event, round=event.round - 1).deletion
+        ((state, withdrawn),) = await installation.shard_of(before).recall([before], ("state", "withdrawn"))
+        dropped = state == "dropped" and not withdrawn
+    return "a person dropped its deletion (`knell held drop`)" if dropped else ""
 
 
 def kept_of(state: str, policy: str, withdrawn: str, abandoned: str, given_up: str = "") -> str:

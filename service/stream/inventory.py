@@ -117,6 +117,7 @@ class Inventory:
         self.records_key = installation.keys.of(0, f"inventory:{source}")
         self.rounds_key = installation.keys.of(0, f"rounds:{source}")
         self.marks_key = installation.keys.of(0, f"namespaces:{source}")
+        self.dropped_key = installation.keys.of(0, f"dropped:{source}")
         self._swept = [installation.keys.of(0, name) for name in (f"orphans:{source}", f"source:{source}{ORPHANS}")]
 
     # ---- where the watch stands
@@ -233,6 +234,22 @@ class Inventory:
         if doomed:
             await self._caller.command("HDEL", self.rounds_key, *doomed)
 
+    async def note_dropped(self, uid: str, namespace: str) -> bool:
+        """A person dropped the deletion of that object; whether this is new. It outlasts the deletion's record."""
+        return bool(await self._caller.command("HSET", self.dropped_key, uid, namespace))
+
+    async def was_dropped(self, uid: str) -> bool:
+        return await self._caller.command("HGET", self.dropped_key, uid) is not None
+
+    async def dropped(self) -> dict[str, str]:
+        """By uid, with their Namespaces."""
+        return texts(_flat(await self._caller.command("HGETALL", self.dropped_key)))
+
+    async def forget_dropped(self, uids: Iterable[str]) -> None:
+        doomed = list(uids)
+        if doomed:
+            await self._caller.command("HDEL", self.dropped_key, *doomed)
+
     async def note_marks(self, marks: Mapping[str, NamespaceMarks]) -> None:
         if marks:
             await self._caller.command(
@@ -269,7 +286,7 @@ class Inventory:
 
     async def drop(self) -> None:
         """Remove everything of a source that is no longer declared. Its open deletions lose what they recognise."""
-        for key in (self.state_key, self.records_key, self.rounds_key, self.marks_key, *self._swept):
+        for key in (self.state_key, self.records_key, self.rounds_key, self.marks_key, self.dropped_key, *self._swept):
             await self._caller.command("UNLINK", key)
 
     async def _held(self, *, drop: bool) -> int:

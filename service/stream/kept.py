@@ -8,12 +8,12 @@ import msgspec
 
 from service.contract import Undecodable
 from service.contract.jobs import Record, decode_record
-from service.contract.kept import NOTHING_ABANDONED, Abandoned, Decision, decode_decision
+from service.contract.kept import Abandoned, Decision, decode_decision
 from service.stream.installation import Installation
 from service.stream.views.reading import text
 
 STEP = 500
-"""Jobs in one round trip."""
+"""Fields in one round trip."""
 
 
 class KeptMemory:
@@ -24,27 +24,15 @@ class KeptMemory:
         self.key = installation.keys.of(0, "decisions")
 
     async def abandoned(self, deletion: str) -> Abandoned:
-        """Asked of the deletion's own record, so that it is as durable as the deletion itself."""
-        shard = self._installation.shard_of(deletion)
-        ((plan, count),) = await shard.recall([deletion], ("plan", "abandoned"))
-        if not plan or count in ("", "0"):
-            return NOTHING_ABANDONED
-        found, unknown, cursor = list[Record](), 0, b"0"
-        while True:
-            key = f"{shard.stem}job:{deletion}#{plan}"
-            cursor, page = await self._caller.command("HSCAN", key, cursor, "COUNT", STEP)
-            for raw in page.values() if isinstance(page, dict) else page[1::2]:
-                # Most jobs were not abandoned: those are not even decoded.
-                if b'"abandoned"' not in raw:
-                    continue
-                try:
-                    record = decode_record(raw)
-                except Undecodable:
-                    unknown += 1
-                else:
-                    found += [record] if record.state == "abandoned" else []
-            if int(cursor) == 0:
-                return Abandoned(tuple(found), unknown)
+        """By all plans of the deletion, whose records go with the deletion's own."""
+        key = f"{self._installation.shard_of(deletion).stem}abandoned:{deletion}"
+        found, unknown = list[Record](), 0
+        async for _, raw in self._rows(key):
+            try:
+                found.append(decode_record(raw))
+            except Undecodable:
+                unknown += 1
+        return Abandoned(tuple(found), unknown)
 
     # ---- decisions
 
@@ -64,15 +52,18 @@ class KeptMemory:
 
     async def every(self) -> AsyncIterator[tuple[str, list[Decision] | None]]:
         """By key, in no order; None for what can't be read."""
+        async for key, raw in self._rows(self.key):
+            try:
+                yield text(key), _lines(raw)
+            except Undecodable:
+                yield text(key), None
+
+    async def _rows(self, key: str) -> AsyncIterator[tuple[bytes, bytes]]:
         cursor = b"0"
         while True:
-            cursor, page = await self._caller.command("HSCAN", self.key, cursor, "COUNT", STEP)
-            rows = page.items() if isinstance(page, dict) else zip(page[::2], page[1::2], strict=True)
-            for key, raw in rows:
-                try:
-                    yield text(key), _lines(raw)
-                except Undecodable:
-                    yield text(key), None
+            cursor, page = await self._caller.command("HSCAN", key, cursor, "COUNT", STEP)
+            for row in page.items() if isinstance(page, dict) else zip(page[::2], page[1::2], strict=True):
+                yield row
             if int(cursor) == 0:
                 return
 

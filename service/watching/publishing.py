@@ -23,12 +23,14 @@ _MOST_ROUNDS: Final = 1000
 
 
 class Publisher:
-    """`rounds` are those of objects whose first deletion is over although they are still going."""
+    """`rounds` are those of objects whose first deletion is over although they are still going, `dropped` those whose
+    deletion a person dropped before the last list began, with their Namespaces."""
 
     def __init__(self, strand: Strand, scope: Scope, store: Inventory, report: Report) -> None:
         self._strand, self._scope, self._store, self._report = strand, scope, store, report
         self._assignment, self._installation = strand.assignment, strand.assignment.installation
         self.rounds: dict[str, Round] = {}
+        self.dropped: dict[str, str] = {}
         self._open = Known()
         self.claims = Claims(strand.assignment, report, strand.label)
         self.held: set[str] = set()
@@ -36,15 +38,18 @@ class Publisher:
     async def begin(self) -> None:
         """Before a list: what was published is asked for again, whatever this process remembers."""
         self.rounds = await self._store.rounds()
+        self.dropped = await self._store.dropped()
         self._open.clear()
         self.held.clear()
         self.claims.begin()
 
     async def end(self, going: set[str]) -> None:
-        """After a complete list: nobody needs the rounds of objects that are not going any more."""
+        """After a complete list: rounds and dropped deletions of objects that are not going any more are forgotten."""
         includes = self._strand.includes
         over = [uid for uid, found in self.rounds.items() if uid not in going and includes(found.namespace)]
         await self._store.drop_rounds(over)
+        released = [uid for uid, namespace in self.dropped.items() if uid not in going and includes(namespace)]
+        await self._store.forget_dropped(released)
         for uid in over:
             del self.rounds[uid]
         await self.claims.end()

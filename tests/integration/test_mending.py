@@ -22,6 +22,7 @@ from service.watching.mending import NAMESPACE as CHANGED
 from service.watching.namespace_marks import NamespaceMarks
 from service.watching.run import SourceRun
 from tests.clusters import TestApi
+from tests.integration.operating import knell
 from tests.integration.staged import SOURCE, Stage, staged
 from tests.servers import TestServer
 
@@ -355,3 +356,47 @@ async def test_what_an_observed_source_held_when_it_was_renamed_says_what_to_do_
     await side.begin()
     await stage.until_done(one)
     assert not stage.there("w")
+
+
+# ---- a person's word
+
+
+async def test_a_dropped_deletion_keeps_its_resources_after_its_record_has_expired(stage: Stage, side: Side) -> None:
+    await side.begin()
+    await stage.work()
+    one = await stage.gone("w", annotations={PROTECTED: "true"})
+    await stage.until_held(one, PROTECTED)
+    # From here on the source is not watched, until every record has expired.
+    await side.end()
+    answer = await knell(stage, "held", "drop", f"deletion:{one.deletion}", "--yes")
+    assert answer.code == 0, answer.err
+    now = timedelta()
+    await stage.shard(one).expire(finished=now, audit=now, audit_entries=100, lanes=now, most=100)
+    assert await stage.state(one) is None
+    stage.annotate("w", **{PROTECTED: None})
+    await side.begin()
+
+    async def released() -> bool:
+        return stage.read("w") is None
+
+    await stage.until("w is released", released)
+    assert stage.there("w")
+    assert stage.deletes == 0
+    # Of an object that is gone nothing has to be remembered.
+    await side.end()
+    assert await stage.inventory.dropped() == {one.uid: stage.namespace}
+    await side.begin()
+    assert await stage.inventory.dropped() == {}
+
+
+async def test_what_was_not_dropped_in_the_end_is_not_remembered_as_dropped(stage: Stage, side: Side) -> None:
+    await side.begin()
+    await stage.work()
+    one = await stage.gone("w", annotations={PROTECTED: "true"})
+    await stage.until_held(one, PROTECTED)
+    assert (await knell(stage, "held", "replay", f"deletion:{one.deletion}")).code == 0
+    stage.annotate("w", **{PROTECTED: None})
+    await stage.until_done(one)
+    answer = await knell(stage, "held", "drop", f"deletion:{one.deletion}", "--yes")
+    assert (answer.code, "is not held" in answer.err) == (1, True)
+    assert await stage.inventory.dropped() == {}

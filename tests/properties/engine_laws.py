@@ -89,6 +89,10 @@ def counts_are_right(world: World, history: History) -> Iterator[Breach]:
             yield COUNTS, f"{deletion}: {len(open_ends)} chains are left: {record}"
         for field, state in (("given_up", "dead"), ("abandoned", "abandoned")):
             real = sum(world.jobs[job].get("state") == state for names in jobs.values() for job in names)
+            if field == "abandoned":
+                # And by plans before this one.
+                plan = f"{deletion}#{record['plan']}."
+                real += sum(not job.startswith(plan) for job in world.fields(f"abandoned:{deletion}"))
             if int(record.get(field, 0)) != real:
                 yield COUNTS, f"{deletion}: {real} are {state}: {record}"
     yield from _stats(world, history)

@@ -21,7 +21,7 @@ NAMED = 10
 
 
 Dropped = Callable[[Event], Awaitable[str]]
-"""Why nothing of an object is to go: a person dropped the deletion of the round before; empty where nobody did."""
+"""Why nothing of an object is to go: a person dropped its deletion; empty where that did not happen."""
 
 
 async def _never(event: Event) -> str:
@@ -30,7 +30,7 @@ async def _never(event: Event) -> str:
 
 
 class LivePlanner:
-    """`dropped` knows the rounds before."""
+    """`dropped` knows what people said of the object before."""
 
     def __init__(
         self,

@@ -13,6 +13,8 @@ local plan, release = unpack(redis.call('HMGET', deletion_key(id), 'plan', 'rele
 if not plan or string.match(job, '#(%d+)%.%d+$') ~= plan then return answer({'unknown'}) end
 if record.stage == tonumber(release) then return answer({'release'}) end
 end_job(job, record, 'abandoned by ' .. who)
+-- Kept apart from the plan: what a person gave up stays given up when the deletion is planned anew.
+redis.call('HSET', stem .. 'abandoned:' .. id, job, cjson.encode(record))
 decide('abandoned', job, 'by ' .. who)
 close_books()
 place()

@@ -17,6 +17,7 @@ for _, id in ipairs(redis.call('ZRANGEBYSCORE', stem .. 'finished', '-inf', now 
     if plan then doom(stem .. 'job:' .. id .. '#' .. plan) end
   end
   doom(key)
+  doom(stem .. 'abandoned:' .. id)
   redis.call('ZREM', stem .. 'finished', id)
   redis.call('ZREM', stem .. 'held', 'deletion:' .. id)
   removed = removed + 1

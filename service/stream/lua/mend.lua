@@ -165,8 +165,7 @@ local function plan_anew(id, key, record, why)
   break_leases(id)
   retire(record['plan'])
   take_apart(id .. '#' .. record['plan'])
-  local stale = {'plan', 'planned_at', 'release', 'chains_left', 'walked', 'given_up', 'abandoned', 'withdrawn',
-                 'withdrawing', 'torn'}
+  local stale = {'plan', 'planned_at', 'release', 'chains_left', 'walked', 'given_up', 'withdrawn', 'withdrawing', 'torn'}
   for field in pairs(record) do
     local stage = string.match(field, '^%a+%.(%d+)$')
     if stage then
@@ -175,7 +174,7 @@ local function plan_anew(id, key, record, why)
     end
   end
   spread('HDEL', key, stale)
-  redis.call('HSET', key, 'state', 'published')
+  redis.call('HSET', key, 'state', 'published', 'abandoned', redis.call('HLEN', stem .. 'abandoned:' .. id))
   decide('planned anew', id, why)
   count('lost', 1)
   publish_again(id, key, nil)
