@@ -1,7 +1,8 @@
 """`knell kept`: what people decided to keep, and their word that it need not be kept any more.
-Only what is remembered is changed here: tags on resources are for who may write them, and are named."""
+A decision is a record in Redis and the service's tag on the resources: both are shown, and lifted together."""
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import click
@@ -9,12 +10,15 @@ import msgspec
 
 from service.cli import output, session
 from service.cli.jobs import confirm
-from service.contract.kept import RETAINED_TAG, Decision
+from service.cli.kept_tags import provider_of, search, tagged_by, tags_of, take_off, tell_removals, untag_command
+from service.contract.kept import RETAINED_TAG, Decision, KeptResource
 from service.stream.installation import Installation
 from service.stream.inventory import Inventory
 from service.stream.kept import KeptMemory
 from service.stream.orphans import Orphans
 from service.stream.views.reading import moment
+
+_PLACE = re.compile(r"aws/\d{12}/[a-z0-9-]+|azure/[^/]+/[^/]+")
 
 
 class Kept(msgspec.Struct, frozen=True):
@@ -24,35 +28,91 @@ class Kept(msgspec.Struct, frozen=True):
     decisions: list[Decision] | None
 
 
+class Unrecorded(msgspec.Struct, frozen=True, kw_only=True):
+    """A resource that carries the service's tag although no record names its object; `command` takes the tag off."""
+
+    place: str
+    kind: str
+    id: str
+    value: str
+    command: str
+
+
+class Unread(msgspec.Struct, frozen=True, kw_only=True):
+    place: str
+    why: str
+
+
 @click.group()
 def kept() -> None:
     """What was kept on purpose: list, forget."""
 
 
+# ---- list
+
+
 @kept.command("list")
+@click.option("--tags", is_flag=True, help="Also look in the clouds for tags of which there is no record.")
+@click.option(
+    "--place", "places", multiple=True, metavar="PLACE",
+    help="With --tags, look here as well: aws/ACCOUNT/REGION or azure/SUBSCRIPTION/GROUP.",
+)  # fmt: skip
 @session.output_option
 @session.config_option
-def listing(form: str, config: Path | None) -> None:
-    """Everything that was retained, abandoned or dropped, by place and name; a later object of that name is held."""
+def listing(tags: bool, places: tuple[str, ...], form: str, config: Path | None) -> None:
+    """Everything that was retained, abandoned or dropped, by place and name; a later object of that name is held.
+
+    --tags looks in the places of the records, in the groups of azure.nodes, and where --place says: settings name no
+    region of AWS.
+    """
+    if odd := [place for place in places if not _PLACE.fullmatch(place)]:
+        raise session.Misuse(f"{output.clean(odd[0])!r} is no place; write aws/ACCOUNT/REGION or azure/SUB/GROUP")
+    if places and not tags:
+        raise session.Misuse("--place says where to look for tags; say --tags as well")
     found = session.call(_every, config)
+    unrecorded, unread = list[Unrecorded](), list[Unread]()
+    if tags:
+        unrecorded, unread = session.call(lambda opened: _search(opened, found, places), config)
     if form == "json":
-        output.show_json({"kept": found})
+        output.show_json({"kept": found} | ({"unrecorded": unrecorded, "unread": unread} if tags else {}))
         return
+    for one in found:
+        _show(one)
     if not found:
         output.show([output.note("Nothing was kept on purpose, as far as is remembered.")])
-        return
-    columns = ("name", "kept with", "since", "why", "resources", "remark")
-    output.show([output.table("kept", columns, [row for one in found for row in _rows(one)])])
+    if tags:
+        _show_unrecorded(unrecorded, unread)
 
 
-def _rows(one: Kept) -> Iterator[tuple[str, ...]]:
+def _show(one: Kept) -> None:
     if one.decisions is None:
-        yield one.name, "", "", "this record can't be read", "", ""
+        output.show([output.facts(one.name, [("record", "can't be read")])])
     for decision in one.decisions or ():
-        untagged = sum(bool(resource.tag) for resource in decision.resources)
-        count = f"{len(decision.resources)} known" + (f", {untagged} not tagged" if untagged else "")
-        whose = f"{decision.object} (uid {decision.uid})"
-        yield one.name, whose, output.moment(moment(decision.at)), decision.why, count, decision.remark
+        output.show([output.facts(one.name, _facts(decision))])
+        if decision.resources:
+            rows = [(f"{each.kind} {each.id}", each.tag or "tagged") for each in decision.resources]
+            output.show([output.table("resources", ("resource", "tag"), rows)])
+
+
+def _facts(decision: Decision) -> Iterator[tuple[str, str]]:
+    yield "kept with", f"{decision.object} (uid {decision.uid})"
+    yield "since", output.moment(moment(decision.at))
+    yield "why", decision.why
+    yield "identity", decision.identity
+    untagged = sum(bool(each.tag) for each in decision.resources)
+    yield "resources", f"{len(decision.resources)} known" + (f", {untagged} not tagged" if untagged else "")
+    yield "remark", decision.remark
+
+
+def _show_unrecorded(found: list[Unrecorded], unread: list[Unread]) -> None:
+    if found:
+        rows = [(f"{one.kind} {one.id}", one.value) for one in found]
+        output.show([output.table("tagged, without a record", ("resource", "kept with"), rows)])
+        output.show([output.note("The command that takes each tag off is in --output json.")])
+    elif not unread:
+        output.show([output.note(f"Nothing else carries the tag {RETAINED_TAG} there.")])
+    for one in unread:
+        output.show([output.note(f"{one.place} could not be read, so there may be more: {one.why}", "yellow")])
 
 
 async def _every(installation: Installation) -> list[Kept]:
@@ -62,57 +122,113 @@ async def _every(installation: Installation) -> list[Kept]:
     )
 
 
+async def _search(
+    installation: Installation, found: list[Kept], named: Sequence[str]
+) -> tuple[list[Unrecorded], list[Unread]]:
+    known = [decision for one in found for decision in one.decisions or ()]
+    groups = [
+        f"azure/{one.subscription}/{one.resource_group}".lower()
+        for nodes in installation.settings.azure.nodes.values()
+        for one in nodes
+    ]
+    places = sorted({*(one.place for one in known), *groups, *(place.lower() for place in named)})
+    searched = await search(installation, places, known)
+    unrecorded = [
+        Unrecorded(
+            place=each.place,
+            kind=one.kind,
+            id=one.id,
+            value=one.value,
+            command=untag_command(each.place, one.kind, one.id),
+        )
+        for each in searched
+        for one in each.found
+        if not any(decision.wrote(one.value) for decision in known)
+    ]
+    return unrecorded, [Unread(place=each.place, why=why) for each in searched for why in each.unread]
+
+
+# ---- forget
+
+
 @kept.command("forget")
 @click.argument("name")
 @click.option("--uid", help="Only what was kept with the object of this uid.")
+@click.option("--record-only", is_flag=True, help="Leave the tags on the resources; needs no access to the cloud.")
 @click.option("--yes", is_flag=True, help="Don't ask.")
 @session.config_option
-def forget(name: str, uid: str | None, yes: bool, config: Path | None) -> None:
-    """Forget that something was kept: a later object of that name is not held for it any more.
+def forget(name: str, uid: str | None, record_only: bool, yes: bool, config: Path | None) -> None:
+    """Forget that something was kept: it may go with the next object of that name, which is not held any more.
 
-    NAME is as `knell kept list` shows it. What carries the tag knell.dev/retained stays all the same, until a person
-    takes that off.
+    NAME is as `knell kept list` shows it. First the tag knell.dev/retained is taken off the resources of the record,
+    with the credentials of this process, then the record goes; a resource whose tag was written for another object
+    keeps it. Where a tag can't be taken off, the record stays. The tag knell.dev/prevent-delete is never touched.
     """
     found = session.call(lambda opened: _one(opened, name), config)
+    if found.decisions is None and not record_only:
+        raise session.Trouble(
+            f"the record of {output.clean(name)} can't be read, so nobody can tell which resources carry its tag; "
+            f"--record-only removes the record alone"
+        )
     chosen = [one for one in found.decisions or () if uid in (None, one.uid)]
     if found.decisions is not None and not chosen:
         raise session.Trouble(_unknown(name))
     if not yes:
-        confirm(output.clean(_question(name, chosen)))
-    session.call(lambda opened: _forget(opened, name, chosen if found.decisions is not None else None), config)
+        confirm(output.clean(_question(name, chosen, record_only=record_only)))
+    if record_only:
+        session.call(lambda opened: _forget(opened, name, chosen if found.decisions is not None else None), config)
+    elif left := session.call(lambda opened: _lift(opened, name, chosen), config):
+        whose = ", ".join(f"{one.object} (uid {one.uid})" for one in left)
+        raise session.Trouble(
+            f"{output.clean(name)} is still remembered with {output.clean(whose)}; mend what is said above, or take "
+            f"the tags off by hand, and repeat the command, or forget the record alone with --record-only"
+        )
     click.echo(f"{output.clean(name)} is forgotten.")
-    for line in _tagged(chosen):
-        click.echo(output.clean(line))
+    if record_only:
+        for line in _tagged(chosen):
+            click.echo(output.clean(line))
 
 
-def _question(name: str, chosen: list[Decision]) -> str:
+def _question(name: str, chosen: list[Decision], *, record_only: bool) -> str:
     what = ", ".join(f"{one.object} ({one.why})" for one in chosen) or "a record that can't be read"
-    return (
-        f"What was kept under {name} with {what} may be removed with the next object of that name, unless a tag keeps "
-        f"it. Forget it?"
-    )
+    unless = ", unless a tag keeps it" if record_only else ""
+    ask = "Forget it?"
+    if not record_only and any(map(tagged_by, chosen)):
+        ask = f"Take the tag {RETAINED_TAG} off its resources ({len(_carriers(chosen))} are recorded), and forget it?"
+    return f"What was kept under {name} with {what} may be removed with the next object of that name{unless}. {ask}"
+
+
+def _carriers(chosen: Sequence[Decision]) -> list[tuple[str, KeptResource]]:
+    """The resources that carry the tag, by the records, each with its place."""
+    return [(one.place, resource) for one in chosen for resource in one.resources if not resource.tag]
 
 
 def _tagged(chosen: list[Decision]) -> Iterator[str]:
     """How what is tagged is freed."""
-    marked = [(one.place, resource) for one in chosen for resource in one.resources if not resource.tag]
-    if not marked:
+    if not (marked := _carriers(chosen)):
         return
     yield f"These carry the tag {RETAINED_TAG} and stay until a person takes it off:"
     for place, resource in marked:
-        yield f"  {resource.kind} {resource.id}: {_command(place, resource.kind, resource.id)}"
+        yield f"  {resource.kind} {resource.id}: {untag_command(place, resource.kind, resource.id)}"
 
 
-def _command(place: str, kind: str, one: str) -> str:
-    region = place.split("/")[2]
-    if place.startswith("azure/"):
-        tag = RETAINED_TAG.replace("/", "_")
-        return f"az tag update --operation Delete --resource-id {one} --tags {tag}"
-    if kind == "aws.classic-balancer":
-        return f"aws elb remove-tags --region {region} --load-balancer-names {one} --tags Key={RETAINED_TAG}"
-    if one.startswith("arn:"):
-        return f"aws elbv2 remove-tags --region {region} --resource-arns {one} --tag-keys {RETAINED_TAG}"
-    return f"aws ec2 delete-tags --region {region} --resources {one} --tags Key={RETAINED_TAG}"
+async def _lift(installation: Installation, name: str, chosen: list[Decision]) -> list[Decision]:
+    """Those that are still remembered, because a resource may carry their tag. The record goes last: a command that
+    was killed on the way can be repeated."""
+    tagged, left = [one for one in chosen if tagged_by(one)], list[Decision]()
+    async with tags_of(installation, {provider_of(one.place) for one in tagged}, tagged) as tags:
+        for one in chosen:
+            if one in tagged:
+                side = tags.get(provider_of(one.place))
+                if side is None:
+                    raise session.Trouble(f"{output.clean(one.place)} is no place of a provider that is known")
+                removals = await take_off(side, one, chosen)
+                tell_removals(one.place, removals)
+                if any(removal.failed for removal in removals):
+                    left.append(one)
+                    continue
+            await _forget(installation, name, [one])
+    return left
 
 
 async def _one(installation: Installation, name: str) -> Kept:

@@ -51,7 +51,8 @@ class KeptResource(msgspec.Struct, frozen=True, omit_defaults=True):
 class Decision(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """That what one object owned in one place stays. `place` is PROVIDER/ACCOUNT/REGION on AWS and
     PROVIDER/SUBSCRIPTION/GROUP on Azure; `name` is what its resources are recognised by there. `resources` are those
-    that are known; `remark` says why there may be others."""
+    that are known; `remark` says why there may be others. `identity` is the Cluster API identity by which the account
+    is reached, as KIND/NAME; without one it is reached by the credentials of the process itself."""
 
     v: int
     place: str
@@ -63,6 +64,18 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     at: int
     resources: tuple[KeptResource, ...] = ()
     remark: str = ""
+    identity: str = ""
+
+    @property
+    def namespace(self) -> str:
+        """Of the object; empty for one of the whole cluster."""
+        return self.object.partition(" ")[2].rpartition("/")[0]
+
+    def wrote(self, value: str) -> bool:
+        """Whether this is a value of the service's tag that the decision wrote: it names the same object and uid."""
+        resource, _, name = self.object.partition(" ")
+        cluster = value.partition("/")[0]
+        return value == retained_value(cluster, resource, self.namespace, name.rpartition("/")[2], self.uid)
 
     @property
     def key(self) -> str:

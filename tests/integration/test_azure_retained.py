@@ -73,7 +73,7 @@ async def test_a_later_claim_of_that_name_is_held_until_the_decision_is_forgotte
     await sweeping.publish(later)
     await sweeping.until_state("held")
     assert f"knell kept forget {key(sweeping)}/{claim}" in (await sweeping.deletion(later))["held"]
-    answer = await knell(sweeping, "kept", "forget", f"{key(sweeping)}/{claim}", "--yes")
+    answer = await knell(sweeping, "kept", "forget", f"{key(sweeping)}/{claim}", "--yes", "--record-only")
     assert answer.code == 0, answer.err
     assert f"--tags {RETAINED}" in answer.out
     assert await known(sweeping, claim) == []

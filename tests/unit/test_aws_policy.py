@@ -101,7 +101,7 @@ def test_it_names_no_account_no_partition_and_no_wildcard_of_actions() -> None:
     assert all(re.fullmatch(r"[A-Za-z0-9]+", sid) for sid in sids)
 
 
-def test_reads_are_one_statement_and_no_tag_is_written_but_ours_except_on_new_snapshots() -> None:
+def test_reads_are_one_statement_and_no_tag_is_changed_but_ours_except_on_new_snapshots() -> None:
     statements = {statement["Sid"]: statement for statement in policy()["Statement"]}
     reads = {action for action in allowed() if action.partition(":")[2].startswith(("Describe", "Get"))}
     assert set(statements["Reads"]["Action"]) == reads
@@ -110,5 +110,9 @@ def test_reads_are_one_statement_and_no_tag_is_written_but_ours_except_on_new_sn
     snapshots, marks = tagging["SettingSnapshotFirstTags"], tagging["SettingMarkRetained"]
     assert snapshots["Action"] == ["ec2:CreateTags"]
     assert snapshots["Condition"] == {"StringEquals": {"ec2:CreateAction": "CreateSnapshot"}}
-    assert marks["Action"] == ["ec2:CreateTags", "elasticloadbalancing:AddTags"]
-    assert marks["Condition"] == {"ForAllValues:StringEquals": {"aws:TagKeys": [RETAINED_TAG]}}
+    assert marks["Action"] == [
+        "ec2:CreateTags", "ec2:DeleteTags", "elasticloadbalancing:AddTags", "elasticloadbalancing:RemoveTags",
+    ]  # fmt: skip
+    # The second condition is for ec2:DeleteTags, which takes off all tags where a request names none.
+    named = {"ForAllValues:StringEquals": {"aws:TagKeys": [RETAINED_TAG]}, "Null": {"aws:TagKeys": "false"}}
+    assert marks["Condition"] == named

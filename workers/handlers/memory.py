@@ -1,8 +1,8 @@
 """Protocols of the record of kept resources: what collectors and handlers read from it, and what a collector returns
 when it has marked what stays. They hide where the record is stored."""
 
-from collections.abc import Sequence
-from typing import Protocol, runtime_checkable
+from collections.abc import AsyncIterator, Sequence
+from typing import Final, Protocol, runtime_checkable
 
 import msgspec
 
@@ -29,6 +29,50 @@ class NoMemory:
     async def decisions(self, place: str, name: str) -> Sequence[Decision]:
         del place, name
         return ()
+
+
+OTHERS: Final = "any other"
+"""In the place of an id: resources that a decision does not name."""
+
+
+class TagRemoval(msgspec.Struct, frozen=True, kw_only=True):
+    """What came of taking the service's tag off one resource of a decision. `others` is the value of a tag that the
+    decision of another object wrote, and that stays; `failed` says why the tag may still be there. Without either the
+    resource carries no such tag any more, or is gone."""
+
+    kind: str
+    id: str
+    removed: bool = False
+    others: str = ""
+    failed: str = ""
+
+
+class TaggedResource(msgspec.Struct, frozen=True, kw_only=True):
+    """A resource that carries the service's tag, with the value of it."""
+
+    kind: str
+    id: str
+    value: str
+
+
+class TagSearch(msgspec.Struct, frozen=True, kw_only=True):
+    """What carries the tag in one place; `unread` says what could not be read, and why: there may be more."""
+
+    place: str
+    found: list[TaggedResource]
+    unread: list[str] = []
+
+
+class RetainedTags(Protocol):
+    """The tags of one provider that decisions wrote."""
+
+    def remove(self, decision: Decision, chosen: Sequence[Decision]) -> AsyncIterator[TagRemoval]:
+        """Takes the tag off the resources that the decision names and, where it says that there may be others, off
+        those as well. Every resource is read first: the tag goes only if one of the `chosen` decisions wrote it."""
+
+    async def find(self, place: str, known: Sequence[Decision]) -> TagSearch:
+        """Everything in a place that carries the tag; `known` are the decisions about that place, which say how it is
+        reached."""
 
 
 class Keep(msgspec.Struct, frozen=True, kw_only=True):

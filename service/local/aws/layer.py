@@ -106,12 +106,17 @@ class Layer:
         """What is answered here instead of by moto; None leaves it to moto after all."""
         return {
             "ec2.DeleteSecurityGroup": _delete_security_group,
+            "ec2.DeleteTags": _delete_all_tags,
             "ec2.DeleteNatGateway": lambda call: departures.delete_nat_gateway(call, self.clock, self.behaviour),
             "ec2.DeleteVpcEndpoints": lambda call: departures.delete_vpc_endpoints(call, self.clock, self.behaviour),
             "eks.DeleteCluster": lambda call: departures.delete_eks_cluster(call, self.clock, self.behaviour),
+            "elb.AddTags": listing.classic_retagged,
+            "elb.RemoveTags": listing.classic_retagged,
             "elb.DeleteLoadBalancer": lambda call: balancers.delete_classic(call, self._interfaces, self.behaviour),
             "elb.DescribeLoadBalancers": lambda call: listing.classic_balancers(call, self.behaviour),
             "elb.DescribeTags": listing.classic_tags,
+            "elbv2.AddTags": listing.retagged,
+            "elbv2.RemoveTags": listing.retagged,
             "elbv2.DeleteLoadBalancer": lambda call: balancers.delete(call, self._interfaces, self.behaviour),
             "elbv2.DeleteTargetGroup": balancers.delete_target_group,
             "elbv2.DescribeLoadBalancers": lambda call: listing.balancers(call, self.behaviour),
@@ -133,6 +138,16 @@ class Layer:
             "sts.AssumeRole": self._roles.issued,
             f"sts.{WEB_IDENTITY}": self._roles.issued,
         }
+
+
+def _delete_all_tags(call: Call) -> Answer | None:
+    """Who names no tag means all but AWS's own; moto takes off none then. None leaves it to moto."""
+    if any(name.startswith("Tag.") for name in call.params):
+        return None
+    known = ec2_of(call).tags
+    for one in call.many("ResourceId"):
+        known[one] = {key: value for key, value in known.get(one, {}).items() if key.startswith("aws:")}
+    return succeeded(call)
 
 
 def _delete_security_group(call: Call) -> Answer:

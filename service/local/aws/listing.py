@@ -78,6 +78,23 @@ def classic_tags(call: Call) -> Answer:
     return succeeded(call, {"TagDescriptions": described})
 
 
+def retagged(call: Call) -> Answer | None:
+    """AddTags and RemoveTags of balancers and target groups: one missing name fails the call before anything is
+    changed, which moto finds out on the way. None: moto may go on."""
+    if call.action == "RemoveTags" and not call.many("TagKeys"):
+        return failed(call, "ValidationError", "1 validation error detected: TagKeys must not be empty")
+    answer = tags(call)
+    return answer if answer.status != 200 else None
+
+
+def classic_retagged(call: Call) -> Answer | None:
+    names = call.many("LoadBalancerNames")
+    if len(names) != 1:
+        return failed(call, "ValidationError", "LoadBalancerNames must have one name")
+    answer = classic_tags(call)
+    return answer if answer.status != 200 else None
+
+
 def _chosen(known: dict[str, Any], keys: Sequence[str], names: Sequence[str]) -> list[Any]:
     """In the order of their keys, which a deletion between two pages does not change."""
     for key in keys:

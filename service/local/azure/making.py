@@ -67,7 +67,7 @@ class _Patch(msgspec.Struct, frozen=True):
 
 
 class _TagsPatch(msgspec.Struct, frozen=True):
-    operation: Literal["Merge"]
+    operation: Literal["Merge", "Delete"]
     properties: _Patch
 
 
@@ -106,7 +106,8 @@ class Making:
         return answered(document(self._store.change(thing, made=made)))
 
     def tag(self, call: Call) -> Answer:
-        """By the API of tags: those that are named are added, the others stay."""
+        """By the API of tags: those that are named are added, or taken off, the others stay. Names have no case; one
+        that is to go with a value goes only if it has that value."""
         thing = self._store.get(call.key)
         if thing is None:
             assert call.kind is not None  # noqa: S101 - what is tagged is of a kind
@@ -115,7 +116,16 @@ class Making:
             asked = msgspec.json.decode(call.body, type=_TagsPatch)
         except msgspec.MsgspecError as error:
             return failed(400, "InvalidRequestContent", f"The request content was invalid: {error}")
-        tags = {**thing.made.tags, **asked.properties.tags}
+        named = {name.lower(): value for name, value in asked.properties.tags.items()}
+        if asked.operation == "Delete":
+            tags = {
+                name: value
+                for name, value in thing.made.tags.items()
+                if name.lower() not in named or named[name.lower()] not in ("", value)
+            }
+        else:
+            tags = {name: value for name, value in thing.made.tags.items() if name.lower() not in named}
+            tags |= asked.properties.tags
         made: Any = msgspec.structs.replace(thing.made, tags=tags)
         self._store.change(thing, made=made)
         return answered({"id": f"{thing.id}/providers/Microsoft.Resources/tags/default", "properties": {"tags": tags}})

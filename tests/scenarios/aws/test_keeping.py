@@ -92,7 +92,7 @@ async def test_what_retain_kept_does_not_go_with_the_next_cluster_of_that_name(s
     ((one,),) = [entry["decisions"] for entry in listed.json["kept"] if entry["name"] == name]
     assert (one["uid"], {resource["id"] for resource in one["resources"]}) == (first.uid, kept)
     assert DELETION_POLICY in one["why"]
-    answer = await asyncio.to_thread(stage.knell, "kept", "forget", name, "--yes")
+    answer = await asyncio.to_thread(stage.knell, "kept", "forget", name, "--yes", "--record-only")
     assert answer.code == 0, answer
     assert f"aws ec2 delete-tags --region {REGION} --resources {volume} --tags Key={RETAINED_TAG}" in answer.out
     stage.nudge(second)
@@ -100,6 +100,37 @@ async def test_what_retain_kept_does_not_go_with_the_next_cluster_of_that_name(s
     standing = await stage.world.standing() | await volumes(stage)
     assert extra not in standing
     assert kept <= standing
+
+
+@pytest.mark.invariant(9)
+async def test_what_retain_kept_goes_with_the_next_cluster_once_its_tags_and_its_record_are_forgotten(
+    stage: Stage,
+) -> None:
+    stage.document["aws"] |= {
+        "mark_retained": True,
+        "tasks": ["load-balancer", "target-group", "security-group", "volume"],
+    }
+    await stage.start()
+    vpc = await stage.world.vpc()
+    first = await stage.unmanaged("prod", vpc, annotations={RETAIN: "retain"})
+    had = await a_few(stage.world, first.tag, vpc)
+    volume = await stage.world.volume(by_cloud_provider(first.tag))
+    await stage.until_marked(first)
+    await stage.delete(first)
+    await stage.until_released(first)
+    kept = {*had.ids, volume}
+    name = f"aws/{stage.account}/{REGION}/prod"
+    answer = await asyncio.to_thread(stage.knell, "kept", "forget", name, "--yes")
+    assert answer.code == 0, answer
+    assert f"taken off {len(kept)} resources" in answer.out
+    found = {one: text for one, text in (await stage.holdings()).items() if one in kept}
+    assert len(found) == len(kept)
+    assert not any(RETAINED_TAG in text for text in found.values())
+    second = await again(stage, "prod", vpc)
+    await stage.until_marked(second)
+    await stage.delete(second)
+    await stage.until_released(second)
+    assert not kept & (await stage.world.standing() | await volumes(stage))
 
 
 async def again(stage: Stage, name: str, vpc: Vpc) -> Infra:

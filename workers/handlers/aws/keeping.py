@@ -52,7 +52,8 @@ class Keeping:
             named = await self._owners.named(keep, f"not marked: {error}")
             raise NotMarked(str(error), named, again=again) from None
         remark = f"not marked: {scope.fault}" if scope.fault else ""
-        bare = decision_of(keep, scope.owner.place, scope.owner.name, remark)
+        owner = scope.owner
+        bare = decision_of(keep, owner.place, owner.name, owner.whose.identity, remark)
         if scope.fault or not self._marks:
             return _remembered(bare, scope)
         try:

@@ -102,16 +102,17 @@ class KeptOwners:
             except (Held, ClusterError):
                 # It can't be told: a decision too many holds, and can be forgotten.
                 pass
-            one = decision_of(keep, f"{PROVIDER}/{account}/{subject.region}", subject.name, remark)
+            place = f"{PROVIDER}/{account}/{subject.region}"
+            one = decision_of(keep, place, subject.name, subject.identity, remark)
             found[one.key] = one
         return list(found.values())
 
 
-def decision_of(keep: Keep, place: str, name: str, remark: str = "") -> Decision:
+def decision_of(keep: Keep, place: str, name: str, identity: str, remark: str = "") -> Decision:
     about = keep.about
     return Decision(
         v=VERSION, place=place, name=name, object=about.object, uid=about.uid, source=about.source, why=about.kept,
-        at=keep.at, remark=remark,
+        at=keep.at, remark=remark, identity=identity,
     )  # fmt: skip
 
 

@@ -57,12 +57,14 @@ def policy(settings: AwsSettings | None = None) -> dict[str, Any]:
                 changes.setdefault(_sid(f"Setting {only}"), set()).add(action_of(operation))
     statements = [_statement("Reads", reads), *(_statement(sid, changes[sid]) for sid in sorted(changes))]
     if SNAPSHOTS in changes:
-        # A snapshot is tagged as it is made; beside that the one tag of ours is written, and no other.
+        # A snapshot is tagged as it is made; beside that the one tag of ours is written and removed, and no other.
         condition = {"StringEquals": {"ec2:CreateAction": "CreateSnapshot"}}
         statements.append(_statement(f"{SNAPSHOTS}Tags", {"ec2:CreateTags"}) | {"Condition": condition})
     if settings is None or settings.mark_retained:
         marks = {action_of(operation) for operation in OPERATIONS}
-        ours = {"ForAllValues:StringEquals": {"aws:TagKeys": [RETAINED_TAG]}}
+        # A request that names no tag meets the first condition, and ec2:DeleteTags then takes off all: the second asks
+        # that it names some.
+        ours = {"ForAllValues:StringEquals": {"aws:TagKeys": [RETAINED_TAG]}, "Null": {"aws:TagKeys": "false"}}
         statements.append(_statement("SettingMarkRetained", marks) | {"Condition": ours})
     return {"Version": "2012-10-17", "Statement": statements}
 

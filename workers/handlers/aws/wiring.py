@@ -17,6 +17,7 @@ from workers.handlers.aws.leaving import Guarded
 from workers.handlers.aws.model import Quota
 from workers.handlers.aws.reach import AwsReach
 from workers.handlers.aws.removal import Removal
+from workers.handlers.aws.retained_tags import AwsRetainedTags
 from workers.handlers.aws.wanting import Wanting
 from workers.handlers.memory import Memory, NoMemory
 from workers.handlers.places import Places
@@ -29,6 +30,7 @@ PART: Final = 0.6
 class AwsSide(NamedTuple):
     collector: CapaCollector
     handlers: tuple[Handler, ...]
+    retained_tags: AwsRetainedTags
 
 
 @asynccontextmanager
@@ -57,7 +59,8 @@ async def aws_side(
         collector = CapaCollector(settings, places, reach, finding, wanting, guarded, remembered, clock)
         removals: dict[str, Handler] = {kind.name: Removal(kind, reach, aws, wanting) for kind in KINDS}
         try:
-            yield AwsSide(collector, (*removals.values(), Settled(reach, finding, removals, aws, wanting, remembered)))
+            settled = Settled(reach, finding, removals, aws, wanting, remembered)
+            yield AwsSide(collector, (*removals.values(), settled), AwsRetainedTags(reach))
         finally:
             await collector.aclose()
             await finding.aclose()

@@ -79,8 +79,15 @@ class AzureCalls:
     async def tag(self, kind: Kind, name: str, tags: Mapping[str, str]) -> None:
         """Adds tags to a resource and changes nothing else of it: by the API of tags, which needs no permission to
         write the resource itself."""
+        await self._change_tags("Merge", kind, name, tags)
+
+    async def untag(self, kind: Kind, name: str, tags: Mapping[str, str]) -> None:
+        """Takes tags off a resource where they have these values, and changes nothing else of it."""
+        await self._change_tags("Delete", kind, name, tags)
+
+    async def _change_tags(self, operation: str, kind: Kind, name: str, tags: Mapping[str, str]) -> None:
         path = f"{self.where.id(kind.type, name)}/providers/Microsoft.Resources/tags/default"
-        body = {"operation": "Merge", "properties": {"tags": dict(tags)}}
+        body = {"operation": operation, "properties": {"tags": dict(tags)}}
         request = HttpRequest("PATCH", path, params={"api-version": _TAGS}, json=body)
 
         async def send(hook: _Headers) -> None:

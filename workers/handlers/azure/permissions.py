@@ -10,7 +10,7 @@ from workers.handlers.azure.kinds import KINDS
 
 NAME: Final = "Knell node cleanup"
 TAGS: Final = "Microsoft.Resources/tags/write"
-"""For azure.mark_retained: it writes tags, and nothing else of a resource."""
+"""For azure.mark_retained: it writes and removes tags, and nothing else of a resource."""
 
 SCOPE: Final = "/subscriptions/SUBSCRIPTION/resourceGroups/NODE_RESOURCE_GROUP"
 """To be filled in: the node resource group is all that it needs."""

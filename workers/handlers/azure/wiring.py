@@ -17,6 +17,7 @@ from workers.handlers.azure.meters import QuotaMeter
 from workers.handlers.azure.model import Meter, Quota, Where
 from workers.handlers.azure.nodes import Nodes
 from workers.handlers.azure.removal import Removal
+from workers.handlers.azure.retained_tags import AzureRetainedTags
 from workers.handlers.memory import Memory
 from workers.handlers.places import Places
 from workers.handlers.protocol import Handler
@@ -26,6 +27,7 @@ class AzureSide(NamedTuple):
     collector: KarpenterCollector
     handlers: tuple[Handler, ...]
     lister: Lister
+    retained_tags: AzureRetainedTags
 
 
 @asynccontextmanager
@@ -49,6 +51,7 @@ async def azure_side(
 
         lister, keeping = Lister(paced), Keeping(azure, paced)
         try:
-            yield AzureSide(KarpenterCollector(azure, consents, memory, keeping), handlers, lister)
+            collector = KarpenterCollector(azure, consents, memory, keeping)
+            yield AzureSide(collector, handlers, lister, AzureRetainedTags(azure, paced))
         finally:
             await nodes.aclose()
