@@ -111,11 +111,14 @@ class Shard:
         *,
         deaths: int = 3,
         silence: timedelta,
+        mute: timedelta = timedelta(0),
         storm: timedelta = timedelta(seconds=60),
         deaths_in_all: int = 10,
         most: int = 200,
     ) -> Reclaimed:
-        args = [most, deaths, ms(silence), ms(storm), deaths_in_all]
+        """A worker is dead when its lease has run out and it was silent for `silence`, and at once when it did not show
+        itself for `mute` while others did (zero: never)."""
+        args = [most, deaths, ms(silence), ms(storm), deaths_in_all, ms(mute)]
         answer: Reclaimed = replies.read_reclaimed(await self._move("reclaim", args))
         return answer
 

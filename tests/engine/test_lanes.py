@@ -240,3 +240,16 @@ def _calls(outside: Outside, count: int) -> Callable[[], Awaitable[bool]]:
         return len(outside.calls) >= count
 
     return made
+
+
+@pytest.mark.parametrize("urgent", [1, 0], ids=["urgent", "background"])
+async def test_a_lane_that_draws_two_tokens_goes_on_beside_one_that_draws_one(world: World, urgent: int) -> None:
+    limit = Limit.bucket("reads", 4, rate=40)
+    outside = Outside(draws_on=lambda lane: (Draw(limit, 2.0 if lane.endswith("/two") else 1.0),))
+    one = event("a", urgent=urgent)
+    await world.lay(one, [*many("one", 40, "sim/acct/one"), *many("two", 40, "sim/acct/two")])
+    for _ in range(2):
+        await world.start(outside)
+    await world.until_done(one)
+    ended = max(place for place, target in enumerate(outside.called) if target.startswith("one"))
+    assert sum(target.startswith("two") for target in outside.called[:ended]) >= 4

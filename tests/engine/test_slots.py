@@ -21,7 +21,7 @@ from tests.engine.outside import LANE, event, thing
 from tests.engine.world import LEASE, World, _tap
 
 RESHARDING = {"adopt", "leave", "resharded"}
-KEYLESS = {"TIME"}
+KEYLESS = {"INFO", "TIME"}
 KEY_SECOND = {"XINFO", "XGROUP", "OBJECT", "MEMORY"}
 
 

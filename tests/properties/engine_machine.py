@@ -166,6 +166,16 @@ class EngineDeeds:
             self.a.clock.jump(timedelta(seconds=61))
         self.a.reclaim(timedelta(seconds=silence), deaths, most)
 
+    @deed(2, worker=WORKER, others=st.lists(WORKER, max_size=3), most=st.integers(1, 4))
+    def fall_silent(self, worker: str, others: list[str], most: int) -> None:
+        """It has jobs in hand and is seen no more, while others show themselves now and then."""
+        self.a.take(worker, EVERYWHERE)
+        self.a.renew(worker, LEASE)
+        for other in others:
+            self.a.clock.jump(timedelta(seconds=3))
+            self.a.renew(other, LEASE)
+        self.a.reclaim(LEASE, 2, most, timedelta(seconds=8))
+
     # ---- a person
 
     @deed(which=INDEX, replay=st.booleans())

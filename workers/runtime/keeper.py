@@ -21,10 +21,10 @@ class Keeper:
         self._shard, self._settings, self._worker, self._flights = shard, settings, worker, flights
 
     async def run(self) -> None:
-        lease = self._settings.lease
+        pause = min(self._settings.lease, self._settings.silence).total_seconds() / 4
         while True:
             await self._renew()
-            await asyncio.sleep(lease.total_seconds() / 4)
+            await asyncio.sleep(pause)
 
     async def _renew(self) -> None:
         lease = self._settings.lease

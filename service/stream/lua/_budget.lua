@@ -54,12 +54,32 @@ local function returnable(l, reserved, tokens)
   return worth
 end
 
+-- Lanes that wait for a limit, the first one first; who did not come when told is not waited for.
+local function read_line(text)
+  local line = {}
+  for ends, tokens, urgent, lane in string.gmatch(text or '', '(%S+) (%S+) (%d) ([^\n]+)') do
+    if tonumber(ends) > now then
+      line[#line + 1] = {ends = tonumber(ends), tokens = tonumber(tokens), urgent = urgent == '1', lane = lane}
+    end
+  end
+  return line
+end
+
+local function line_text(line)
+  local texts = {}
+  for i, one in ipairs(line) do
+    texts[i] = string.format('%.0f %.17g %d %s', one.ends, one.tokens, one.urgent and 1 or 0, one.lane)
+  end
+  return table.concat(texts, '\n')
+end
+
 -- A limit comes as {name, kind, capacity, per in ms, spare}; settings may change it while tokens are out.
 local function limit(shape)
   local name = shape[1]
   if limits[name] then return limits[name] end
   local names = {}
   for i, field in ipairs(FIELDS) do names[i] = name .. '|' .. field end
+  names[#names + 1] = name .. '|line'
   names[#names + 1] = name .. '|peaks'
   local known = redis.call('HMGET', budget, unpack(names))
   local l = {name = name, kind = shape[2], capacity = shape[3], per = shape[4], spare = shape[5], peaks = {}}
@@ -68,6 +88,7 @@ local function limit(shape)
   for at, level in string.gmatch(known[#names] or '', '(%S+) (%S+)') do
     l.peaks[#l.peaks + 1] = {tonumber(at), tonumber(level)}
   end
+  l.line = read_line(known[#names - 1])
   if l.factor < 1 then
     l.factor = math.min(1, l.factor + math.max(0, now - l.factor_at) / RECOVER)
     l.factor_at = math.max(l.factor_at, now)
@@ -95,7 +116,8 @@ local function keep()
     local peaks = {}
     for i, peak in ipairs(l.peaks) do peaks[i] = string.format('%.0f %.17g', peak[1], peak[2]) end
     redis.call('HSET', budget, 'turn', turn, name .. '|capacity', l.capacity, name .. '|per', l.per,
-               name .. '|kind', l.kind, name .. '|peaks', table.concat(peaks, ' '), unpack(flat))
+               name .. '|kind', l.kind, name .. '|peaks', table.concat(peaks, ' '),
+               name .. '|line', line_text(l.line), unpack(flat))
     longest = math.max(longest, 2 * l.per)
   end
   -- Idle for so long it is full again: the record may go.

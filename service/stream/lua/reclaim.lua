@@ -1,14 +1,15 @@
--- Gives back the jobs of leases that ran out. A job whose worker died is tried alone from then on; one that kills
+-- Gives back the jobs of leases that ran out, and of workers that were silent for long. A job whose worker died is tried alone from then on; one that kills
 -- its worker again and again while alone is set aside. Deaths of other workers at the same time (a storm) count
 -- against nobody, unless it goes on and on.
--- args: {most, deaths alone until set aside, silence in ms after which a worker counts as dead, storm in ms, deaths
--- in all}; answers {jobs given back, jobs set aside, when the next lease ends (0: none)}.
+-- args: {most, deaths alone until set aside, silence in ms after which a worker counts as dead when its lease has run
+-- out, storm in ms, deaths in all, silence in ms after which it counts as dead at once (0: never)}; answers {jobs given
+-- back, jobs set aside, when there may be more (0: unknown)}.
 if repeated then return repeated end
-local most, deaths, silence, storm, limit = args[1], args[2], args[3], args[4], args[5]
+local most, deaths, silence, storm, limit, mute = unpack(args)
 local given, aside = {}, {}
 redis.call('ZREMRANGEBYSCORE', stem .. 'deaths', '-inf', now - storm)
 
-local function give_back(lane, worker, job)
+local function give_back(lane, worker, job, dead)
   local heard = redis.call('ZSCORE', stem .. 'workers', worker)
   local record = read(job)
   redis.call('ZREM', stem .. 'leases:' .. lane, job)
@@ -20,7 +21,7 @@ local function give_back(lane, worker, job)
   end
   given[#given + 1] = job
   record.due = now
-  if heard and now - tonumber(heard) < silence then
+  if not dead and heard and now - tonumber(heard) < silence then
     -- Its worker lives: it lost the lease, not its life. A suspect stays one.
     write(job, record)
     if record.alone == 1 then redis.call('ZADD', stem .. 'alone', now, job)
@@ -38,7 +39,7 @@ local function give_back(lane, worker, job)
   record.fallen = (record.fallen or 0) + 1
   -- Whom this same job killed, and who held it when it came under suspicion, do not count.
   local own = {[worker] = true, [record.suspect or ''] = true}
-  if not stormy(job, own, tonumber(heard), silence, storm) then record.kills = (record.kills or 0) + 1 end
+  if not stormy(job, own, tonumber(heard), dead and mute or silence, storm) then record.kills = (record.kills or 0) + 1 end
   if (record.kills or 0) < deaths and record.fallen < limit then
     record.due = now + record.fallen * 1000
     write(job, record)
@@ -59,15 +60,28 @@ local function give_back(lane, worker, job)
   end
 end
 
-for _, name in ipairs(redis.call('ZRANGEBYSCORE', stem .. 'batches', '-inf', now, 'LIMIT', 0, most)) do
-  if #given >= most then break end
-  local fence, lane, worker = unpack(split(name))
-  local leases = stem .. 'leases:' .. lane
-  -- A batch is lost as a whole: its worker, should it live, is told so by its next renewal.
-  for _, job in ipairs(redis.call('ZRANGEBYSCORE', leases, fence, fence)) do give_back(lane, worker, job) end
-  fresh(lane)
-  redis.call('ZREM', stem .. 'batches', name)
+-- A batch is lost as a whole: its worker, should it live, is told so by its next renewal. Answers whether all went.
+local function give_back_batches(names, gone)
+  for _, name in ipairs(names) do
+    local fence, lane, worker = unpack(split(name))
+    if not gone or gone[worker] then
+      if #given >= most then return false end
+      for _, job in ipairs(redis.call('ZRANGEBYSCORE', stem .. 'leases:' .. lane, fence, fence)) do
+        give_back(lane, worker, job, gone and true or false)
+      end
+      fresh(lane)
+      redis.call('ZREM', stem .. 'batches', name)
+    end
+  end
+  return true
 end
+
+local dead, gone = silent_for(mute), {}
+for _, who in ipairs(dead) do gone[who] = true end
+if #dead > 0 and give_back_batches(redis.call('ZRANGE', stem .. 'batches', 0, -1), gone) then
+  redis.call('ZREM', beats, unpack(dead, 1, math.min(#dead, SPREAD)))
+end
+give_back_batches(redis.call('ZRANGEBYSCORE', stem .. 'batches', '-inf', now, 'LIMIT', 0, most))
 count('reclaimed', #given)
 count('set_aside', #aside)
 close_books()
@@ -75,4 +89,6 @@ place()
 if #given > 0 and redis.call('ZCARD', stem .. 'alone') > 0 then
   redis.call('XADD', stem .. 'wake', 'MAXLEN', '~', 100, '*', 'next', now)
 end
-return answer({given, aside, first_score(stem .. 'batches') or 0})
+local upcoming, silent = first_score(stem .. 'batches'), next_silent(mute)
+if silent and (not upcoming or silent < upcoming) then upcoming = silent end
+return answer({given, aside, upcoming or 0})

@@ -3,7 +3,7 @@
 -- args: {share, wants}; a want is {lane, most, urgent, background, draws}; a draw is {limit, cost, jobs that are served
 -- together if it is scarce}. Answers {turn of this call, per want {urgent, background, again in ms (0: nothing is wanting)}}.
 if repeated then return repeated end
-local share, answers, MARK, SOON = math.min(args[1], 0.99), {}, 2000, 5
+local share, answers, MARK, SOON, LONGEST = math.min(args[1], 0.99), {}, 2000, 5, 100
 
 -- Of so many places, those that are left for background work: what it has earned, and what the others earn for it.
 local function left_of(places, credit, most_credit)
@@ -25,48 +25,40 @@ local function least_of(l, draw, wanted)
   return math.max(1, math.floor(math.min(draw[3], wanted, (l.capacity - l.spare) / 2 / draw[2])))
 end
 
--- Others are content with less, and faster: what a lane waits for is kept for it, until it must have come.
-local claims = {}
-local function claim_on(l)
-  local claim = claims[l.name]
-  if claim == nil then
-    local ends, tokens, lane = string.match(redis.call('HGET', budget, 'claim|' .. l.name) or '', '^(%S+) (%S+) (.*)$')
-    claim = ends and {ends = tonumber(ends), tokens = tonumber(tokens), lane = lane} or false
-    claims[l.name] = claim
+-- Of what a limit has, the tokens that are kept for lanes that have waited longer. Urgent work waits for urgent work,
+-- and for the background job that has earned its turn; background work that is kept to its share waits for its like.
+local function kept_of(l, want)
+  local kept, urgent, earned = 0, want[3] > 0, l.credit >= 1
+  for _, one in ipairs(l.line) do
+    if one.lane == want[1] then break end
+    if one.urgent then
+      if urgent or l.urgent <= now then kept = kept + one.tokens end
+    elseif not urgent or earned then
+      kept, earned = kept + one.tokens, false
+    end
   end
-  return claim and now < claim.ends and claim or nil
+  return kept
 end
 
-local function claim_for(lane, l, tokens, ends)
-  claims[l.name] = {ends = ends, tokens = tokens, lane = lane}
-  redis.call('HSET', budget, 'claim|' .. l.name, string.format('%.0f %.17g %s', ends, tokens, lane))
-end
-
--- Of what a limit has, the tokens that are kept for another lane. Where there is plenty nobody need ask; background work
--- that urgent work keeps to its share takes no more than that.
-local function kept_of(l, cost, want)
-  local room = l.capacity - l.spare
-  if l.kind ~= 'bucket' or l.tokens - l.spare - cost * want[2] >= room / 2 then return 0 end
-  if want[3] == 0 and l.urgent > now then return 0 end
-  local claim = claim_on(l)
-  return claim and claim.lane ~= want[1] and math.max(0, math.min(claim.tokens, room - cost)) or 0
-end
-
--- Who is served gives up its claims; urgent work that is not makes one where there is none. Answers how many ms later
--- than told a lane comes: of those who come for the same tokens, who has a claim is first, and who was served is last.
+-- Who is served leaves the line, who is not stays in it or joins it at its end. Nothing is kept for who wants more than
+-- there can be, or has to wait much longer for another limit. Answers how many ms later than told a lane comes: of those who come for the same tokens, who
+-- waits longer is first, and who was served is last.
 local function line_up(want, given, again, wanted)
-  local lane, urgent, later = want[1], want[3], given > 0 and 2 * SOON or SOON
+  local later = given > 0 and 2 * SOON or 0
   for _, draw in ipairs(want[5]) do
     local l = limit(draw[1])
+    local place
+    for i, one in ipairs(l.line) do
+      if one.lane == want[1] then place = i end
+    end
     local tokens = draw[2] * least_of(l, draw, wanted)
-    local claim = tokens > draw[2] and claim_on(l)
-    local mine = claim and claim.lane == lane
-    if given > 0 and mine then
-      redis.call('HDEL', budget, 'claim|' .. l.name)
-      claims[l.name] = false
-    elseif given == 0 and urgent > 0 and tokens > draw[2] and (mine or not claim) and l.tokens - l.spare < tokens then
-      claim_for(lane, l, tokens, now + again + MARK / 2)
-      later = 0
+    local wait = wait_for(l, tokens + kept_of(l, want))
+    if given > 0 or again - wait > MARK then
+      if place then table.remove(l.line, place) end
+    elseif draw[2] > 0 and tokens <= l.capacity - l.spare and (place or wait > 0) then
+      place = place or math.min(#l.line + 1, LONGEST)
+      l.line[place] = {ends = now + again + MARK / 2, tokens = tokens, urgent = want[3] > 0, lane = want[1]}
+      later = math.max(later, math.min(place - 1, SOON))
     end
   end
   return later
@@ -79,7 +71,7 @@ local function grant(want)
   for _, draw in ipairs(want[5]) do
     local l, cost = limit(draw[1]), draw[2]
     if cost > 0 then
-      local has = l.tokens - kept_of(l, cost, want)
+      local has = l.tokens - kept_of(l, want)
       local free = math.max(0, math.floor((has - l.spare) / cost + 1e-9))
       if not places or free < places then scarcest, places = l, free end
       local least = least_of(l, draw, wanted)
@@ -126,7 +118,7 @@ local function grant(want)
     for _, draw in ipairs(want[5]) do
       if draw[2] > 0 then
         local d, cost = limit(draw[1]), draw[2]
-        local kept = kept_of(d, cost, want)
+        local kept = kept_of(d, want)
         again = math.max(again, wait_for(d, cost * least_of(d, draw, left) + kept))
         if d == l and waits and urgent > given_urgent then
           again = math.max(again, wait_beside(d, cost, most_credit, kept))
@@ -135,10 +127,8 @@ local function grant(want)
     end
     if again < SOON then again = marked and 100 or SOON end
   end
-  if gathers and (given > 0 or short) then
-    local later = line_up(want, given, again, wanted)
-    if again > 0 then again = again + later end
-  end
+  local later = line_up(want, given, again, wanted)
+  if again > 0 then again = again + later end
   -- The marks outlast the wait: who was told to come again in an hour is still in want when the hour is over.
   if urgent > given_urgent then l.urgent = math.max(l.urgent, now + again + MARK) end
   if background > spent then l.background = math.max(l.background, now + again + MARK) end

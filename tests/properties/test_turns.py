@@ -1,0 +1,141 @@
+"""Lanes that draw on one limit take turns: none starves another, however many tokens each of them draws for a job."""
+
+from collections.abc import Iterator, Sequence
+from datetime import timedelta
+from itertools import product
+from typing import NamedTuple
+
+import pytest
+
+from service.contract import Draw, Limit
+from service.stream.budgets import Ask, Budgets
+from service.stream.scripts import Scripts
+from tests.properties.clock import JumpingClock
+from tests.properties.faults import Fault
+from tests.properties.laws import Broken, require
+from tests.properties.rig import Rig
+from tests.servers import TestServer
+
+TURNS = "each lane gets its turn"
+PLACE = "sim/account"
+PLENTY = 1000
+SHARE = 0.25
+
+
+class Lane(NamedTuple):
+    """It always wants more than there is; at most `most` jobs are taken at a time."""
+
+    cost: float
+    urgent: bool = True
+    together: float = 0.0
+    most: int = PLENTY
+
+
+class Got(NamedTuple):
+    jobs: int
+    tokens: float
+
+
+LIMITS = (
+    Limit.bucket("steady", 10, rate=1),
+    Limit.bucket("quick", 20, rate=4),
+    Limit.bucket("slow", 5, rate=0.1),
+    Limit.window("window", 30, timedelta(seconds=20)),
+)
+BEHIND = Lane(1, urgent=False)
+CROWDS: tuple[tuple[Lane, ...], ...] = (
+    (Lane(1), Lane(2)),
+    (Lane(1, most=1), Lane(2, most=1)),
+    (Lane(1), Lane(5)),
+    (Lane(1), Lane(1), Lane(1), Lane(2)),
+    (Lane(1), Lane(2, together=2)),
+    (BEHIND, BEHIND._replace(cost=2)),
+    (BEHIND, BEHIND._replace(cost=5)),
+    (Lane(1), BEHIND, BEHIND._replace(cost=2)),
+)
+FAULTS = (
+    Fault("nothing is kept for who waits longer", "reserve", "if one.lane == want[1] then break end", "do break end",
+          (TURNS,)),
+    Fault("only urgent work is waited for", "reserve", "if not urgent or earned then", "if false then", (TURNS,)),
+    Fault("nobody waits in the line", "_budget", "if tonumber(ends) > now then", "if false then", (TURNS,)),
+)  # fmt: skip
+
+
+@pytest.fixture
+def rig(embedded_server: TestServer) -> Iterator[Rig]:
+    made = Rig(embedded_server.settings(shards=1))
+    yield made
+    made.close()
+
+
+def share_out(rig: Rig, limit: Limit, lanes: Sequence[Lane], visits: int, scripts: Scripts | None) -> list[Got]:
+    """Each lane comes again exactly when it was told to."""
+    clock, keys = JumpingClock(tick=0), rig.keys()
+    budgets = Budgets(rig.caller(clock, scripts), keys)
+    due, jobs = [clock.at] * len(lanes), [0] * len(lanes)
+    for _ in range(visits):
+        number = min(range(len(lanes)), key=due.__getitem__)
+        lane = lanes[number]
+        clock.jump(timedelta(milliseconds=max(0.0, due[number] - clock.at)))
+        wanted = (PLENTY, 0) if lane.urgent else (0, PLENTY)
+        ask = Ask(f"{PLACE}/{number}", lane.most, *wanted, (Draw(limit, lane.cost, lane.together),))
+        (grant,) = rig.run(budgets.reserve(PLACE, SHARE, [ask])).grants
+        jobs[number] += grant.urgent + grant.background
+        due[number] = clock.at + max(1, grant.again)
+    rig.clear(keys.budget(PLACE))
+    return [Got(count, count * lane.cost) for count, lane in zip(jobs, lanes, strict=True)]
+
+
+def check(rig: Rig, limit: Limit, lanes: Sequence[Lane], scripts: Scripts | None = None) -> None:
+    """Beside the best served of its kind each gets at least a third, in jobs or in tokens."""
+    got = share_out(rig, limit, lanes, 150 * len(lanes), scripts)
+    for urgent in (True, False):
+        alike = [one for one, lane in zip(got, lanes, strict=True) if lane.urgent is urgent]
+        for one in alike:
+            fair = 3 * one.jobs >= max(other.jobs for other in alike)
+            fair = fair or 3 * one.tokens >= max(other.tokens for other in alike)
+            require(TURNS, fair and one.jobs > 0, f"{limit.name}: of {lanes} they got {got}")
+
+
+def check_all(rig: Rig, scripts: Scripts | None = None) -> None:
+    for limit, lanes in product(LIMITS, CROWDS):
+        check(rig, limit, lanes, scripts)
+
+
+@pytest.mark.parametrize("limit", LIMITS[1::2], ids=lambda limit: limit.name)
+def test_no_lane_starves_another(rig: Rig, limit: Limit) -> None:
+    for lanes in CROWDS[::3]:
+        check(rig, limit, lanes)
+
+
+@pytest.mark.long
+def test_no_lane_starves_another_at_any_limit(rig: Rig) -> None:
+    check_all(rig)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
+def test_that_is_noticed(rig: Rig, fault: Fault) -> None:
+    with pytest.raises(Broken) as noticed:
+        check_all(rig, fault.scripts())
+    assert noticed.value.law in fault.breaks
+
+
+def test_nothing_is_kept_for_a_lane_that_waits_long_for_another_limit(rig: Rig) -> None:
+    """It waits for both, and then for one of them for an hour."""
+    clock, keys = JumpingClock(tick=0), rig.keys()
+    budgets = Budgets(rig.caller(clock), keys)
+    fast, slow = Limit.bucket("fast", 10, rate=1), Limit.window("slow", 1, timedelta(hours=1))
+
+    def ask(lane: str, *draws: Draw) -> int:
+        one = Ask(f"{PLACE}/{lane}", PLENTY, PLENTY, 0, draws)
+        return rig.run(budgets.reserve(PLACE, SHARE, [one])).grants[0].urgent
+
+    assert ask("other", Draw(fast)) == 10
+    assert ask("both", Draw(fast), Draw(slow)) == 0
+    clock.jump(timedelta(seconds=1.5))
+    assert ask("both", Draw(fast), Draw(slow)) == 1
+    assert ask("both", Draw(fast), Draw(slow)) == 0
+    clock.jump(timedelta(seconds=3))
+    assert ask("other", Draw(fast)) == 3
+    rig.clear(keys.budget(PLACE))
