@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import time
-from collections.abc import Collection, Mapping
 from datetime import timedelta
 
 import pytest
@@ -48,9 +47,9 @@ async def test_a_lease_that_ends_while_the_objects_are_looked_at_clears_nothing(
     ends = time.monotonic() + 60
 
     class SlowCluster:
-        async def objections(self, deletions: Collection[str]) -> Mapping[str, Exception]:
+        async def objection(self, deletion: str) -> Exception | None:
             flight.lease_end = time.monotonic()
-            return {}
+            return None
 
     async def nobody(place: str) -> None: ...
 

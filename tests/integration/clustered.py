@@ -33,6 +33,7 @@ from tests.clusters import TestApi
 from tests.engine.world import Running, World
 from tests.kube import Crd
 from tests.servers import TestServer
+from workers.handlers.aws.model import Quota
 from workers.handlers.aws.wiring import AwsSide, aws_side
 from workers.handlers.objects import About, Facts
 from workers.handlers.places import Places
@@ -113,13 +114,13 @@ class Clustered(World):
         return Places(self.settings, {"local": self.cluster}, remembered)
 
     @asynccontextmanager
-    async def side(self, settings: Settings | None = None) -> AsyncIterator[AwsSide]:
+    async def side(self, settings: Settings | None = None, quota: Quota | None = None) -> AsyncIterator[AwsSide]:
         places = self.lately = self.places()
         try:
             guarded = guarded_by(Guard(self.installation), settings or self.settings)
             memory = KeptMemory(self.installation)
             async with aws_side(
-                settings or self.settings, places, None, guarded, memory=memory, clock=self.clock
+                settings or self.settings, places, quota, guarded, memory=memory, clock=self.clock
             ) as side:  # fmt: skip
                 yield side
         finally:

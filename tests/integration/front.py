@@ -1,6 +1,7 @@
 """A plain http front of an API server: it passes everything on, remembers what was asked, and can be told to refuse.
 What a client under test sees of an overloaded, broken or silent server is thus a real answer, or really none."""
 
+import asyncio
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
@@ -19,20 +20,28 @@ class Asked(NamedTuple):
 
 
 class Front(ReverseProxy):
-    """`refuse` answers what fits with a status, or with 0 breaks the connection, until `pass_on`."""
+    """`refuse` answers what fits with a status, or with 0 breaks the connection, and `keep_waiting` does not answer it
+    at all, until `pass_on`."""
 
     def __init__(self, api: TestApi) -> None:
         super().__init__(api.url, ca=api.ca)
         self._token = api.token
         self._refusal: tuple[Wanted, int, dict[str, str]] | None = None
+        self._kept: tuple[Wanted, asyncio.Event] | None = None
         self.asked: list[Asked] = []
         self.refused: list[Asked] = []
 
     def refuse(self, status: int, wanted: Wanted = lambda method, path: True, **headers: str) -> None:
         self._refusal = wanted, status, headers
 
+    def keep_waiting(self, wanted: Wanted) -> None:
+        self._kept = wanted, asyncio.Event()
+
     def pass_on(self) -> None:
         self._refusal = None
+        if self._kept is not None:
+            self._kept[1].set()
+            self._kept = None
 
     def count(self, method: str, ending: str) -> int:
         """Requests that were passed on, by the end of their path."""
@@ -58,4 +67,6 @@ class Front(ReverseProxy):
             body = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": status, "message": "no"}
             return web.json_response(body, status=status or 500, headers=headers)
         self.asked.append(asked)
+        if self._kept is not None and self._kept[0](request.method, request.path):
+            await self._kept[1].wait()
         return await self.fetch(request)

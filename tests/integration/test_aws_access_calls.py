@@ -168,7 +168,7 @@ async def test_pages_that_go_in_a_circle_are_no_list() -> None:
     body = b'{"PaginationToken":"again","ResourceTagMappingList":[]}'
     head = b"HTTP/1.1 200 OK\r\nx-amzn-RequestId: 1\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)
     async with canned_server([[head] * 3]) as (_, port), lone_reach(f"http://127.0.0.1:{port}") as reach:
-        calls = AwsCalls(reach, WHOSE, Access("AKIA1", "s"), OWN, float("inf"), paced=False)
+        calls = AwsCalls(reach, WHOSE, Access("AKIA1", "s"), OWN, float("inf"))
         with pytest.raises(AwsError, match="comes back to a page"):
             await tagged(calls)
 
@@ -176,7 +176,7 @@ async def test_pages_that_go_in_a_circle_are_no_list() -> None:
 async def test_an_answer_without_its_list_is_no_empty_list() -> None:
     head = b"HTTP/1.1 200 OK\r\nx-amzn-RequestId: 1\r\nContent-Length: 2\r\n\r\n{}"
     async with canned_server([[head]]) as (_, port), lone_reach(f"http://127.0.0.1:{port}") as reach:
-        calls = AwsCalls(reach, WHOSE, Access("AKIA1", "s"), OWN, float("inf"), paced=False)
+        calls = AwsCalls(reach, WHOSE, Access("AKIA1", "s"), OWN, float("inf"))
         with pytest.raises(AwsError, match="no empty list") as raised:
             await tagged(calls)
         assert raised.value.what == "unreadable"

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from service.contract import VERSION, Left, Refused
+from service.contract import VERSION, Left, Pending, Refused
 from service.contract.aws import AWS_ACCOUNT, CAPA, CLUSTER_PAUSED, DELETE_FOR_MOVE, TASKS
 from service.contract.jobs import Record
 from service.contract.kept import PREVENT_DELETE_TAG, RETAINED_TAG, Abandoned, Decision
@@ -22,9 +22,11 @@ from tests.capi import Capi
 from tests.integration.aws_removing import Removing, removing
 from tests.integration.clustered import UNMANAGED, Clustered, marked
 from workers.handlers.aws.checking import SETTLED, Settling
+from workers.handlers.aws.limits import limits_of, place_of_account
 from workers.handlers.aws.model import Owner, Whose
 from workers.handlers.memory import Keep, NotMarked
 from workers.judging.keeping import AGAIN, DONE, WITHIN, KeepingStep
+from workers.runtime.quota import BudgetQuota
 
 __all__ = ["removing"]
 
@@ -178,6 +180,52 @@ async def test_a_release_waits_for_marks_for_minutes_and_no_longer(clustered: Cl
     assert "ec2:CreateTags" in decision.remark
 
 
+@pytest.mark.parametrize("whole", [True, False])
+async def test_for_want_of_room_a_release_comes_back_when_there_is_some_and_tags_what_is_left(
+    clustered: Clustered, whole: bool
+) -> None:
+    """Nothing is waited for in the attempt, and nothing is tagged twice."""
+    vpc = await clustered.resources.vpc()
+    group = await clustered.resources.group(vpc, by_cloud_provider("prod"))
+    balancer = await clustered.resources.balancer(vpc, by_cloud_provider("prod", "default/web"))
+    found = clustered.delete(retained(clustered, vpc))
+    about = msgspec.structs.replace((await clustered.facts(found)).about, kept="retain: so" if whole else "abandoned")
+    if not whole:
+        key = clustered.installation.shard_of(about.deletion).stem + f"deletion:{about.deletion}"
+        jobs = [abandoned(clustered, vpc, group), abandoned(clustered, vpc, balancer, kind="aws.balancer")]
+        await clustered.client.hset(key, mapping={"state": "releasing", "plan": 1, "abandoned": len(jobs)})
+        records = {str(number): msgspec.json.encode(job) for number, job in enumerate(jobs)}
+        await clustered.client.hset(key.replace("deletion:", "job:") + "#1", mapping=records)
+    quota = BudgetQuota(clustered.installation.budgets, 0.1)
+    (changes, _), place = limits_of(REGION, "elbv2.AddTags"), place_of_account(clustered.account)
+    async with clustered.side(quota=quota) as side:
+        step = KeepingStep(
+            clustered.settings.sources, clustered.lately, {CAPA: side.collector}, KeptMemory(clustered.installation),
+            now=lambda: 1_700_000_000.0,
+        )  # fmt: skip
+
+        async def attempt(resume: str) -> Pending:
+            while True:
+                said = await step.keep(about, resume)
+                assert said is not None
+                if "listing goes on" not in said.detail:
+                    return said
+
+        await quota.refused(place, changes.limit, timedelta(seconds=100))
+        first = await attempt("")
+        assert "NoRoomInBudget" in first.detail
+        assert AGAIN < first.check_after < timedelta(minutes=2)
+        assert await tagged(clustered) == {group}
+        # Where there is room only after the wait, the last attempt is when that ends.
+        await quota.refused(place, changes.limit, timedelta(hours=1))
+        assert (await attempt(first.resume)).check_after == WITHIN
+        await clustered.client.delete(clustered.installation.keys.budget(place))
+        assert (await attempt(first.resume)).resume == DONE
+    assert await clustered.calls("ec2.CreateTags") == await clustered.calls("elbv2.AddTags") == 1
+    (decision,) = await known(clustered)
+    assert {resource.id: resource.tag for resource in decision.resources} == {group: "", balancer: ""}
+
+
 @pytest.mark.invariant(10)
 async def test_what_belongs_to_an_abandoned_balancer_is_not_taken_from_it(
     clustered: Clustered, stack: AsyncExitStack
@@ -227,12 +275,15 @@ async def tagged(clustered: Clustered) -> set[str]:
     return {name for name, one in found if any(tag["Key"] == RETAINED_TAG for tag in one.get("Tags", ()))}
 
 
-def abandoned(clustered: Clustered, vpc: Vpc, target: str, *, account: str = "", settled: bool = False) -> Record:
-    """The record of a job about a security group, or of the last look."""
+def abandoned(
+    clustered: Clustered, vpc: Vpc, target: str, *, account: str = "", settled: bool = False,
+    kind: str = "aws.security-group",
+) -> Record:  # fmt: skip
+    """The record of a job about a resource, or of the last look."""
     whose = Whose(source=UNMANAGED, namespace=clustered.capi.namespace, region=REGION)
     owner = Owner(whose=whose, account=account or clustered.account, name="prod", vpc=vpc.id)
     data = msgspec.json.encode(Settling(owner=owner, tasks=TASKS) if settled else owner).decode()
-    kind = SETTLED if settled else "aws.security-group"
+    kind = SETTLED if settled else kind
     return Record(v=VERSION, stage=1, lane="", kind=kind, target=target, data=data, state="abandoned")
 
 

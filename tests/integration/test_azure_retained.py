@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -16,7 +16,11 @@ from service.stream.kept import KeptMemory
 from tests.integration.azure_removing import NAME, SOURCE, Removing, azure, own_api, removing
 from tests.integration.azure_sweeping import Sweeping, sweeping
 from tests.integration.operating import knell
+from workers.handlers.azure.errors import NO_ROOM
 from workers.handlers.azure.kinds import NIC, VM
+from workers.handlers.azure.limits import call_draws
+from workers.judging.keeping import WITHIN
+from workers.runtime.quota import BudgetQuota
 
 __all__ = ["azure", "own_api", "removing", "sweeping"]
 
@@ -88,6 +92,31 @@ async def test_a_tag_that_is_refused_is_recorded_and_fails_nothing(sweeping: Swe
     (decision,) = await known(sweeping, claim)
     assert [resource.tag for resource in decision.resources] == ["not tagged: AuthorizationFailed"]
     assert RETAINED not in await tags(sweeping, claim)
+
+
+async def test_for_want_of_room_a_release_comes_back_when_there_is_some(sweeping: Sweeping) -> None:
+    """Nothing is waited for in the attempt."""
+    claim, quota = await sweeping.nic(), BudgetQuota(sweeping.installation.budgets, 0.1)
+    where, reserve = sweeping.cloud.where, sweeping.settings.azure.reserve
+    (writes,) = call_draws(where, "tags.write", reserve)
+    await quota.refused(where.budget, writes.limit, timedelta(seconds=100))
+    uid = await sweeping.remember(claim, gone=1, at=1, annotations=RETAIN)
+    one = Event(cluster=sweeping.identity, resource=NODECLAIMS, uid=uid, name=claim, source=SOURCE)
+    await sweeping.publish(one)
+    await sweeping.work()
+
+    async def waits() -> bool:
+        if "plan" not in await sweeping.deletion(one):
+            return False
+        (release,) = await sweeping.jobs_of(one)
+        return NO_ROOM in (await sweeping.job(release)).get("detail", "")
+
+    await sweeping.until("the release waits for room", waits)
+    assert RETAINED not in await tags(sweeping, claim)
+    await sweeping.client.delete(sweeping.installation.keys.budget(where.budget))
+    await sweeping.jump(WITHIN)
+    await sweeping.until_done(one)
+    assert RETAINED in await tags(sweeping, claim)
 
 
 @pytest.mark.invariant(9)

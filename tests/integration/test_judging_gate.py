@@ -3,6 +3,7 @@ Namespace, and one look serves a batch but nobody later."""
 
 import asyncio
 from collections.abc import AsyncIterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,11 @@ from service.contract.names import FINALIZER
 from tests.clusters import TestApi
 from tests.integration.staged import LANE, SOURCE, Stage, staged
 from tests.servers import TestServer
+from workers.handlers import places
 from workers.handlers.places import Shared
+from workers.handlers.protocol import NotCleared
+from workers.judging import consent
+from workers.judging.consent import LiveConsent
 
 
 @pytest.fixture
@@ -239,6 +244,50 @@ async def test_no_call_is_made_while_the_cluster_can_not_be_asked(stage: Stage, 
     stage.front.pass_on()
     await stage.until_done(one)
     assert stage.deletes == 2
+
+
+@pytest.fixture
+async def one_silent(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[list[Any]]:
+    """Two objects whose jobs are taken together; the API server does not answer for the first, as long as a test
+    lasts."""
+    monkeypatch.setattr(places, "WITHIN", timedelta(minutes=10))
+    monkeypatch.setattr(consent, "PATIENCE", timedelta(minutes=10))
+    stage.change("worker", attempt_timeout=timedelta(minutes=10))
+    events = [await stage.going(name, 1) for name in ("silent", "prompt")]
+    await stage.work()
+    for one in events:
+        await stage.until_state(one, "running")
+    stage.front.keep_waiting(lambda _, path: path.endswith("/silent"))
+    yield events
+    stage.front.pass_on()
+
+
+async def test_an_object_that_can_not_be_looked_at_for_long_keeps_no_other_of_its_batch(
+    stage: Stage, one_silent: list[Any]
+) -> None:
+    silent, prompt = one_silent
+    await stage.free_lanes()
+    await stage.until_done(prompt)
+    assert stage.there("silent")
+    stage.front.pass_on()
+    await stage.until_done(silent)
+    assert stage.deletes == 2
+
+
+async def test_a_look_that_is_called_off_clears_nothing_and_is_no_failed_attempt(
+    stage: Stage, one_silent: list[Any]
+) -> None:
+    asked = stage.running[0].worker.registry.consent
+    assert isinstance(asked, LiveConsent)
+    stage.front.asked.clear()
+    looking = asyncio.ensure_future(asked.objection(one_silent[0].deletion))
+
+    async def silent() -> bool:
+        return stage.front.count("GET", "/silent") == 1
+
+    await stage.until("it is looked at", silent)
+    await asked.aclose()
+    assert isinstance(await looking, NotCleared)
 
 
 async def test_a_batch_costs_one_look_at_each_object(stage: Stage) -> None:

@@ -2,6 +2,7 @@
 when it has marked what stays. They hide where the record is stored."""
 
 from collections.abc import AsyncIterator, Sequence
+from datetime import timedelta
 from typing import Final, Protocol, runtime_checkable
 
 import msgspec
@@ -90,12 +91,14 @@ class Keep(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NotMarked(Exception):
-    """What stays can't be told or marked; with `again` it may pass by itself. `decisions` are what can be said without
-    any mark."""
+    """What stays can't be told or marked; with `again` it may pass by itself, `after` so long where that is known.
+    `decisions` are what can be said without any mark."""
 
-    def __init__(self, reason: str, decisions: Sequence[Decision] = (), *, again: bool = True) -> None:
+    def __init__(
+        self, reason: str, decisions: Sequence[Decision] = (), *, again: bool = True, after: timedelta | None = None
+    ) -> None:
         super().__init__(reason)
-        self.decisions, self.again = tuple(decisions), again
+        self.decisions, self.again, self.after = tuple(decisions), again, after
 
 
 @runtime_checkable
@@ -104,4 +107,5 @@ class Keeper(Protocol):
 
     async def keep(self, keep: Keep) -> Sequence[Decision]:
         """Marks what stays, where settings and permissions allow it, and says what is to be remembered of it. Changes
-        nothing else. Raises NotMarked."""
+        nothing else, and does not wait for room in a budget. What it marked before a failure it finds marked when it is
+        asked again. Raises NotMarked."""

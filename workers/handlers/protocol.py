@@ -3,7 +3,7 @@
 They read and act on the outside world and answer with verdicts or plans; they never ack, sleep or know Redis.
 """
 
-from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from typing import Final, Protocol
 
 from service.contract import Draw, Event, Feedback, Hold, Job, Plan, Verdict
@@ -67,8 +67,9 @@ class Planner(Protocol):
 class Consent(Protocol):
     """Says, right before a destructive call, what stands against it at the object and its policy."""
 
-    async def objections(self, deletions: Collection[str]) -> Mapping[str, Exception]:
-        """By deletion, where anything does: NotCleared, or what kept us from finding out."""
+    async def objection(self, deletion: str) -> Exception | None:
+        """NotCleared, or what kept us from finding out; None where nothing does. Whatever becomes of one deletion, the
+        answer for another neither waits for it nor fails with it."""
 
 
 class Listener(Protocol):

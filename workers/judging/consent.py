@@ -1,5 +1,6 @@
 """The look right before a destructive call: is the object still going, still ours, and does policy still say delete?
-One look serves all jobs of a deletion that ask at the same moment, and nobody who asks later."""
+One look serves all jobs of a deletion that ask at the same moment, and nobody who asks later. Deletions do not wait for
+one another."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping
@@ -22,8 +23,8 @@ from workers.judging.weighing import weigh
 log = structlog.get_logger(__name__)
 
 PATIENCE = timedelta(seconds=30)
-"""A cluster that does not answer must not keep the jobs of others in the same batch waiting for long. Each of its calls
-has a shorter time of its own, which begins when its turn has come."""
+"""A cluster that does not answer must not keep jobs, and the slots of a worker, waiting for long. Each of its calls has
+a shorter time of its own, which begins when its turn has come."""
 
 NO_RECORD = 5_000
 """Milliseconds until a job whose deletion has no record is looked at again; by then the janitor has seen it."""
@@ -53,33 +54,29 @@ class LiveConsent:
         self._collectors = dict(collectors or {})
         self._inspector, self._records, self._policy = inspector, records, policy
         self._withdraw, self._detached, self._tell = withdraw, frozenset(detached), tell
-        self._looks = Shared[About, Exception | None](self._look)
+        self._looks = Shared[str, Exception | None](self._look)
 
-    async def objections(self, deletions: Collection[str]) -> Mapping[str, Exception]:
-        """What stands against each of these, where anything does."""
-        known = await self._records.about(deletions)
-        found: dict[str, Exception] = {}
-        asked: dict[str, asyncio.Task[Exception | None]] = {}
-        for deletion in deletions:
-            about = known.get(deletion)
-            if about is None:
-                found[deletion] = NotCleared("its deletion has no record that can be read", NO_RECORD)
-            elif about.withdrawn:
-                found[deletion] = NotCleared(f"withdrawn: {about.withdrawn}")
-            elif about.source not in self._detached:
-                asked[deletion] = self._looks.ask(about)
-        if asked:
-            await asyncio.wait(asked.values())
-        for deletion, task in asked.items():
-            objection = task.result()
-            if objection is not None:
-                found[deletion] = objection
-        return found
+    async def objection(self, deletion: str) -> Exception | None:
+        """What stands against it, where anything does."""
+        look = self._looks.ask(deletion)
+        # Not a wait for the task itself: when one job is called back, the look goes on for the others.
+        await asyncio.wait([look])
+        if look.cancelled():
+            return NotCleared("the look at its object was called off")
+        return look.result()
 
     async def aclose(self) -> None:
         await self._looks.aclose()
 
-    async def _look(self, about: About) -> Exception | None:
+    async def _look(self, deletion: str) -> Exception | None:
+        about = await self._records.about_one(deletion)
+        if about is None:
+            return NotCleared("its deletion has no record that can be read", NO_RECORD)
+        if about.withdrawn:
+            return NotCleared(f"withdrawn: {about.withdrawn}")
+        return await self._ask(about) if about.source not in self._detached else None
+
+    async def _ask(self, about: About) -> Exception | None:
         try:
             async with asyncio.timeout(PATIENCE.total_seconds()):
                 # Who may object reads more of the object than its marks.

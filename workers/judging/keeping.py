@@ -27,6 +27,8 @@ WITHIN: Final = timedelta(minutes=5)
 """So long a release waits for marks; then the object goes with what could be remembered without them."""
 
 AGAIN: Final = timedelta(seconds=10)
+"""When it is tried again, or later where a budget or a provider says when."""
+
 DONE: Final = "kept"
 _SINCE: Final = "keeping since "
 
@@ -57,8 +59,10 @@ class KeepingStep:
             decisions = await _marked(keeper, asked)
         except NotMarked as error:
             since = int(resume.removeprefix(_SINCE)) if resume.startswith(_SINCE) else now
-            if error.again and now - since < WITHIN / timedelta(milliseconds=1):
-                return Pending(AGAIN, f"what stays is not marked yet: {error}", resume=f"{_SINCE}{since}")
+            left = WITHIN - timedelta(milliseconds=now - since)
+            if error.again and left > timedelta(0):
+                wait = min(max(AGAIN, error.after or AGAIN), left)
+                return Pending(wait, f"what stays is not marked yet: {error}", resume=f"{_SINCE}{since}")
             log.warning("released without a mark on what stays", deletion=about.deletion, reason=str(error))
             decisions, remark = error.decisions, f": {error}"
         if not decisions:

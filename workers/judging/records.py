@@ -1,6 +1,7 @@
 """What the engine's records say of deletions' objects, read for many at once.
 It is how the gate and the release learn which object to look at."""
 
+import asyncio
 from collections.abc import Iterable
 
 from service.stream.endings import kept_of
@@ -16,6 +17,24 @@ FIELDS = (
 class Records:
     def __init__(self, installation: Installation) -> None:
         self._installation = installation
+        # By shard, the next read for single deletions, and what it asks for.
+        self._next: dict[int, tuple[asyncio.Task[dict[str, About]], set[str]]] = {}
+
+    async def about_one(self, deletion: str) -> About | None:
+        """Those of one shard that are asked for at the same moment are read together."""
+        shard = self._installation.keys.shard_of(deletion)
+        if shard not in self._next:
+            wanted = set[str]()
+            self._next[shard] = asyncio.ensure_future(self._together(shard, wanted)), wanted
+        task, wanted = self._next[shard]
+        wanted.add(deletion)
+        return (await asyncio.shield(task)).get(deletion)
+
+    async def _together(self, shard: int, wanted: set[str]) -> dict[str, About]:
+        await asyncio.sleep(0)
+        # Whoever asks from now on may not rely on an answer that is already on its way.
+        del self._next[shard]
+        return await self.about(wanted)
 
     async def about(self, deletions: Iterable[str]) -> dict[str, About]:
         """Those whose records are there and planned."""

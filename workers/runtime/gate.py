@@ -1,11 +1,12 @@
-"""The last look before a destructive call: is anything paused, is the lease still ours, does the object still consent?
+"""The last look before a destructive call: does the object still consent, is anything paused, is the lease still ours?
 
-Checks that come at the same moment share one read, so a batch costs one round trip and not one for each job.
+The jobs of one deletion wait for the consent of its object and for nobody else's. Those that have it at the same moment
+share one read of pauses and leases, so a batch costs a few round trips and not one for each job.
 """
 
 import asyncio
 import time
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Sequence
 from typing import Any, NamedTuple
 
 from service.contract import Draw, Job, place_of
@@ -24,18 +25,16 @@ class _Seen(NamedTuple):
     held: set[int]
     whole: set[int]
     fences: dict[str, float | None]
-    objections: Mapping[str, Exception]
 
 
 class _Reading(NamedTuple):
-    """One read that is about to be sent, the tokens and the jobs whose leases it asks for, whole batches by their
-    token, and the deletions whose consent."""
+    """One read that is about to be sent, the tokens and the jobs whose leases it asks for, and whole batches by their
+    token."""
 
     task: asyncio.Task[_Seen]
     tokens: set[int]
     jobs: list[str]
     batches: dict[int, list[str]]
-    deletions: set[str]
 
 
 class Gate:
@@ -47,7 +46,9 @@ class Gate:
         self._caller, self._keys, self._clock, self._consent = caller, keys, clock, consent
         self._worker = worker
         self._stem = keys.stem(shard)
-        self._waiting: dict[str, _Reading] = {}
+        # By lane: the next read, and the one that is on its way.
+        self._next: dict[str, _Reading] = {}
+        self._now: dict[str, asyncio.Task[_Seen]] = {}
         self._reads: set[asyncio.Task[_Seen]] = set()
         self._local: dict[tuple[str, str], float] = {}
 
@@ -64,23 +65,9 @@ class Gate:
             rest = self._local.get((place_of(lane), draw.limit.name), 0.0) - time.monotonic()
             if rest > 0:
                 raise NotCleared(f"{draw.limit.name} is paused", int(rest * 1000) + 1)
-        reading = self._waiting.get(lane)
-        if reading is None:
-            tokens, asked, batches, about = set[int](), list[str](), dict[int, list[str]](), set[str]()
-            task = asyncio.ensure_future(self._read(lane, draws, tokens, asked, batches, about))
-            self._reads.add(task)
-            task.add_done_callback(self._over)
-            reading = self._waiting[lane] = _Reading(task, tokens, asked, batches, about)
-        reading.tokens.add(jobs[0].fence)
-        ids = [job.id for job in jobs]
-        if len(set(ids)) == of:
-            reading.batches[jobs[0].fence] = ids
-        else:
-            reading.jobs.extend(ids)
-        if self._consent is not None:
-            # The release itself looks at the object that it lets go.
-            reading.deletions.update(job.deletion for job in jobs if job.kind != RELEASE)
-        seen = await asyncio.shield(reading.task)
+        # An API server may take its time: what can change in a moment, pauses and leases, is read after it.
+        objection = await self._objection(jobs)
+        seen = await asyncio.shield(self._reading(lane, draws, jobs, of))
         if seen.stop is not None:
             raise NotCleared(str(seen.stop), seen.stop.wait_ms)
         fence = jobs[0].fence
@@ -88,9 +75,34 @@ class Gate:
             raise NotCleared("the job was taken back")
         if fence not in seen.whole and any(seen.fences[job.id] != fence for job in jobs):
             raise NotCleared("the job was taken back")
-        for job in jobs if seen.objections else ():
-            if (objection := seen.objections.get(job.deletion)) is not None:
-                raise objection.with_traceback(None)
+        if objection is not None:
+            raise objection.with_traceback(None)
+
+    async def _objection(self, jobs: Sequence[Job]) -> Exception | None:
+        """The first that there is. What can't even be asked raises here, and concerns these jobs alone."""
+        # The release itself looks at the object that it lets go.
+        deletions = dict.fromkeys(job.deletion for job in jobs if job.kind != RELEASE)
+        if self._consent is None or not deletions:
+            return None
+        found = await asyncio.gather(*map(self._consent.objection, deletions))
+        return next((one for one in found if one is not None), None)
+
+    def _reading(self, lane: str, draws: tuple[Draw, ...], jobs: Sequence[Job], of: int) -> "asyncio.Task[_Seen]":
+        """The next read of this lane, which asks for these jobs as well."""
+        reading = self._next.get(lane)
+        if reading is None:
+            tokens, asked, batches = set[int](), list[str](), dict[int, list[str]]()
+            task = asyncio.ensure_future(self._read_next(lane, draws, tokens, asked, batches))
+            self._reads.add(task)
+            task.add_done_callback(self._over)
+            reading = self._next[lane] = _Reading(task, tokens, asked, batches)
+        reading.tokens.add(jobs[0].fence)
+        ids = [job.id for job in jobs]
+        if len(set(ids)) == of:
+            reading.batches[jobs[0].fence] = ids
+        else:
+            reading.jobs.extend(ids)
+        return reading.task
 
     def _over(self, task: "asyncio.Task[_Seen]") -> None:
         self._reads.discard(task)
@@ -105,20 +117,28 @@ class Gate:
             task.cancel()
         await asyncio.gather(*reads, return_exceptions=True)
 
-    async def _read(
-        self,
-        lane: str,
-        draws: tuple[Draw, ...],
-        tokens: set[int],
-        jobs: list[str],
-        batches: dict[int, list[str]],
-        deletions: set[str],
+    async def _read_next(
+        self, lane: str, draws: tuple[Draw, ...], tokens: set[int], jobs: list[str], batches: dict[int, list[str]]
     ) -> _Seen:
-        # Whoever asks from now on may not rely on an answer that is already on its way.
-        await asyncio.sleep(0)
-        self._waiting.pop(lane, None)
-        # An API server may take its time: what can change in a moment, pauses and leases, is read after it.
-        objections = await self._consent.objections(deletions) if self._consent is not None and deletions else {}
+        """One read of a lane at a time: consents arrive one by one, and all that arrive during a read share the next.
+        Whoever asks while it is on its way may not rely on its answer."""
+        try:
+            if (before := self._now.get(lane)) is not None:
+                await asyncio.wait([before])
+            else:
+                await asyncio.sleep(0)
+        finally:
+            task = self._next.pop(lane).task
+        self._now[lane] = task
+        try:
+            return await self._read(lane, draws, tokens, jobs, batches)
+        finally:
+            if self._now.get(lane) is task:
+                del self._now[lane]
+
+    async def _read(
+        self, lane: str, draws: tuple[Draw, ...], tokens: set[int], jobs: list[str], batches: dict[int, list[str]]
+    ) -> _Seen:
         reads: list[Awaitable[Any]] = [
             self._caller.command("HMGET", self._stem + "paused", "*", lane),
             self._leases(lane, jobs, batches),
@@ -129,12 +149,12 @@ class Gate:
             reads.append(self._caller.command("HMGET", self._keys.budget(place_of(lane)), *fields))
         by_hand, (whole, fences), held, *budget = await asyncio.gather(*reads)
         if any(by_hand):
-            return _Seen(NotCleared("paused by hand"), held, whole, fences, {})
+            return _Seen(NotCleared("paused by hand"), held, whole, fences)
         if budget:
             rest = max((float(until) for until in budget[0] if until), default=0.0) - self._clock.now_ms()
             if rest > 0:
-                return _Seen(NotCleared("the budget is paused", int(rest) + 1), held, whole, fences, {})
-        return _Seen(None, held, whole, fences, objections)
+                return _Seen(NotCleared("the budget is paused", int(rest) + 1), held, whole, fences)
+        return _Seen(None, held, whole, fences)
 
     async def _held(self, lane: str, tokens: set[int]) -> set[int]:
         """Those under which this worker holds a batch: a server that was set back may have given one to another."""

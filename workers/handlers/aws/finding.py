@@ -4,9 +4,9 @@ those of a large account go on while nobody waits for them."""
 
 import asyncio
 import time
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
-from typing import Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
 import structlog
@@ -17,7 +17,7 @@ from workers.handlers.aws.evidence import Standing, standing
 from workers.handlers.aws.joining import Joined
 from workers.handlers.aws.kinds import KINDS, kinds_of
 from workers.handlers.aws.lasting import PATIENCE, Lasting, Unfinished
-from workers.handlers.aws.model import Calls, Found, Kind, Owner
+from workers.handlers.aws.model import By, Calls, Found, Kind, Owner
 from workers.handlers.aws.ownership import mark_of, owned, retained
 from workers.handlers.aws.tagging import Paid, away, by_kind, tagged
 
@@ -33,6 +33,8 @@ AVOIDED: Final = timedelta(minutes=5)
 
 KIND: Final = {kind.name: kind for kind in KINDS}
 Mode = Literal["auto", "tagging", "describe"]
+Ids = Mapping[str, Mapping[str, By]]
+"""By kind, the ids of resources, each with the tag that recognises it."""
 
 
 class Claim(NamedTuple):
@@ -88,17 +90,27 @@ class Finding:
         the first call to the tagging API where a lane has drawn for it. Raises AwsError where a list would not be
         whole, Refill, and StillListing."""
         question = owner, tuple(tasks), standing(calls)
-        try:
-            return await self._looks.ask(name, question, lambda: self._find(owner, tasks, calls, paid))
-        except Unfinished:
-            raise StillListing(
-                f"listing goes on: what account {owner.account} has in region {owner.whose.region} takes its time"
-            ) from None
+        return await self._asked(name, owner, question, lambda: self._find(owner, tasks, calls, paid))
+
+    async def find_by_id(self, owner: Owner, ids: Ids, calls: Calls, *, name: str) -> Finds:
+        """The same for resources whose ids are known: those of them that are there and still the owner's."""
+        question = owner, ids, standing(calls)
+        return await self._asked(name, owner, question, lambda: _find_by_id(owner, ids, calls))
 
     async def aclose(self) -> None:
         await self._looks.aclose()
         await self._reads.aclose()
         await self._lists.aclose()
+
+    async def _asked(
+        self, name: str, owner: Owner, question: object, begin: Callable[[], Coroutine[Any, Any, Finds]]
+    ) -> Finds:
+        try:
+            return await self._looks.ask(name, question, begin)
+        except Unfinished:
+            raise StillListing(
+                f"listing goes on: what account {owner.account} has in region {owner.whose.region} takes its time"
+            ) from None
 
     async def _find(self, owner: Owner, tasks: Collection[Task], calls: Calls, paid: Paid | None) -> Finds:
         finds, wanted = Finds(), list[tuple[Kind, Owner, dict[str, list[str]] | None]]()
@@ -167,6 +179,17 @@ def _wanted(owner: Owner, tasks: Collection[Task]) -> Iterator[tuple[Owner, list
         yield msgspec.structs.replace(owner, by="ccm"), ccm
     if CONTROLLER_TASK in tasks:
         yield msgspec.structs.replace(owner, by="lbc"), list(kinds_of(CONTROLLER_TASK))
+
+
+async def _find_by_id(owner: Owner, ids: Ids, calls: Calls) -> Finds:
+    finds = Finds()
+    for kind in KINDS:
+        by = ids.get(kind.name, {})
+        found = await kind.read(calls, list(by)) if by else {}
+        for way in sorted({*by.values()}):
+            own = msgspec.structs.replace(owner, by=way)
+            _judge(kind, own, [found[one] for one in by if by[one] == way and one in found], finds)
+    return finds
 
 
 def _tag(owner: Owner) -> str:

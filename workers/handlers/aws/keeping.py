@@ -2,6 +2,7 @@
 Only the tag is ever written. What may belong to another cluster, or is in another account, is not tagged."""
 
 from collections.abc import Sequence
+from datetime import timedelta
 
 import msgspec
 import structlog
@@ -12,13 +13,12 @@ from service.settings import Settings
 from workers.handlers.aws.checking import SETTLED
 from workers.handlers.aws.errors import AwsError, NoAccess
 from workers.handlers.aws.evidence import Evidence, Held
-from workers.handlers.aws.finding import KIND, Finding, Finds, StillListing
+from workers.handlers.aws.finding import KIND, Finding, Finds, Ids, StillListing
 from workers.handlers.aws.kept_owners import KeptOwners, Scope, decision_of, planned
 from workers.handlers.aws.marking import mark
-from workers.handlers.aws.model import Calls, Kind, Owner, Reach
+from workers.handlers.aws.model import By, Reach
 from workers.handlers.aws.namesakes import Namesakes
 from workers.handlers.aws.owners import Unclear
-from workers.handlers.aws.ownership import owned, retained
 from workers.handlers.aws.words import unread, vague
 from workers.handlers.memory import Keep, NotMarked
 from workers.handlers.places import Places
@@ -50,7 +50,7 @@ class Keeping:
         except (Unclear, Held, AwsError, NoAccess, ClusterError) as error:
             again = not isinstance(error, Unclear | Held) and getattr(error, "again", True)
             named = await self._owners.named(keep, f"not marked: {error}")
-            raise NotMarked(str(error), named, again=again) from None
+            raise NotMarked(str(error), named, again=again, after=_after(error)) from None
         remark = f"not marked: {scope.fault}" if scope.fault else ""
         owner = scope.owner
         bare = decision_of(keep, owner.place, owner.name, owner.whose.identity, remark)
@@ -60,41 +60,46 @@ class Keeping:
             found = await self._marked(keep, scope, bare)
         except (AwsError, NoAccess, StillListing) as error:
             late = msgspec.structs.replace(bare, remark=f"not marked: {error}")
-            raise NotMarked(str(error), _remembered(late, scope)) from None
+            raise NotMarked(str(error), _remembered(late, scope), after=_after(error)) from None
         # Of a cluster that left nothing there is nothing to remember.
         return _remembered(found, scope) if found.resources or found.remark else ()
 
     async def _marked(self, keep: Keep, scope: Scope, bare: Decision) -> Decision:
-        calls = await self._reach.calls(scope.owner.whose, account=scope.owner.account, patient=True)
+        """What is listed is listed in the background. For a tag nothing is waited for here: where the budget has no
+        room, the release job comes back, and finds tagged what was tagged before."""
+        owner, name = scope.owner, f"keep {keep.about.deletion}"
+        listing = await self._reach.calls(owner.whose, account=owner.account, patient=True)
         if not _is_whole(keep):
-            return await _mark_jobs(keep, scope.owner, calls, bare)
-        if not scope.tasks:
+            finds, remark = await self._finding.find_by_id(owner, _ids(keep), listing, name=name), _strange(keep)
+        elif not scope.tasks:
             return msgspec.structs.replace(bare, remark="nothing is marked, for it may be the namesake's")
-        finds = await self._finding.find(scope.owner, scope.tasks, calls, name=f"keep {keep.about.deletion}")
+        else:
+            finds = await self._finding.find(owner, scope.tasks, listing, name=name)
+            remark = _unclear(finds, keep)
+        calls = await self._reach.calls(owner.whose, account=owner.account, at_once=True)
         fresh = [(claim.kind, claim.found.id) for claim in finds.claims]
         before = [KeptResource(claim.kind.name, claim.found.id) for claim in finds.kept]
         resources = (*before, *await mark(calls, fresh, keep.mark))
-        return msgspec.structs.replace(bare, resources=resources, remark=_unclear(finds, keep))
+        return msgspec.structs.replace(bare, resources=resources, remark=remark)
 
 
-async def _mark_jobs(keep: Keep, owner: Owner, calls: Calls, bare: Decision) -> Decision:
-    """What was abandoned, as it is now: an id may be gone, or another's."""
-    before, fresh = list[KeptResource](), list[tuple[Kind, str]]()
-    for kind in KIND.values():
-        by = {job.target: planned(job).by for job in keep.abandoned.jobs if job.kind == kind.name}
-        found = await kind.read(calls, list(by)) if by else {}
-        for target in by:
-            own, one = msgspec.structs.replace(owner, by=by[target]), found.get(target)
-            if one is None or one.state in kind.absent or owned(one, own, kind) is not None:
-                continue
-            if retained(one):
-                before.append(KeptResource(kind.name, target))
-            else:
-                fresh.append((kind, target))
+def _ids(keep: Keep) -> Ids:
+    """Of what was abandoned."""
+    ids = dict[str, dict[str, By]]()
+    for job in keep.abandoned.jobs:
+        if job.kind in KIND:
+            ids.setdefault(job.kind, {})[job.target] = planned(job).by
+    return ids
+
+
+def _strange(keep: Keep) -> str:
     strange = sorted(job.target for job in keep.abandoned.jobs if job.kind not in KIND)
-    remark = f"not marked, for their kind is not known: {', '.join(strange)}" if strange else ""
-    resources = (*before, *await mark(calls, fresh, keep.mark))
-    return msgspec.structs.replace(bare, resources=resources, remark=remark)
+    return f"not marked, for their kind is not known: {', '.join(strange)}" if strange else ""
+
+
+def _after(error: Exception) -> timedelta | None:
+    """When there will be room for a call, where the budget or AWS says."""
+    return error.after if isinstance(error, AwsError) else None
 
 
 def _unclear(finds: Finds, keep: Keep) -> str:

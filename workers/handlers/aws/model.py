@@ -30,6 +30,9 @@ class Whose(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     identity: str = ""
 
 
+By = Literal["ccm", "lbc"]
+
+
 class Owner(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The cluster whose resources are meant. `name` is what stands in its tags; with `vpc` a resource that is in
     another VPC is not its. `by` says which tag recognises the resource: the cloud provider's, or the Load Balancer
@@ -39,7 +42,7 @@ class Owner(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     account: str
     name: str
     vpc: str = ""
-    by: Literal["ccm", "lbc"] = "ccm"
+    by: By = "ccm"
     # EBS volumes: a snapshot is complete before the volume goes.
     snapshot: bool = False
     # Security groups that the object's spec names: the user's, whatever their tags say.
@@ -104,9 +107,12 @@ class Quota(Protocol):
 class Reach(Protocol):
     """How handlers and the collector get at AWS. Clients behind it are shared, never made per job."""
 
-    async def calls(self, whose: Whose, *, account: str = "", paced: bool = False, patient: bool = False) -> Calls:
+    async def calls(
+        self, whose: Whose, *, account: str = "", paced: bool = False, patient: bool = False, at_once: bool = False
+    ) -> Calls:
         """With `account`, the caller's must be that one. `paced` calls draw on the shared budgets themselves: for who
-        has no lane that did; `patient` ones are paced, and wait for as long as it takes. Raises NoAccess."""
+        has no lane that did. `patient` ones are paced, and wait for as long as it takes; those `at_once` are paced, and
+        wait for nothing. Raises NoAccess."""
 
 
 Read = Callable[[Calls, Sequence[str]], Awaitable[dict[str, Found]]]

@@ -29,7 +29,7 @@ TRUSTED: Final = timedelta(seconds=15)
 is used, one that is withdrawn stops within half a minute."""
 
 PATIENCE: Final = timedelta(seconds=5)
-"""How long a paced call waits for room in the budget, in all."""
+"""How long a paced call waits for room in the budget, in all, unless its caller says otherwise."""
 
 PATIENT: Final = timedelta(minutes=2)
 """The same for a call of a list in the background, for which nobody's lease is kept."""
@@ -76,12 +76,16 @@ class AwsReach:
     ) -> None:
         await self.sessions.__aexit__(kind, error, trace)
 
-    async def calls(self, whose: Whose, *, account: str = "", paced: bool = False, patient: bool = False) -> "AwsCalls":
+    async def calls(
+        self, whose: Whose, *, account: str = "", paced: bool = False, patient: bool = False, at_once: bool = False
+    ) -> "AwsCalls":
         """With `account`, the caller's must be that one. `paced` calls draw on the shared budgets themselves: for who
-        has no lane that did; `patient` ones are paced, and wait for as long as it takes. Raises NoAccess."""
+        has no lane that did. `patient` ones are paced, and wait for as long as it takes; those `at_once` are paced, and
+        wait for nothing: AwsError says when there will be room. Raises NoAccess."""
         until = self.clock() + TRUSTED.total_seconds()
         access, caller = await self.enter(whose, account)
-        return AwsCalls(self, whose, access, caller.account, until, paced=paced or patient, patient=patient)
+        wait = PATIENT if patient else timedelta(0) if at_once else PATIENCE if paced else None
+        return AwsCalls(self, whose, access, caller.account, until, wait=wait, patient=patient)
 
     async def whoami(self, whose: Whose) -> Caller:
         """For people. Raises NoAccess."""
@@ -124,14 +128,15 @@ class AwsReach:
 
 
 class AwsCalls:
-    """The Calls of the model: raises AwsError, and NoAccess where the identity, its account or its key is none now."""
+    """The Calls of the model: raises AwsError, and NoAccess where the identity, its account or its key is none now.
+    `wait` is how long each of them waits for room in the shared budget; None: a lane has drawn for them."""
 
     def __init__(
-        self, reach: AwsReach, whose: Whose, access: Access, account: str, until: float, *, paced: bool,
-        patient: bool = False,
+        self, reach: AwsReach, whose: Whose, access: Access, account: str, until: float, *,
+        wait: timedelta | None = None, patient: bool = False,
     ) -> None:  # fmt: skip
         self._reach, self._whose, self._access, self._account = reach, whose, access, account
-        self._until, self._paced, self._patient = until, paced, patient
+        self._until, self._wait, self._patient = until, wait, patient
 
     @property
     def whose(self) -> Whose:
@@ -146,12 +151,12 @@ class AwsCalls:
         patient one waits long, and asks again where AWS refused it for want of quota."""
         refusals = 0
         while True:
-            if self._paced:
-                await self._draw(service, operation)
+            if self._wait is not None:
+                await self._draw(service, operation, self._wait)
             try:
                 return await self._request(service, operation, arguments)
             except AwsError as error:
-                if error.what != "throttled" or not self._paced:
+                if error.what != "throttled" or self._wait is None:
                     raise
                 await self._tell(service, operation)
                 if not self._patient or refusals == REFUSALS:
@@ -179,12 +184,12 @@ class AwsCalls:
             self._until = begun
             raise
 
-    async def _draw(self, service: str, operation: str) -> None:
+    async def _draw(self, service: str, operation: str, left: timedelta) -> None:
         quota, named = self._reach.quota, operation_of(service, operation)
         draws = limits_of(self._whose.region, named.limited)
         if quota is None or not draws:
             return
-        place, left = place_of_account(self._account), PATIENT if self._patient else PATIENCE
+        place = place_of_account(self._account)
         while wait := await quota.draw(place, draws):
             if wait > left:
                 said = f"the shared budget of account {self._account} has no room for it yet"

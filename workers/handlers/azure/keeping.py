@@ -26,7 +26,7 @@ def place_of(nodes: AzureNodes) -> str:
 
 
 class Keeping:
-    """`calling` gives calls that draw for themselves."""
+    """`calling` gives calls that draw for themselves, and fail at once where there is no room."""
 
     def __init__(self, settings: AzureSettings, calling: "Callable[[Where], AzureCalls]") -> None:
         self._settings, self._calling = settings, calling
@@ -40,7 +40,7 @@ class Keeping:
             found = [await self._one(keep, nodes) for nodes in places]
         except AzureError as error:
             bare = [_decision(keep, nodes, (), f"not marked: {error}") for nodes in places]
-            raise NotMarked(str(error), bare, again=error.what in _PASSING) from None
+            raise NotMarked(str(error), bare, again=error.what in _PASSING, after=error.after) from None
         return [one for one in found if one.resources]
 
     async def _one(self, keep: Keep, nodes: AzureNodes) -> Decision:

@@ -33,14 +33,17 @@ class BatchMeter:
 
 
 class QuotaMeter:
-    """Draws for each call by itself, as background work. Without a quota nothing is counted: for a person who asks."""
+    """Draws for each call by itself, as background work unless it is `urgent`. Without a quota nothing is counted: for
+    a person who asks."""
 
-    def __init__(self, where: Where, quota: Quota | None, patience: timedelta = PATIENCE) -> None:
-        self._where, self._quota, self._patience = where, quota, patience
+    def __init__(
+        self, where: Where, quota: Quota | None, patience: timedelta = PATIENCE, *, urgent: bool = False
+    ) -> None:
+        self._where, self._quota, self._patience, self._urgent = where, quota, patience, urgent
 
     async def draw(self, draws: Sequence[Draw]) -> None:
-        left = self._patience
-        while self._quota is not None and (wait := await self._quota.draw(self._where.budget, draws, urgent=False)):
+        left, quota = self._patience, self._quota
+        while quota is not None and (wait := await quota.draw(self._where.budget, draws, urgent=self._urgent)):
             if wait > left:
                 said = f"the shared budget of subscription {self._where.subscription} has no room for it yet"
                 raise AzureError("throttled", "budget", NO_ROOM, said, after=wait)

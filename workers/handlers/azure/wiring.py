@@ -3,6 +3,7 @@ It is imported only by a process that has such sources, because the SDK behind i
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import timedelta
 from typing import NamedTuple
 
 from service.settings import Settings
@@ -49,7 +50,10 @@ async def azure_side(
         def paced(where: Where) -> AzureCalls:
             return calling(where, QuotaMeter(where, quota))
 
-        lister, keeping = Lister(paced), Keeping(azure, paced)
+        def at_once(where: Where) -> AzureCalls:
+            return calling(where, QuotaMeter(where, quota, timedelta(0), urgent=True))
+
+        lister, keeping = Lister(paced), Keeping(azure, at_once)
         try:
             collector = KarpenterCollector(azure, consents, memory, keeping)
             yield AzureSide(collector, handlers, lister, AzureRetainedTags(azure, paced))

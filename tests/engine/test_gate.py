@@ -1,0 +1,114 @@
+"""The gate before a destructive call: each deletion waits for the consent of its own object, and what can be read of
+many at once is read once."""
+
+import asyncio
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from service.contract import Job, decode_record
+from service.stream.calls import Caller
+from tests.engine.outside import LANE, event, thing
+from tests.engine.world import World
+from workers.handlers.protocol import NotCleared
+from workers.runtime.clock import ServerClock
+from workers.runtime.gate import Gate
+
+
+class Objects:
+    """Each object answers when a test lets it."""
+
+    def __init__(self, jobs: list[Job]) -> None:
+        self.answers = {job.deletion: asyncio.Future[Exception | None]() for job in jobs}
+
+    async def objection(self, deletion: str) -> Exception | None:
+        return await asyncio.shield(self.answers[deletion])
+
+
+class Asking:
+    """A batch of one job for each of several deletions, all of which ask at the same moment."""
+
+    def __init__(self, world: World, jobs: list[Job], trips: Counter[str] | None = None) -> None:
+        installation, objects = world.installation, Objects(jobs)
+        caller: Any = _Counted(installation.caller, trips) if trips is not None else installation.caller
+        number = world.shard(jobs[0].id).number
+        self.gate = Gate(caller, installation.keys, number, "holder", ServerClock(), objects)
+        self.checks = [asyncio.ensure_future(self.gate.check(LANE, (), [job], len(jobs))) for job in jobs]
+        self.answers = list(objects.answers.values())
+
+    async def aclose(self) -> None:
+        for check in self.checks:
+            check.cancel()
+        await asyncio.gather(*self.checks, return_exceptions=True)
+        await self.gate.aclose()
+
+
+class _Counted:
+    def __init__(self, caller: Caller, trips: Counter[str]) -> None:
+        self._caller, self._trips = caller, trips
+
+    async def command(self, *words: Any) -> Any:
+        self._trips[str(words[0])] += 1
+        return await self._caller.command(*words)
+
+
+async def taken(world: World, count: int) -> list[Job]:
+    first = event("a")
+    for one in (first, *(world.beside(first, f"b{number}-") for number in range(1, count))):
+        await world.lay(one, [thing(one.uid)])
+    (lane,) = (await world.take(first, "holder", LANE)).lanes
+    assert len(lane.jobs) == count
+    return [Job(job, lane.fence, decode_record(record)) for job, record in zip(lane.jobs, lane.records, strict=True)]
+
+
+async def test_what_is_consented_to_goes_on_whatever_becomes_of_the_others_in_its_batch(world: World) -> None:
+    """Of five objects one is silent, one can't be asked, one is no longer asked, and one objects."""
+    asking = Asking(world, await taken(world, 5))
+    silent, broken, called_off, objects, consents = asking.answers
+    broken.set_exception(OSError("no route"))
+    called_off.cancel()
+    objects.set_result(NotCleared("protected", refused=True))
+    consents.set_result(None)
+    done = await asyncio.gather(*asking.checks[1:], return_exceptions=True)
+    assert [type(one) for one in done] == [OSError, asyncio.CancelledError, NotCleared, type(None)]
+    assert not asking.checks[0].done()
+    silent.set_result(None)
+    await asking.checks[0]
+    await asking.aclose()
+
+
+async def test_a_job_that_is_called_back_takes_nobodys_answer_along(world: World) -> None:
+    asking = Asking(world, await taken(world, 2))
+    for answer in asking.answers:
+        answer.set_result(None)
+    asking.checks[0].cancel()
+    await asking.checks[1]
+    await asking.aclose()
+
+
+async def test_a_lease_that_is_lost_while_the_objects_are_asked_clears_nothing(world: World) -> None:
+    """What was read before the last of them answered would not tell."""
+    jobs = await taken(world, 2)
+    asking = Asking(world, jobs)
+    first, second = asking.answers
+    first.set_result(None)
+    await asking.checks[0]
+    await world.client.delete(world.shard(jobs[1].id).stem + "batches")
+    second.set_result(None)
+    with pytest.raises(NotCleared, match="taken back"):
+        await asking.checks[1]
+    await asking.aclose()
+
+
+async def test_consents_that_arrive_one_by_one_share_reads_of_pauses_and_leases(world: World) -> None:
+    trips, number = Counter[str](), 40
+    asking = Asking(world, await taken(world, number), trips)
+    for answer in asking.answers:
+        answer.set_result(None)
+        # Long enough for a read that waits for nothing to be sent.
+        for _ in range(5):
+            await asyncio.sleep(0)
+    await asyncio.gather(*asking.checks)
+    assert trips["HMGET"] <= number // 2
+    await asking.aclose()
