@@ -1,10 +1,12 @@
 """Deletions that are held for a reason which may pass: when they are planned again, and when not."""
 
+import asyncio
 from datetime import timedelta
 
 import pytest
 
 from service.contract import Event, Hold, Plan
+from service.stream.arrange import arrange
 from service.stream.rows import Kept, flat
 from tests.engine.outside import Outside, event, thing
 from tests.engine.world import World
@@ -100,3 +102,89 @@ async def test_no_time_at_all_is_as_soon_as_can_be(world: World) -> None:
         return len(outside.planned) >= 2
 
     await world.until("it is planned again", asked_again)
+
+
+# ---- a person's word on what is just planned again
+
+
+class Rechecked:
+    """A deletion that was held and is on the stream again; its planner has begun, and goes on when a test lets it."""
+
+    def __init__(self, world: World, one: Event) -> None:
+        self.world, self.one, self.name = world, one, f"deletion:{one.deletion}"
+        self.outside, self.begun, self.free = Outside(), asyncio.Event(), asyncio.Event()
+        self.outside.plans[one.uid] = self._plan
+        self.plan: Plan | Hold = Plan([thing("one")])
+
+    async def _plan(self, _: Event) -> Plan | Hold:
+        self.begun.set()
+        await self.free.wait()
+        return self.plan
+
+    async def begin(self) -> None:
+        await self.world.deliver(self.one)
+        wait = await keep(self.world, self.one, 9000, exact=True)
+        await look_again(self.world, self.one, wait)
+        await self.world.start(self.outside)
+        await self.begun.wait()
+        assert await self.world.state(self.one) == "published"
+        assert await self.world.members("held") == {}
+
+    async def until_read(self) -> None:
+        async def read() -> bool:
+            return not await self.world.entries()
+
+        await self.world.until("nothing is left on the stream", read)
+
+
+@pytest.mark.invariant(10)
+async def test_what_is_dropped_while_it_is_planned_again_stays_dropped(world: World) -> None:
+    rechecked = Rechecked(world, event("a"))
+    await rechecked.begin()
+    assert await world.shard(rechecked.one).unhold(rechecked.name, replay=False, who="ann") == "dropped"
+    rechecked.free.set()
+    await rechecked.until_read()
+    assert await world.state(rechecked.one) == "dropped"
+    assert await world.members("open") == {}
+    assert rechecked.outside.called == []
+
+
+async def test_what_is_replayed_while_it_is_planned_again_is_planned_once_more(world: World) -> None:
+    """Whoever plans it may have looked before the word was given, and holds it."""
+    rechecked = Rechecked(world, event("a"))
+    rechecked.plan = Hold(WHY)
+    await rechecked.begin()
+    shard, fields = world.shard(rechecked.one), list(flat(rechecked.one))
+    # From here on whoever looks finds the reason gone.
+    rechecked.outside.plans["a"] = Plan([thing("one")])
+    assert await shard.unhold(rechecked.name, replay=True, who="ann", event=fields) == "replayed"
+    rechecked.free.set()
+    await world.until_done(rechecked.one)
+    assert rechecked.outside.called == ["one"]
+
+
+@pytest.mark.parametrize("replay", [True, False])
+async def test_a_word_counts_for_nothing_that_was_not_held_or_is_planned(world: World, replay: bool) -> None:
+    never, planned, anew = event("never"), event("planned"), event("anew")
+    await world.deliver(never)
+    for one in (planned, anew):
+        await world.deliver(one)
+        (entry,) = [entry for entry in await world.entries() if entry == (await world.deletion(one))["entry"]]
+        kept = Kept(entry, "held", WHY, one.deletion, flat(one), 9000, exact=True)
+        assert await world.shard(one).hold([kept]) == 1
+    await world.jump(timedelta(seconds=10))
+    await world.tidy()
+    for one in (planned, anew):
+        entry = (await world.deletion(one))["entry"]
+        arranged = arrange(one, [thing(one.uid)], timedelta(minutes=1))
+        assert (await world.shard(one).plan_whole(one, entry, arranged)).state == "planned"
+    # A hand removed the records of its jobs: it is planned anew, and may be in somebody's hands.
+    await world.client.delete(world.shard(anew).stem + f"job:{anew.deletion}#1")
+    await world.jump(timedelta(minutes=10))
+    await world.tidy()
+    assert await world.state(anew) == "published"
+    for one in (never, planned, anew):
+        before = await world.deletion(one)
+        name = f"deletion:{one.deletion}"
+        assert await world.shard(one).unhold(name, replay=replay, who="ann", event=list(flat(one))) == "unknown"
+        assert await world.deletion(one) == before

@@ -117,6 +117,24 @@ async def test_a_drop_is_asked_about_and_then_final(world: World) -> None:
     assert await world.entries() == []
 
 
+@pytest.mark.parametrize(("word", "state"), [("drop", "dropped"), ("replay", "published")])
+async def test_a_word_on_a_deletion_that_is_just_planned_again_counts(small: World, word: str, state: str) -> None:
+    _, unplanned, _ = await hold_all_three(small)
+    shard = small.shard(event("odd"))
+    event_again = list(flat(event("odd")))
+    assert await shard.unhold(unplanned, replay=True, who="its own time", event=event_again) == "replayed"
+    assert unplanned not in await names(small)
+    answer = await knell(small, "held", word, unplanned, *(["--yes"] if word == "drop" else []))
+    assert (answer.code, answer.err) == (0, "")
+    assert await small.state(event("odd")) == state
+    # Once it is planned it is held no more.
+    await small.start(Outside())
+    if word == "replay":
+        await small.until_done(event("odd"))
+    answer = await knell(small, "held", "drop", unplanned, "--yes")
+    assert (answer.code, "is not held" in answer.err) == (1, True)
+
+
 async def test_dropping_a_held_job_is_abandoning_it_with_its_question(world: World) -> None:
     _, _, refused = await hold_all_three(world)
     answer = await knell(world, "held", "drop", refused, answer="n\n")

@@ -161,11 +161,11 @@ class EngineActor:
         else:
             require(laws.ANSWER, answer.state == "stale", f"{row}: {answer}")
 
-    def unhold(self, member: str, *, replay: bool) -> None:
+    def unhold(self, member: str, *, replay: bool) -> str:
         kind, _, name = member.partition(":")
         record = self.world.deletions.get(name, {}) if kind == "deletion" else {}
         event = [part for field in Event.__struct_fields__ if field in record for part in (field, record[field])]
-        self.run(self.shard.unhold(member, replay=replay, who="hand", event=event))
+        return self.run(self.shard.unhold(member, replay=replay, who="hand", event=event))
 
     def is_under_way(self, entry: str) -> bool:
         after = _entry_id(entry) > _entry_id(self.world.delivered)

@@ -26,6 +26,7 @@ REPEAT = "a repeated call changes nothing and gets the same answer"
 ANSWER = "an answer tells what happened"
 DONE = "everything published gets done"
 CAP = "no lane exceeds its cap"
+WORD = "a person's word concerns what is held and nothing else"
 
 SLACK = 5.0
 """Milliseconds by which two calls may differ in what they take for the same time."""

@@ -16,7 +16,7 @@ from service.stream.scripts import Scripts
 from tests.properties import engine_laws as laws
 from tests.properties import shapes
 from tests.properties.deeds import Deed, deed, deeds_of
-from tests.properties.engine_actor import EVERYWHERE, LEASE, NEWEST, EngineActor, Writing, arranged
+from tests.properties.engine_actor import EVERYWHERE, LEASE, NEWEST, EngineActor, Writing, arranged, difference
 from tests.properties.laws import require
 from tests.properties.rig import Rig
 from tests.properties.shapes import INDEX, PLAN, PLANNER, WORKER, Piece
@@ -172,6 +172,34 @@ class EngineDeeds:
     def unhold(self, which: int, replay: bool) -> None:
         if self.a.world.scores("held"):
             self.a.unhold(pick(self.a.world.scores("held"), which), replay=replay)
+
+    @deed(which=INDEX)
+    def hold_for_a_while(self, which: int) -> None:
+        """It is put on the stream again by itself."""
+        entry, event = self.a.in_hand(which)
+        kept = Kept(entry, "held", "for a test", event.deletion, flat(event), 1000, exact=True)
+        self.a.history.counts["kept"] += self.a.run(self.a.shard.hold([kept]))
+        self.a.look_round()
+        self.a.clock.jump(timedelta(seconds=2))
+        self.a.janitor()
+
+    @deed(which=INDEX, replay=st.booleans())
+    def unhold_by_name(self, which: int, replay: bool) -> None:
+        """Whatever state it is in: only what waits for a person counts, or was held and is just planned again."""
+        if not self.a.world.deletions:
+            return
+        name, before = pick(self.a.world.deletions, which), self.a.world
+        record = before.deletions[name]
+        waits = name in self.a.history.held
+        word = self.a.unhold(f"deletion:{name}", replay=replay)
+        expected = ("replayed" if replay else "dropped") if waits else "unknown"
+        require(laws.ANSWER, word == expected, f"{record}: {word}")
+        self.a.look_round()
+        if not waits:
+            require(laws.WORD, self.a.world == before, f"{record}: {difference(before, self.a.world)}")
+        elif not replay:
+            state = self.a.world.deletions[name]["state"]
+            require(laws.WORD, state == "dropped", f"{name} was dropped and is {state}")
 
     @deed(which=INDEX)
     def retry(self, which: int) -> None:

@@ -104,6 +104,11 @@ ENGINE = (
     Fault("background work is never taken", "take",
           "from[2] = due(lane_key(lane, false), math.min(want[3], room - #from[1].ids))", "",
           (laws.DONE,), ("publish", "plan", "work_on")),
+    Fault("a word on what was planned before counts", "plan", "'held', 'held_at', 'event'", "'held', 'event'",
+          (laws.WORD, laws.ANSWER), ("publish", "plan", "hold_for_a_while", "unhold_by_name",
+           "a_hand_removes_the_records_of_a_plan")),
+    Fault("a word on what is being planned does not count", "unhold", "elseif replanned or state == 'held' then",
+          "elseif state == 'held' then", (laws.WORD,), ("publish", "plan", "hold_for_a_while", "unhold_by_name")),
     Fault("an older worker gets a newer job", "take", "written and written <= version", "written",
           (laws.ANSWER,), ("a_newer_version_writes_a_job", "take", "jump")),
 )  # fmt: skip

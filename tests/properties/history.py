@@ -10,7 +10,7 @@ from tests.properties.world import World
 class History:
     """`finished` holds each ended deletion's record as it was when it ended; `claims` until when a look set a lane
     aside; `full` when the lease of the latest take ends; `revived` what a planner began though its record was gone;
-    `lost` the plans whose records a hand removed."""
+    `lost` the plans whose records a hand removed; `held` the deletions that were held and not planned since."""
 
     cap: int
     finished: dict[str, dict[str, str]] = field(default_factory=dict)
@@ -18,6 +18,7 @@ class History:
     full: dict[str, float] = field(default_factory=dict)
     revived: set[str] = field(default_factory=set)
     lost: set[str] = field(default_factory=set)
+    held: set[str] = field(default_factory=set)
     counts: Counter[str] = field(default_factory=Counter)
 
     def learn(self, world: World) -> None:
@@ -25,6 +26,10 @@ class History:
             if record.get("state") in ("done", "dropped") and deletion not in self.finished:
                 self.finished[deletion] = record
                 self.counts["done"] += record["state"] == "done"
+            if record.get("state") == "held":
+                self.held.add(deletion)
+            elif record.get("state") != "published":
+                self.held.discard(deletion)
 
     def forget(self, deletions: set[str]) -> None:
         """Their retention is over."""

@@ -64,7 +64,7 @@ local function flip(key, plan, number, whole)
   end
   for _, part in ipairs(plan[10]) do fields[#fields + 1] = part end
   redis.call('HSET', key, unpack(fields))
-  redis.call('HDEL', key, 'plan_writing', 'held', 'event', 'suspect')
+  redis.call('HDEL', key, 'plan_writing', 'held', 'held_at', 'event', 'suspect')
   local why = plan[12]
   if why and why ~= '' then
     redis.call('HSET', key, 'policy', why)

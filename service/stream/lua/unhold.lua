@@ -1,9 +1,14 @@
--- A person's word on something held: an event or deletion is put back on the stream, or dropped for good.
+-- A person's word on something held: an event or deletion is put back on the stream, or dropped for good. It counts also
+-- for a deletion that was held and is just being planned again: whoever plans it finds his plan stale.
 -- args: {member, replay (1) or drop (0), who, a deletion's event fields}; answers {what came of it}.
 if repeated then return repeated end
 local member, replay, who = args[1], args[2] == 1, args[3]
 local kind, id = string.match(member, '^(%a+):(.*)$')
-if not kind or not redis.call('ZSCORE', stem .. 'held', member) then return answer({'unknown'}) end
+local state, held_at, entry
+if kind == 'deletion' then state, held_at, entry = unpack(redis.call('HMGET', deletion_key(id), 'state', 'held_at', 'entry')) end
+-- A plan takes `held_at` away: what lost its jobs and is planned anew waits for nobody's word.
+local replanned = state == 'published' and held_at
+if not kind or not (replanned or redis.call('ZSCORE', stem .. 'held', member)) then return answer({'unknown'}) end
 local function drop(deletion)
   redis.call('HSET', deletion_key(deletion), 'state', 'dropped', 'done_at', now)
   redis.call('ZREM', stem .. 'open', deletion)
@@ -18,14 +23,15 @@ if kind == 'event' then
   redis.call('DEL', stem .. 'kept:' .. id, stem .. 'why:' .. id)
 elseif kind == 'deletion' then
   local key = deletion_key(id)
-  if redis.call('HGET', key, 'state') == 'held' then
-    if replay then
-      add_again(key, args[4])
-      redis.call('HSET', key, 'state', 'published')
-      redis.call('HDEL', key, 'held', 'again_at')
-    else
-      drop(id)
-    end
+  if replanned and replay then
+    -- Whoever plans it now may have looked before the word was given. What kills planners is planned alone, and once.
+    if redis.call('HEXISTS', stem .. 'suspects', entry or '') == 0 then add_again(key, args[4]) end
+  elseif state == 'held' and replay then
+    add_again(key, args[4])
+    redis.call('HSET', key, 'state', 'published')
+    redis.call('HDEL', key, 'held', 'again_at')
+  elseif replanned or state == 'held' then
+    drop(id)
   end
 else
   return answer({'a job: use retry or abandon'})

@@ -58,10 +58,17 @@ async def names(shard: Shard, kind: str | None = None) -> AsyncIterator[list[Mem
 
 
 async def shards_with(installation: Installation, name: str) -> list[int]:
-    """The shards that hold something of this name; two shards may have an event of the same entry."""
+    """The shards that hold something of this name; two shards may have an event of the same entry. A deletion that was
+    held counts until it is planned, also while it is just being planned again."""
     commands = [("ZSCORE", shard.stem + "held", name) for shard in installation.shards]
     scores = [(await batch(installation.caller, [command]))[0] for command in commands]
-    return [number for number, score in enumerate(scores) if score is not None]
+    found = [number for number, score in enumerate(scores) if score is not None]
+    kind, _, identity = name.partition(":")
+    if found or kind != "deletion":
+        return found
+    shard = installation.shard_of(identity)
+    ((state, held),) = await shard.recall([identity], ("state", "held_at"))
+    return [shard.number] if state == "published" and held else []
 
 
 async def _views(shard: Shard, found: Sequence[Member]) -> list[HeldView]:
