@@ -83,7 +83,10 @@ def accept_restore(name: str, yes: bool, config: Path | None) -> None:
     if not yes:
         confirm(output.clean(question))
     session.call(lambda opened: _accept(opened, name, found), config)
-    click.echo(f"{output.clean(name)} is accepted as it is; all of its sources are listed anew within seconds.")
+    click.echo(
+        f"{output.clean(name)} is accepted as it is; all of its sources are listed anew within seconds, and then "
+        "what workers hold because of it is looked at anew."
+    )
 
 
 async def _asked(installation: Installation, name: str) -> tuple[Standing, str]:

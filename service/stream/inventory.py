@@ -167,8 +167,9 @@ class Inventory:
         return await server_ms(self.installation.shards[0])
 
     async def wishes(self) -> list[str]:
-        """The epoch, and when a list was last asked for: whatever changes in it is a reason to list anew."""
-        found = await self._caller.command("HMGET", self.state_key, "epoch", "relist")
+        """The epoch, when a list was last asked for, and when a person last accepted that the cluster was restored:
+        whatever changes in it is a reason to list anew."""
+        found = await self._caller.command("HMGET", self.state_key, "epoch", "relist", "accepted")
         return [text(one) if one is not None else "" for one in found]
 
     # ---- observed objects
@@ -283,6 +284,11 @@ class Inventory:
     async def ask_for_relist(self) -> None:
         """Whoever watches this source lists everything anew within seconds."""
         await self.note({"relist": await server_ms(self.installation.shards[0])})
+
+    async def accept_restore(self) -> None:
+        """The same, and then what is held of this source is looked at anew."""
+        now = await server_ms(self.installation.shards[0])
+        await self.note({"relist": now, "accepted": now})
 
     async def drop(self) -> None:
         """Remove everything of a source that is no longer declared. Its open deletions lose what they recognise."""

@@ -54,7 +54,7 @@ async def accept(installation: Installation, cluster: Cluster, uid: str, record:
     if not await witnesses.accept(uid, record, who):
         raise Changing("what is known of the cluster has changed meanwhile; look again and repeat it")
     for source in sources:
-        await source.ask_for_relist()
+        await source.accept_restore()
 
 
 def sources_of(settings: Settings, cluster: str) -> list[str]:

@@ -72,10 +72,12 @@ class Following:
     def _assignment(self) -> Assignment:
         return self._strand.assignment
 
-    async def remember_wishes(self) -> None:
-        """Before a list begins: who asks for another one from now on means the next."""
+    async def remember_wishes(self) -> str:
+        """Before a list begins: who asks for another one from now on means the next. Answers when a person last
+        accepted that the cluster was restored."""
         await self._store.begin_epoch()
         self._asked = await self._store.wishes()
+        return self._asked[-1]
 
     async def run(self, served: Served, version: str, within: timedelta) -> None:
         """Returns when a list is due or asked for; raises what ended the watch, Expired among it."""

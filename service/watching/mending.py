@@ -1,5 +1,6 @@
-"""Finds in Redis what is held of a source, where marks may have changed that its own watch does not tell: those of its
-Namespaces, and those that changed while the source changed hands. What is found is looked at anew, once."""
+"""Finds in Redis what is held of a source, where something has changed that its own watch does not tell: marks of its
+Namespaces, marks that changed while the source changed hands, and a person's word that its cluster was restored. What
+is found is looked at anew, once."""
 
 import asyncio
 import time
@@ -20,6 +21,7 @@ log = structlog.get_logger(__name__)
 
 NAMESPACE: Final = "marks of its Namespace were changed"
 BEGUN: Final = "its source is watched by another than before, its marks may have changed meanwhile"
+ACCEPTED: Final = "it was accepted that its cluster was restored from a backup"
 
 _MOST: Final = 20_000
 
@@ -55,6 +57,11 @@ class Mending:
         """A strand was listed for the first time: its watch tells what changes from now on, not what changed before."""
         self._listed = True
         self._want([namespace], BEGUN)
+
+    def accepted(self, namespace: str | None) -> None:
+        """A strand was listed after a person accepted that the cluster was restored: what workers held because of that
+        may go on."""
+        self._want([namespace], ACCEPTED)
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -138,7 +145,7 @@ def _chosen(one: str, held: str, looks: Iterable[_Look]) -> dict[str, str]:
     found = dict[str, str]()
     for look in looks:
         # What the guard holds waits for a person, unless its Namespace says by now that it is to be retained.
-        if one not in look.asked and not (look.why is BEGUN and held.startswith(GUARD)):
+        if one not in look.asked and (look.why is NAMESPACE or not held.startswith(GUARD)):
             look.asked.add(one)
             found[one] = look.why
     return found

@@ -45,6 +45,8 @@ class SourceRun:
         self._mending = Mending(assignment, self._reconsidering)
         self._strands = strands_of(assignment)
         self._listed: set[str] = set()
+        # By strand, when a person had accepted that the cluster was restored, as of its latest list.
+        self._accepted: dict[str, str] = {}
         # Strands whose latest list was complete: trouble after it begins with a short wait again.
         self._fresh: set[str] = set()
 
@@ -119,7 +121,7 @@ class SourceRun:
         self._assignment.act()
         self._fresh.discard(strand.label)
         await self._drop_old_counts()
-        await following.remember_wishes()
+        accepted = await following.remember_wishes()
         await self._keep_moment()
         served = await self._assignment.cluster.discover(self._assignment.settings.resource)
         if strand.namespace is not None and not served.namespaced:
@@ -129,7 +131,10 @@ class SourceRun:
         version = await listing.run(served)
         if strand.label not in self._listed:
             self._mending.begun(strand.namespace)
+        elif accepted != self._accepted[strand.label]:
+            self._mending.accepted(strand.namespace)
         self._listed.add(strand.label)
+        self._accepted[strand.label] = accepted
         self._fresh.add(strand.label)
         await self._report.fine(strand.label)
         relist = self._assignment.watch.relist

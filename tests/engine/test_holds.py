@@ -155,8 +155,9 @@ async def test_what_is_replayed_while_it_is_planned_again_is_planned_once_more(w
     rechecked.plan = Hold(WHY)
     await rechecked.begin()
     shard, fields = world.shard(rechecked.one), list(flat(rechecked.one))
-    assert await shard.unhold(rechecked.name, replay=True, who="ann", event=fields) == "replayed"
+    # From here on whoever looks finds the reason gone.
     rechecked.outside.plans["a"] = Plan([thing("one")])
+    assert await shard.unhold(rechecked.name, replay=True, who="ann", event=fields) == "replayed"
     rechecked.free.set()
     await world.until_done(rechecked.one)
     assert rechecked.outside.called == ["one"]

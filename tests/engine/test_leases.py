@@ -177,5 +177,6 @@ async def test_nothing_is_called_once_the_job_is_anothers(world: World) -> None:
     free.set()
     await world.until("it has asked", lambda: at_once(bool(refused)))
     assert not outside.calls
-    assert refused == ["the job was taken back"]
+    # On a busy machine its own clock may tell it first.
+    assert refused in (["the job was taken back"], ["the lease is over"])
     assert (await world.holders(LANE)).get(job) == "heir"

@@ -191,11 +191,10 @@ async def test_for_want_of_room_a_release_comes_back_when_there_is_some_and_tags
     found = clustered.delete(retained(clustered, vpc))
     about = msgspec.structs.replace((await clustered.facts(found)).about, kept="retain: so" if whole else "abandoned")
     if not whole:
-        key = clustered.installation.shard_of(about.deletion).stem + f"deletion:{about.deletion}"
+        key = clustered.installation.shard_of(about.deletion).stem + f"abandoned:{about.deletion}"
         jobs = [abandoned(clustered, vpc, group), abandoned(clustered, vpc, balancer, kind="aws.balancer")]
-        await clustered.client.hset(key, mapping={"state": "releasing", "plan": 1, "abandoned": len(jobs)})
-        records = {str(number): msgspec.json.encode(job) for number, job in enumerate(jobs)}
-        await clustered.client.hset(key.replace("deletion:", "job:") + "#1", mapping=records)
+        records = {f"{about.deletion}#1.{number}": msgspec.json.encode(job) for number, job in enumerate(jobs)}
+        await clustered.client.hset(key, mapping=records)
     quota = BudgetQuota(clustered.installation.budgets, 0.1)
     (changes, _), place = limits_of(REGION, "elbv2.AddTags"), place_of_account(clustered.account)
     async with clustered.side(quota=quota) as side:

@@ -7,14 +7,18 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from service.cluster import Cluster
 from service.contract.names import share_lease, sweep_lease
-from service.settings import WatchSettings
+from service.policy.guard import PREFIX as GUARD
+from service.settings import GuardSettings, WatchSettings
 from service.watching.accepting import accept, standing
+from service.watching.mending import ACCEPTED
 from tests.clusters import TestApi
 from tests.integration import azure_removing, staged
 from tests.integration.azure_removing import azure, own_api, removing
 from tests.integration.azure_sweeping import Sweeping, sweeping
 from tests.integration.staged import Stage
+from tests.integration.test_mending import Side, observed, reasons
 from tests.integration.witnessed import made_lease, noted
 from tests.servers import TestServer
 from workers.sweeps.passing import NoPass
@@ -101,6 +105,64 @@ async def test_an_object_with_our_finalizer_that_a_backup_lacks_is_not_taken_for
     await stage.until_refused(one, "restored from a backup", "`knell clusters accept-restore local`")
     assert stage.deletes == 0
     assert not (await stage.deletion(one)).get("withdrawn")
+
+
+# ---- what was held goes on soon after the acceptance
+
+
+@pytest.fixture
+async def side(stage: Stage, cluster: Cluster) -> AsyncIterator[Side]:
+    """By itself nothing that is held is looked at again while a test waits."""
+    stage.have_patience()
+    stage.source(namespaces=(stage.namespace,))
+    made = Side(stage, cluster)
+    yield made
+    await made.end()
+
+
+async def test_a_deletion_that_workers_held_goes_on_when_the_restore_is_accepted(stage: Stage, side: Side) -> None:
+    run = await side.begin()
+    await witness(stage, cluster=3, redis=9)
+    await stage.work()
+    one = await observed(stage, run, "w")
+    await stage.until_held(one, "restored from a backup")
+    assert stage.there("w")
+    await accepted(stage)
+    await stage.until_done(one)
+    assert not stage.there("w")
+    assert await reasons(stage) == {ACCEPTED}
+
+
+async def test_jobs_that_workers_held_go_on_when_the_restore_is_accepted(stage: Stage, side: Side) -> None:
+    run = await side.begin()
+    await witness(stage, cluster=9, redis=9)
+    await stage.stop_lanes()
+    await stage.work()
+    one = await observed(stage, run, "w")
+    await stage.until_state(one, "running")
+    await witness(stage, cluster=3, redis=9)
+    await stage.free_lanes()
+    await stage.until_refused(one, "restored from a backup")
+    assert stage.there("w")
+    await accepted(stage)
+    await stage.until_done(one)
+    assert not stage.there("w")
+    assert await reasons(stage) == {f"1 refused jobs: {ACCEPTED}"}
+
+
+async def test_what_the_guard_holds_waits_for_its_own_word(stage: Stage, side: Side) -> None:
+    stage.source(guard=GuardSettings(most=1, percent=100))
+    run = await side.begin()
+    await stage.work()
+    await stage.until_done(await observed(stage, run, "first"))
+    guarded = await observed(stage, run, "guarded")
+    await stage.until_held(guarded, GUARD)
+    await witness(stage, cluster=3, redis=9)
+    one = await observed(stage, run, "w")
+    await stage.until_held(one, "restored from a backup")
+    await accepted(stage)
+    await stage.until_held(one, GUARD)
+    assert await stage.decisions("replayed") == [f"deletion:{one.deletion}"]
 
 
 async def test_one_read_of_the_witness_serves_all_that_are_judged_at_once(stage: Stage) -> None:
