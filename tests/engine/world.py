@@ -262,10 +262,24 @@ class World:
         return await until(what, watched, within)
 
     async def until_done(self, *events: Event, within: timedelta = PATIENCE) -> None:
-        async def unfinished() -> bool:
+        async def done() -> bool:
             return all([await self.state(one) == "done" for one in events])
 
-        await self.until(f"{len(events)} deletions are done", unfinished, within)
+        try:
+            await self.until(f"{len(events)} deletions are done", done, within)
+        except AssertionError as error:
+            for one in events:
+                if await self.state(one) != "done":
+                    error.add_note(await self._story(one))
+                    break
+            raise
+
+    async def _story(self, one: Event) -> str:
+        """For a failure: what is stored of a deletion and its jobs, and what was decided."""
+        record = await self.deletion(one)
+        jobs = await self.hash(f"{self.shard(one).stem}job:{one.deletion}#{record.get('plan', '')}")
+        decisions = [f"{entry['what']} {entry['id']}: {entry['why']}" for entry in await self.audit("decision")]
+        return f"{one.deletion}: {record}\njobs: {dict(list(jobs.items())[:5])}\ndecided: {decisions[-10:]}"
 
     async def stays(self, what: str, look: Callable[[], Awaitable[bool]], during: timedelta) -> None:
         await stays(what, look, during)
