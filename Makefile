@@ -61,7 +61,7 @@ demo: venv ## Run the whole service on a local API server and show it
 
 .PHONY: test
 test: venv ## Run the tests on embedded servers, in under four minutes (ARGS="-k name" to choose)
-	@$(BIN)/python -m pytest -n 5 --dist worksteal -m "not long" $(ARGS)
+	@$(BIN)/python -m pytest -n 6 --dist worksteal -m "not long" $(ARGS)
 
 .PHONY: test-long
 test-long: venv ## Run what make test leaves out: full sizes, every kind of server, the stand-ins, bench and demo

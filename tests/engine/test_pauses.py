@@ -3,6 +3,8 @@
 import asyncio
 from datetime import timedelta
 
+import pytest
+
 from service.contract import Draw, Gone, Job, Limit, Pause, Throttled, Verdict
 from service.stream.budgets import Said
 from tests.engine.outside import LANE, Outside, event, thing
@@ -151,6 +153,7 @@ async def test_a_pause_named_here_holds_here_at_once_and_only_for_its_account(wo
     assert second.at - first.at >= PAUSE.total_seconds()
 
 
+@pytest.mark.long
 async def test_after_a_pause_the_bucket_starts_empty_and_nobody_stampedes(world: World) -> None:
     rate, pause, in_hand = 50.0, 3.0, 2.0
     limit = Limit.bucket("calls", 40, rate)

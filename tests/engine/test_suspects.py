@@ -4,6 +4,8 @@ at most, and what is set aside is tried again, later and later."""
 import asyncio
 from datetime import timedelta
 
+import pytest
+
 from service.contract import Event, Plan
 from service.stream.replies import Claimed
 from service.stream.rows import Kept, flat
@@ -202,6 +204,7 @@ async def test_nothing_silent_is_nothing_to_claim(world: World) -> None:
 # ---- with workers
 
 
+@pytest.mark.long
 async def test_an_innocent_event_is_planned_after_a_storm_in_which_it_was_always_in_hand(world: World) -> None:
     outside, one = Outside(), event("innocent")
     outside.plans["innocent"] = hang

@@ -111,6 +111,7 @@ async def test_a_pause_in_the_middle_stops_every_further_call(clustered: Cluster
     assert group not in await clustered.resources.standing()
 
 
+@pytest.mark.long
 async def test_a_namesake_that_comes_in_the_middle_stops_every_further_call(
     clustered: Clustered, stack: AsyncExitStack, api: TestApi
 ) -> None:

@@ -167,6 +167,7 @@ async def test_in_the_describe_mode_a_denied_service_is_left_to_the_last_look(cl
     assert "elasticloadbalancing:DescribeTargetGroups is denied" in plan.why
 
 
+@pytest.mark.long
 async def test_one_list_of_the_account_serves_all_clusters_that_wait_for_it(clustered: Clustered) -> None:
     vpc = await clustered.resources.vpc()
     names = [f"c{number}" for number in range(4)]

@@ -168,6 +168,7 @@ async def test_after_a_restart_in_the_middle_it_begins_anew_and_ends(clustered: 
     assert await clustered.calls(PAGES) - asked in (6, 7)
 
 
+@pytest.mark.long
 async def test_a_list_that_fails_after_its_asker_left_is_heard_of_and_made_again(
     clustered: Clustered, side: AwsSide, target: Target
 ) -> None:

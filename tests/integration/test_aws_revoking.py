@@ -261,6 +261,7 @@ async def test_what_can_not_be_revoked_one_way_does_not_keep_the_other_way_from_
     assert len(lanes) == 2
 
 
+@pytest.mark.long
 async def test_a_target_group_that_nothing_seems_to_use_is_told_after_some_rounds_and_goes_when_it_can(
     removing: Removing,
 ) -> None:

@@ -126,6 +126,7 @@ def test_a_watch_shows_picture_after_picture_and_ends_well_with_ctrl_c(embedded_
     assert (process.returncode, err) == (0, "")
 
 
+@pytest.mark.long
 def test_a_watch_on_a_terminal_outlives_the_server_and_shows_when_it_is_back() -> None:
     with Server() as server:
         terminal, theirs = pty.openpty()

@@ -261,6 +261,7 @@ class Stuck:
         await asyncio.Event().wait()
 
 
+@pytest.mark.long
 async def test_no_lease_is_lost_for_a_counter_that_does_not_answer(api: TestApi, cluster: Cluster) -> None:
     stuck = Stuck()
     async with Lease(cluster, api.namespace(), "task", "holder", _DURATION, counter=stuck) as lease:

@@ -190,6 +190,7 @@ async def test_a_server_that_was_killed_is_found_again_when_it_is_back() -> None
         await connections.aclose()
 
 
+@pytest.mark.long
 async def test_a_sentinel_failover_leads_all_connections_to_the_new_master() -> None:
     with Sentinels(embedded_binary()) as group:
         connections = Connections(group.settings())
@@ -209,6 +210,7 @@ async def test_a_sentinel_failover_leads_all_connections_to_the_new_master() -> 
         await connections.aclose()
 
 
+@pytest.mark.long
 async def test_a_demoted_master_is_left_for_the_new_one() -> None:
     with Sentinels(embedded_binary()) as group:
         old = group.master
@@ -226,6 +228,7 @@ async def test_a_demoted_master_is_left_for_the_new_one() -> None:
         await connections.aclose()
 
 
+@pytest.mark.long
 async def test_many_connections_at_once_lose_no_sentinel() -> None:
     with Sentinels(embedded_binary()) as group:
         group.sentinels[0].kill()
@@ -238,6 +241,7 @@ async def test_many_connections_at_once_lose_no_sentinel() -> None:
         await connections.aclose()
 
 
+@pytest.mark.long
 async def test_a_killed_cluster_master_is_replaced_and_the_other_shards_go_on() -> None:
     with Cluster(embedded_binary(), replicas=1) as cluster:
         connections = Connections(cluster.settings())
@@ -260,6 +264,7 @@ async def test_a_killed_cluster_master_is_replaced_and_the_other_shards_go_on() 
         await connections.aclose()
 
 
+@pytest.mark.long
 async def test_a_cluster_that_is_wholly_away_is_a_lost_connection_and_comes_back() -> None:
     with Cluster(embedded_binary()) as cluster:
         connections = Connections(cluster.settings())

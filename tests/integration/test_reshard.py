@@ -258,6 +258,7 @@ async def finish(world: World, outside: Outside, going: list[Event], shards: int
     assert not [lane for lane in LANES if await world.queue(lane)]
 
 
+@pytest.mark.long
 async def test_data_in_every_state_moves_to_four_shards_and_to_three_and_is_finished_there(world: World) -> None:
     outside = Outside()
     going = await fill(world, outside)

@@ -142,6 +142,7 @@ async def test_conflicting_writers_never_lose_a_finalizer(watched: Watched) -> N
     assert running.source.problem == ""
 
 
+@pytest.mark.long
 async def test_more_than_can_wait_to_be_marked_is_marked_all_the_same(
     watched: Watched, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -209,6 +209,7 @@ def test_a_worker_that_never_found_its_server_stops_at_once(knell: Callable[...,
     assert worker.end(AT_ONCE) == 0
 
 
+@pytest.mark.long
 def test_a_stopping_worker_finishes_what_it_has_in_hand(
     knell: Callable[..., Process], embedded_server: TestServer
 ) -> None:

@@ -25,7 +25,7 @@ elseif kind == 'deletion' then
   local key = deletion_key(id)
   if replanned and replay then
     -- Whoever plans it now may have looked before the word was given. What kills planners is planned alone, and once.
-    if redis.call('HEXISTS', stem .. 'suspects', entry or '') == 0 then add_again(key, args[4]) end
+    if not redis.call('HGET', stem .. 'suspects', entry or '') then add_again(key, args[4]) end
   elseif state == 'held' and replay then
     add_again(key, args[4])
     redis.call('HSET', key, 'state', 'published')

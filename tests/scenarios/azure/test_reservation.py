@@ -16,6 +16,7 @@ SECONDS = 12
 """What is reserved. The refusal names what is left of it then; the stand-in's clock is ours here."""
 
 
+@pytest.mark.long
 async def test_a_killed_worker_and_a_restarted_server_neither_lose_nor_restart_the_wait(
     lasting: Stage, valkey: Server
 ) -> None:

@@ -49,6 +49,7 @@ async def test_a_rehearsal_shows_what_would_go_and_writes_nothing(stage: Stage) 
     assert await stage.names() == {resource_name(claim)}
 
 
+@pytest.mark.long
 async def test_an_orphan_must_be_one_for_its_age_which_a_restart_does_not_begin_anew(stage: Stage) -> None:
     stage.sweeping(age="4s")
     claim = stage.name("a")
