@@ -19,7 +19,7 @@ class Taken:
     """A batch in the test's own hands."""
 
     def __init__(self, lane: str, *jobs: Job) -> None:
-        self.lane, self.jobs = lane, jobs
+        self.lane, self.jobs = lane, tuple(jobs)
         self.cleared: list[str] = []
         self.told: list[Feedback] = []
         self.returned: list[str] = []
@@ -41,9 +41,14 @@ def job_of(target: Target, **changed: Any) -> Job:
 
 
 async def attempted(side: AwsSide, batch: Taken) -> Verdict | Exception:
+    """A list that takes longer than an attempt goes on in the next one."""
     handler = next(handler for handler in side.handlers if handler.kind == SETTLED)
-    ((_, verdict),) = [pair async for pair in handler.attempt(batch)]
-    return verdict
+    while True:
+        ((job, verdict),) = [pair async for pair in handler.attempt(batch)]
+        if not isinstance(verdict, Pending) or not verdict.detail.startswith("listing goes on"):
+            return verdict
+        record = msgspec.structs.replace(job.record, resume=verdict.resume, verdict="check")
+        batch.jobs = (Job(job.id, job.fence, record),)
 
 
 async def last_of(clustered: Clustered, side: AwsSide, vpc: Vpc) -> Target:
