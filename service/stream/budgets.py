@@ -19,13 +19,15 @@ SHORT = timedelta(seconds=30)
 
 
 class Ask(NamedTuple):
-    """What a lane would use now: `most` jobs out of so many urgent and background ones."""
+    """What a lane would use now: `most` jobs out of so many urgent and background ones. It waits in line for each shard
+    by itself, for one shard knows nothing of what is due in another."""
 
     lane: str
     most: int
     urgent: int
     background: int
     draws: tuple[Draw, ...]
+    shard: int = 0
 
 
 class Grant(NamedTuple):
@@ -89,7 +91,7 @@ class Budgets:
         self, place: str, share: float, asks: Sequence[Ask], patience: timedelta | None = None
     ) -> Reserved:
         wants = [
-            [ask.lane, ask.most, ask.urgent, ask.background,
+            [f"{ask.lane} of shard {ask.shard}", ask.most, ask.urgent, ask.background,
              [[_shape(self.in_force(draw.limit)), draw.cost, draw.together] for draw in ask.draws]]
             for ask in asks
         ]  # fmt: skip

@@ -101,24 +101,31 @@ class Shard:
         return Settled(accepted, opening)
 
     async def renew(
-        self, worker: str, lease: timedelta, batches: Sequence[tuple[str, int]], patience: timedelta
+        self,
+        worker: str,
+        lease: timedelta,
+        batches: Sequence[tuple[str, int]],
+        patience: timedelta,
+        silence: timedelta = timedelta(seconds=8),
     ) -> tuple[int, list[int]]:
-        """Batches are (lane, fence); answers the time and the fences that are ours no longer."""
-        return replies.read_renewed(await self._move("renew", [worker, ms(lease), batches], patience=patience))
+        """Shows that the worker lives: it is dead when it does not do so for `silence`. Batches are (lane, fence);
+        answers the time and the fences that are ours no longer."""
+        args = [worker, ms(lease), batches, ms(silence)]
+        return replies.read_renewed(await self._move("renew", args, patience=patience))
 
     async def reclaim(
         self,
         *,
         deaths: int = 3,
         silence: timedelta,
-        mute: timedelta = timedelta(0),
+        at_once: bool = False,
         storm: timedelta = timedelta(seconds=60),
         deaths_in_all: int = 10,
         most: int = 200,
     ) -> Reclaimed:
-        """A worker is dead when its lease has run out and it was silent for `silence`, and at once when it did not show
-        itself for `mute` while others did (zero: never)."""
-        args = [most, deaths, ms(silence), ms(storm), deaths_in_all, ms(mute)]
+        """A worker is dead when its lease has run out and it was silent for `silence`; with `at_once` also when it did
+        not show itself, while others did, for as long as it said."""
+        args = [most, deaths, ms(silence), ms(storm), deaths_in_all, int(at_once)]
         answer: Reclaimed = replies.read_reclaimed(await self._move("reclaim", args))
         return answer
 

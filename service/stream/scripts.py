@@ -12,7 +12,7 @@ from importlib.resources import files
 BUDGET_MOVES = frozenset({"reserve", "give_back", "correct"})
 ENDING_MOVES = frozenset({"abandon", "withdraw"})
 DYING_MOVES = frozenset({"reclaim", "claim"})
-LIVING_MOVES = frozenset({"renew", "reclaim", "claim"})
+LIVING_MOVES = frozenset({"renew", "reclaim"})
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,6 @@ from tests.engine.test_loss import own
 from tests.engine.world import LEASE, World
 
 SECOND = timedelta(seconds=1)
-MUTE = 8 * SECOND
 
 
 async def show(world: World, *workers: str) -> None:
@@ -26,7 +25,7 @@ async def pass_time(world: World, seconds: int, *workers: str) -> None:
 
 
 async def reclaim(world: World) -> Reclaimed:
-    return await world.shard(event("a")).reclaim(silence=LEASE / 2, mute=MUTE)
+    return await world.shard(event("a")).reclaim(silence=LEASE / 2, at_once=True)
 
 
 @pytest.fixture
@@ -110,3 +109,21 @@ async def test_a_full_lane_goes_on_when_all_its_workers_were_killed(world: World
     await world.start(outside)
     await world.until_done(one)
     assert len(outside.called) == 12
+
+
+async def test_who_says_that_it_shows_itself_seldom_is_given_its_time(held: World) -> None:
+    await held.shard(event("a")).renew("victim", LEASE, [], patience=LEASE, silence=30 * SECOND)
+    await pass_time(held, 20, "other")
+    assert (await reclaim(held)).given_back == []
+    await pass_time(held, 12, "other")
+    assert len((await reclaim(held)).given_back) == 2
+
+
+async def test_what_a_dead_worker_takes_late_is_not_kept_from_others(held: World) -> None:
+    await pass_time(held, 9, "other")
+    jobs = (await reclaim(held)).given_back
+    assert len(jobs) == 2
+    # Its call was on the way for all that time.
+    await held.take(event("a"), "victim", LANE, alone=jobs[0])
+    assert await held.members(f"leases:{LANE}")
+    assert (await reclaim(held)).given_back == [jobs[0]]

@@ -206,3 +206,29 @@ async def test_a_large_plan_that_lost_a_job_is_taken_apart_at_once_and_carried_o
     await world.start(outside)
     await world.until_done(going)
     assert sorted(outside.called) == sorted(target.id for target in targets)
+
+
+async def test_what_an_earlier_plan_left_in_a_lane_is_no_job_of_the_next(world: World) -> None:
+    """A plan is made anew, then the deletion's record is lost as well, and it is published once more."""
+    going = event("a")
+    targets = [thing("one"), thing("two"), thing("three")]
+    await world.lay(going, targets)
+    stem = world.shard(going).stem
+    await world.client.delete(f"{stem}job:{going.deletion}#1")
+    await world.jump(GRACE)
+    await world.tidy()
+    await world.lay(going, targets, published=True)
+    await world.client.delete(f"{stem}deletion:{going.deletion}")
+    await world.tidy()
+    jobs = await world.lay(going, [thing("three")])
+    await world.jump(GRACE)
+    assert [job for lane in (await world.take(going, "w1", LANE)).lanes for job in lane.jobs] == [jobs["three"]]
+
+
+async def test_a_job_whose_place_is_in_another_lane_is_not_taken_from_this_one(world: World) -> None:
+    going = event("a")
+    jobs = await world.lay(going, [thing("one"), thing("two", "sim/acct/other")])
+    await world.client.zadd(f"{world.shard(going).stem}lane:{LANE}:urgent", {jobs["two"]: 1})
+    await world.jump(GRACE)
+    assert [job for lane in (await world.take(going, "w1", LANE)).lanes for job in lane.jobs] == [jobs["one"]]
+    assert jobs["two"] in await world.queue("sim/acct/other")

@@ -193,13 +193,16 @@ class World:
     async def deliver(self, one: Event) -> str:
         """Publish and read as a planner called `hand` would; the answer is the entry."""
         await self.publish(one)
+        return await self._read(one)
+
+    async def _read(self, one: Event) -> str:
         shard = self.shard(one)
         ((_, ((entry, _),)),) = await self.client.xreadgroup("planners", "hand", {shard.stem + "events": ">"}, count=1)
         return str(entry.decode())
 
-    async def lay(self, one: Event, targets: Iterable[Target]) -> dict[str, str]:
-        """Publish and plan by hand, without a worker: target -> job id."""
-        entry = await self.deliver(one)
+    async def lay(self, one: Event, targets: Iterable[Target], *, published: bool = False) -> dict[str, str]:
+        """Publish, unless it is published, and plan by hand, without a worker: target -> job id."""
+        entry = await self._read(one) if published else await self.deliver(one)
         arranged = arrange(one, targets, self.settings.retry.best_effort_deadline)
         shard = self.shard(one)
         answer = await shard.plan_whole(one, entry, arranged)

@@ -174,7 +174,7 @@ class EngineDeeds:
         for other in others:
             self.a.clock.jump(timedelta(seconds=3))
             self.a.renew(other, LEASE)
-        self.a.reclaim(LEASE, 2, most, timedelta(seconds=8))
+        self.a.reclaim(LEASE, 2, most, at_once=True)
 
     # ---- a person
 

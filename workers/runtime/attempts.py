@@ -145,7 +145,7 @@ class Pilot:
             most = min(b.settings.worker.batch, free, lane.urgent + lane.background, room)
             if most > 0:
                 room -= most
-                ask = Ask(lane.name, most, lane.urgent, lane.background, b.registry.draws(lane.name))
+                ask = Ask(lane.name, most, lane.urgent, lane.background, b.registry.draws(lane.name), b.shard.number)
                 asks.setdefault(place_of(lane.name), []).append(ask)
         places = sum(ask.most for wants in asks.values() for ask in wants)
         b.crew.enter(places)
@@ -298,7 +298,7 @@ class Pilot:
         """Whether a suspect of this lane could be tried now: nobody empties his hands for a dry budget."""
         b = self._b
         draws = b.registry.draws(lane)
-        ask = Ask(lane, 1, 1, 0, draws)
+        ask = Ask(lane, 1, 1, 0, draws, b.shard.number)
         reserved = await b.budgets.reserve(place_of(lane), b.settings.worker.background_share, [ask])
         if reserved.grants[0].urgent:
             await b.budgets.give_back(place_of(lane), reserved.corrections, [(d.limit, d.cost) for d in draws])
@@ -314,7 +314,7 @@ class Pilot:
                 return
             job, lane = look.alone
             draws: tuple[Draw, ...] = b.registry.draws(lane)
-            ask = Ask(lane, 1, 1, 0, draws)
+            ask = Ask(lane, 1, 1, 0, draws, b.shard.number)
             reserved = await b.budgets.reserve(place_of(lane), b.settings.worker.background_share, [ask])
             grant = reserved.grants[0]
             if not grant.urgent:

@@ -23,16 +23,18 @@ class Keeper:
     async def run(self) -> None:
         pause = min(self._settings.lease, self._settings.silence).total_seconds() / 4
         while True:
-            await self._renew()
+            await self.renew()
             await asyncio.sleep(pause)
 
-    async def _renew(self) -> None:
+    async def renew(self) -> None:
         lease = self._settings.lease
         flights = self._flights.wanting_renewal(time.monotonic() + 0.7 * lease.total_seconds())
         batches = list({(flight.lane, flight.fence) for flight in flights})
         sent = time.monotonic()
         try:
-            _, strangers = await self._shard.renew(self._worker, lease, batches, patience=lease / 2)
+            _, strangers = await self._shard.renew(
+                self._worker, lease, batches, patience=lease / 2, silence=self._settings.silence
+            )
         except ServerAway as error:
             log.warning("leases could not be renewed", reason=str(error))
             return

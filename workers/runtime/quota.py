@@ -29,7 +29,9 @@ class BudgetQuota:
     async def draw(self, place: str, draws: Sequence[Draw], *, urgent: bool = True) -> timedelta:
         """Zero: the tokens are ours. Else nothing was taken, and this is when to come again. Without `urgent` it is
         drawn as background work, which is what a sweep is."""
-        ask = Ask(f"{place}/list", 1, int(urgent), int(not urgent), tuple(draws))
+        # Each kind of work has a place of its own in the lines of those who wait.
+        name = f"{place}/list" if urgent else f"{place}/list in the background"
+        ask = Ask(name, 1, int(urgent), int(not urgent), tuple(draws))
         try:
             reserved = await self._budgets.reserve(place_of(place), self._share, [ask], PATIENCE)
         except ServerAway as error:

@@ -24,9 +24,7 @@ class Reclaimer:
         # little after that: with a whole lease of patience it would count as alive when the batch's lease ends.
         silence = self._settings.lease / 2
         while True:
-            answer = await self._shard.reclaim(
-                deaths=self._settings.deaths, silence=silence, mute=self._settings.silence
-            )
+            answer = await self._shard.reclaim(deaths=self._settings.deaths, silence=silence, at_once=True)
             if answer.given_back:
                 log.warning(
                     "workers died or leases ran out, jobs given back",

@@ -135,9 +135,12 @@ class Worker:
         self._benches.append(bench)
         self._plannings.append(planning)
         self._settlers.append(settler)
+        keeper = Keeper(shard, settings.worker, self.name, flights)
+        # Before anything is taken: one that dies with it was seen alive.
+        await keeper.renew()
         for loop in (
             wakeups.run(), settler.run(), planning.run(root), planning.write(), planning.claim(), planning.keep(),
-            Keeper(shard, settings.worker, self.name, flights).run(),
+            keeper.run(),
             Reclaimer(shard, settings.worker, clock).run(), Janitor(shard, settings, self.name).run(),
             *(Pilot(bench).run() for _ in range(self._pilots)),
         ):  # fmt: skip

@@ -1,6 +1,7 @@
--- Which workers live: each shows itself every few seconds. Silence is counted by a clock of the shard that goes on only
--- while somebody shows himself, so that a server that took no writes is held against nobody.
-local beats, GAP = stem .. 'beats', 3000
+-- Which workers live: each shows itself every few seconds, and says for how long it may be silent until it is dead. That
+-- is counted by a clock of the shard which goes on only while somebody shows himself, so that a server that took no
+-- writes is held against nobody.
+local beats, GAP, SILENCE = stem .. 'beats', 3000, 8000
 
 -- The clock's time, and whether the server is another than when somebody last showed himself, or was started anew.
 local function life_clock()
@@ -10,24 +11,31 @@ local function life_clock()
   return tonumber(known[1] or 0) + math.max(0, math.min(now - at, GAP)), known[3] ~= run, run, math.max(at, now)
 end
 
-local function show(worker)
+local function show(worker, silence)
   local clock, anew, run, at = life_clock()
   if anew then
-    for _, who in ipairs(redis.call('ZRANGE', beats, 0, -1)) do redis.call('ZADD', beats, clock, who) end
+    -- Nobody could show himself meanwhile: for who was not dead before, counting begins anew.
+    for _, who in ipairs(redis.call('ZRANGEBYSCORE', beats, '(' .. (clock - GAP), clock + SILENCE)) do
+      redis.call('ZADD', beats, clock + SILENCE, who)
+    end
   end
   redis.call('HSET', stem .. 'meta', 'life_clock', clock, 'life_at', at, 'life_run', run)
-  redis.call('ZADD', beats, clock, worker)
+  redis.call('ZADD', beats, clock + silence, worker)
 end
 
--- Workers that were silent for so long; who never showed himself here is not among them.
-local function silent_for(ms)
+-- Workers that were silent for too long, by name; who never showed himself here is not among them. They stay among the
+-- dead until they show themselves: what one takes before that is not kept from others either.
+local function fallen_silent()
   local clock, anew = life_clock()
-  if ms <= 0 or anew then return {} end
-  return redis.call('ZRANGEBYSCORE', beats, '-inf', clock - ms)
+  local dead, any = {}, false
+  if anew then return dead, any end
+  for _, who in ipairs(redis.call('ZRANGEBYSCORE', beats, '-inf', clock)) do dead[who], any = true, true end
+  return dead, any
 end
 
--- When the next worker would have been silent for so long; nil where there is none.
-local function next_silent(ms)
-  local first = ms > 0 and first_score(beats)
-  return first and now + math.max(1000, ms - (life_clock() - first)) or nil
+-- When the next worker would be dead; nil where there is none.
+local function next_silent()
+  local clock = life_clock()
+  local first = redis.call('ZRANGEBYSCORE', beats, '(' .. clock, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)[2]
+  return first and now + math.max(1000, tonumber(first) - clock) or nil
 end

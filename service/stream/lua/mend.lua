@@ -153,17 +153,19 @@ local function torn(id, key, record)
   return now - tonumber(seen) > grace and cleared < SPREAD and number or nil
 end
 
--- Ids of a plan that is no more may still stand in lanes, so no later plan of any deletion gets its number.
-local function retire(plan)
-  local last = tonumber(redis.call('HGET', stem .. 'meta', 'retired_plan') or 0)
-  if tonumber(plan) > last then redis.call('HSET', stem .. 'meta', 'retired_plan', plan) end
+-- Ids of plans that are no more may still stand in lanes, so no first plan of any deletion gets one of their numbers:
+-- which one it was need not be known.
+local function retire()
+  local highest = tonumber(redis.call('HGET', stem .. 'meta', 'highest_plan') or 1)
+  redis.call('HSET', stem .. 'meta', 'retired_plan', string.format('%.0f', highest))
+  return highest
 end
 
 -- Its jobs are lost, or one of them, without which its stage would never end: it is planned anew, from the event that
 -- the record still holds. What is gone already is found gone.
 local function plan_anew(id, key, record, why)
   break_leases(id)
-  retire(record['plan'])
+  retire()
   take_apart(id .. '#' .. record['plan'])
   local stale = {'plan', 'planned_at', 'release', 'chains_left', 'walked', 'given_up', 'withdrawn', 'withdrawing', 'torn'}
   for field in pairs(record) do
@@ -198,7 +200,9 @@ for i = 1, #step[2], 2 do
   local state = record['state']
   if not state then
     redis.call('ZREM', stem .. 'open', id)
-    retire(1)
+    -- Its jobs would count in the plan that follows, if there is one.
+    break_leases(id)
+    for number = 1, math.min(retire(), 100) do take_apart(id .. '#' .. number) end
     decide('lost', id, 'its record is gone')
     count('lost', 1)
   elseif state == 'done' or state == 'dropped' then

@@ -18,6 +18,10 @@ local function begin(key, id)
     retired = retired or tonumber(redis.call('HGET', stem .. 'meta', 'retired_plan') or 0)
     if retired > 0 then number = redis.call('HINCRBY', key, 'plan_seq', retired) end
   end
+  if number > 1 then
+    local highest = tonumber(redis.call('HGET', stem .. 'meta', 'highest_plan') or 1)
+    if number > highest then redis.call('HSET', stem .. 'meta', 'highest_plan', number) end
+  end
   -- What an unflipped plan wrote is litter now.
   local writing = redis.call('HGET', key, 'plan_writing')
   if writing then

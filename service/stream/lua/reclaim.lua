@@ -2,10 +2,10 @@
 -- its worker again and again while alone is set aside. Deaths of other workers at the same time (a storm) count
 -- against nobody, unless it goes on and on.
 -- args: {most, deaths alone until set aside, silence in ms after which a worker counts as dead when its lease has run
--- out, storm in ms, deaths in all, silence in ms after which it counts as dead at once (0: never)}; answers {jobs given
--- back, jobs set aside, when there may be more (0: unknown)}.
+-- out, storm in ms, deaths in all, whether who fell silent is dead at once (0|1)}; answers {jobs given back, jobs set
+-- aside, when there may be more (0: unknown)}.
 if repeated then return repeated end
-local most, deaths, silence, storm, limit, mute = unpack(args)
+local most, deaths, silence, storm, limit, at_once = unpack(args)
 local given, aside = {}, {}
 redis.call('ZREMRANGEBYSCORE', stem .. 'deaths', '-inf', now - storm)
 
@@ -39,7 +39,7 @@ local function give_back(lane, worker, job, dead)
   record.fallen = (record.fallen or 0) + 1
   -- Whom this same job killed, and who held it when it came under suspicion, do not count.
   local own = {[worker] = true, [record.suspect or ''] = true}
-  if not stormy(job, own, tonumber(heard), dead and mute or silence, storm) then record.kills = (record.kills or 0) + 1 end
+  if not stormy(job, own, tonumber(heard), dead and SILENCE or silence, storm) then record.kills = (record.kills or 0) + 1 end
   if (record.kills or 0) < deaths and record.fallen < limit then
     record.due = now + record.fallen * 1000
     write(job, record)
@@ -60,26 +60,24 @@ local function give_back(lane, worker, job, dead)
   end
 end
 
--- A batch is lost as a whole: its worker, should it live, is told so by its next renewal. Answers whether all went.
-local function give_back_batches(names, gone)
+-- A batch is lost as a whole: its worker, should it live, is told so by its next renewal.
+local function give_back_batches(names, dead)
   for _, name in ipairs(names) do
+    if #given >= most then return end
     local fence, lane, worker = unpack(split(name))
-    if not gone or gone[worker] then
-      if #given >= most then return false end
+    if not dead or dead[worker] then
       for _, job in ipairs(redis.call('ZRANGEBYSCORE', stem .. 'leases:' .. lane, fence, fence)) do
-        give_back(lane, worker, job, gone and true or false)
+        give_back(lane, worker, job, dead and true or false)
       end
       fresh(lane)
       redis.call('ZREM', stem .. 'batches', name)
     end
   end
-  return true
 end
 
-local dead, gone = silent_for(mute), {}
-for _, who in ipairs(dead) do gone[who] = true end
-if #dead > 0 and give_back_batches(redis.call('ZRANGE', stem .. 'batches', 0, -1), gone) then
-  redis.call('ZREM', beats, unpack(dead, 1, math.min(#dead, SPREAD)))
+if at_once == 1 then
+  local dead, any = fallen_silent()
+  if any then give_back_batches(redis.call('ZRANGE', stem .. 'batches', 0, -1), dead) end
 end
 give_back_batches(redis.call('ZRANGEBYSCORE', stem .. 'batches', '-inf', now, 'LIMIT', 0, most))
 count('reclaimed', #given)
@@ -89,6 +87,6 @@ place()
 if #given > 0 and redis.call('ZCARD', stem .. 'alone') > 0 then
   redis.call('XADD', stem .. 'wake', 'MAXLEN', '~', 100, '*', 'next', now)
 end
-local upcoming, silent = first_score(stem .. 'batches'), next_silent(mute)
+local upcoming, silent = first_score(stem .. 'batches'), at_once == 1 and next_silent()
 if silent and (not upcoming or silent < upcoming) then upcoming = silent end
 return answer({given, aside, upcoming or 0})

@@ -27,7 +27,8 @@ end
 
 -- Of what a limit has, the tokens that are kept for lanes that have waited longer. Urgent work waits for urgent work,
 -- and for the background job that has earned its turn; background work that is kept to its share waits for its like.
-local function kept_of(l, want)
+-- A full limit serves whoever comes: lanes that wait for each other in different lines would else wait for ever.
+local function kept_of(l, want, tokens)
   local kept, urgent, earned = 0, want[3] > 0, l.credit >= 1
   for _, one in ipairs(l.line) do
     if one.lane == want[1] then break end
@@ -37,12 +38,12 @@ local function kept_of(l, want)
       kept, earned = kept + one.tokens, false
     end
   end
-  return kept
+  return math.max(0, math.min(kept, l.capacity - l.spare - tokens))
 end
 
--- Who is served leaves the line, who is not stays in it or joins it at its end. Nothing is kept for who wants more than
--- there can be, or has to wait much longer for another limit. Answers how many ms later than told a lane comes: of those who come for the same tokens, who
--- waits longer is first, and who was served is last.
+-- Who is served leaves the lines, who is not stays in them or joins them at their ends. For who has to wait much longer
+-- for another limit only the place is kept, and nothing for who wants more than there can be. Answers how many ms later
+-- than told a lane comes: of those who come for the same tokens, who waits longer is first, and who was served is last.
 local function line_up(want, given, again, wanted)
   local later = given > 0 and 2 * SOON or 0
   for _, draw in ipairs(want[5]) do
@@ -52,11 +53,13 @@ local function line_up(want, given, again, wanted)
       if one.lane == want[1] then place = i end
     end
     local tokens = draw[2] * least_of(l, draw, wanted)
-    local wait = wait_for(l, tokens + kept_of(l, want))
-    if given > 0 or again - wait > MARK then
+    local wait = wait_for(l, tokens + kept_of(l, want, tokens))
+    local far = again - wait > MARK
+    if given > 0 then
       if place then table.remove(l.line, place) end
-    elseif draw[2] > 0 and tokens <= l.capacity - l.spare and (place or wait > 0) then
+    elseif draw[2] > 0 and tokens <= l.capacity - l.spare and (place or far or wait > 0) then
       place = place or math.min(#l.line + 1, LONGEST)
+      tokens = far and 0 or tokens
       l.line[place] = {ends = now + again + MARK / 2, tokens = tokens, urgent = want[3] > 0, lane = want[1]}
       later = math.max(later, math.min(place - 1, SOON))
     end
@@ -71,10 +74,10 @@ local function grant(want)
   for _, draw in ipairs(want[5]) do
     local l, cost = limit(draw[1]), draw[2]
     if cost > 0 then
-      local has = l.tokens - kept_of(l, want)
+      local least = least_of(l, draw, wanted)
+      local has = l.tokens - kept_of(l, want, cost * least)
       local free = math.max(0, math.floor((has - l.spare) / cost + 1e-9))
       if not places or free < places then scarcest, places = l, free end
-      local least = least_of(l, draw, wanted)
       if least > 1 then gathers, short = true, short or free < least end
     end
   end
@@ -118,8 +121,9 @@ local function grant(want)
     for _, draw in ipairs(want[5]) do
       if draw[2] > 0 then
         local d, cost = limit(draw[1]), draw[2]
-        local kept = kept_of(d, want)
-        again = math.max(again, wait_for(d, cost * least_of(d, draw, left) + kept))
+        local needed = cost * least_of(d, draw, left)
+        local kept = kept_of(d, want, needed)
+        again = math.max(again, wait_for(d, needed + kept))
         if d == l and waits and urgent > given_urgent then
           again = math.max(again, wait_beside(d, cost, most_credit, kept))
         end

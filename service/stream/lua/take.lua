@@ -62,6 +62,13 @@ local function is_fit(text)
   return written and written <= version
 end
 
+-- An id that a plan left behind here may be that of another job by now, whose place is elsewhere.
+local function is_at_home(text, lane)
+  if string.find(text, '"lane":"' .. lane .. '"', 1, true) then return true end
+  local record = decoded(text)
+  return not record or record.lane == lane
+end
+
 -- Everything is read before anything is written: what can't be read ends the call and leaves all as it was.
 local function seen(queue, ids) return {queue = queue, ids = ids, records = records_of(ids)} end
 local function due(queue, most)
@@ -99,7 +106,9 @@ for i, want in ipairs(args[4]) do
     end
     for n, job in ipairs(ids) do
       local text = from.records[n]
-      if text and string.find(text, ours, 1, true) == 1 or is_fit(text) then
+      if text and not is_at_home(text, want[1]) then
+        decide('lost', job, 'it is in another lane')
+      elseif text and string.find(text, ours, 1, true) == 1 or is_fit(text) then
         fit = fit + 1
         jobs[fit], texts[fit] = job, text
       else
