@@ -137,6 +137,11 @@ def drop(name: str, yes: bool, shard: int | None, config: Path | None) -> None:
     if not yes:
         confirm(output.clean(_QUESTIONS[kind].format(name=name)))
     word = session.call(lambda opened: _drop(opened, number, name), config)
+    if word == "leftover":
+        click.echo(
+            f"{output.clean(name)} is dropped; its deletion goes on, for it was planned by way of another event."
+        )
+        return
     if word != "dropped":
         raise session.Trouble(_not_held(name))
     click.echo(f"{output.clean(name)} is dropped.")
@@ -157,7 +162,9 @@ async def _drop(installation: Installation, number: int, name: str) -> str:
     fields = await _fields(installation, shard, name)
     memory, uid = Inventory(installation, fields.get("source", "")), fields.get("uid", "")
     lasting = bool(memory.source and uid and fields.get("reason") != "orphan")
-    new = lasting and await memory.note_dropped(uid, fields.get("namespace", ""))
+    record = await memory.recall_one(uid) if lasting else None
+    # What was kept of an observed object stands in its own record.
+    new = lasting and not record and await memory.note_dropped(uid, fields.get("namespace", ""), fields.get("name", ""))
     word = await shard.unhold(name, replay=False, who=session.operator())
     if word != "dropped":
         if new:
@@ -165,8 +172,7 @@ async def _drop(installation: Installation, number: int, name: str) -> str:
         return word
     if name.startswith("event:") or not fields:
         return word
-    record = await memory.recall_one(uid)
-    if lasting and record is not None and record.gone:
+    if record is not None and record.gone:
         event = decode_event({key.encode(): value.encode() for key, value in fields.items()})
         await installation.publish([msgspec.structs.replace(event, round=event.round + 1)])
     await memory.ask_for_relist()

@@ -173,11 +173,12 @@ def forget(name: str, uid: str | None, record_only: bool, yes: bool, config: Pat
     chosen = [one for one in found.decisions or () if uid in (None, one.uid)]
     if found.decisions is not None and not chosen:
         raise session.Trouble(_unknown(name))
+    others = [one for one in found.decisions or () if one not in chosen]
     if not yes:
         confirm(output.clean(_question(name, chosen, record_only=record_only)))
     if record_only:
         session.call(lambda opened: _forget(opened, name, chosen if found.decisions is not None else None), config)
-    elif left := session.call(lambda opened: _lift(opened, name, chosen), config):
+    elif left := session.call(lambda opened: _lift(opened, name, chosen, others), config):
         whose = ", ".join(f"{one.object} (uid {one.uid})" for one in left)
         raise session.Trouble(
             f"{output.clean(name)} is still remembered with {output.clean(whose)}; mend what is said above, or take "
@@ -203,6 +204,20 @@ def _carriers(chosen: Sequence[Decision]) -> list[tuple[str, KeptResource]]:
     return [(one.place, resource) for one in chosen for resource in one.resources if not resource.tag]
 
 
+def _alone(one: Decision, others: Sequence[Decision]) -> Decision:
+    """Without the resources that a decision names as well which is not to be forgotten: that one needs their tags."""
+    needed = {(place, resource.id) for place, resource in _carriers(others)}
+    shared = [each for each in one.resources if (one.place, each.id) in needed]
+    for each in shared:
+        click.echo(output.clean(f"{each.kind} {each.id} keeps its tag, for it is kept with another object as well"))
+    if shared and one.remark:
+        raise session.Trouble(
+            f"the record of {output.clean(one.object)} may not name all of its resources, so that the others' can't be "
+            f"told from its own; forget both (without --uid), or the record alone (--record-only)"
+        )
+    return msgspec.structs.replace(one, resources=tuple(each for each in one.resources if each not in shared))
+
+
 def _tagged(chosen: list[Decision]) -> Iterator[str]:
     """How what is tagged is freed."""
     if not (marked := _carriers(chosen)):
@@ -212,7 +227,9 @@ def _tagged(chosen: list[Decision]) -> Iterator[str]:
         yield f"  {resource.kind} {resource.id}: {untag_command(place, resource.kind, resource.id)}"
 
 
-async def _lift(installation: Installation, name: str, chosen: list[Decision]) -> list[Decision]:
+async def _lift(
+    installation: Installation, name: str, chosen: list[Decision], others: Sequence[Decision]
+) -> list[Decision]:
     """Those that are still remembered, because a resource may carry their tag. The record goes last: a command that
     was killed on the way can be repeated."""
     tagged, left = [one for one in chosen if tagged_by(one)], list[Decision]()
@@ -222,7 +239,7 @@ async def _lift(installation: Installation, name: str, chosen: list[Decision]) -
                 side = tags.get(provider_of(one.place))
                 if side is None:
                     raise session.Trouble(f"{output.clean(one.place)} is no place of a provider that is known")
-                removals = await take_off(side, one, chosen)
+                removals = await take_off(side, _alone(one, others), chosen)
                 tell_removals(one.place, removals)
                 if any(removal.failed for removal in removals):
                     left.append(one)

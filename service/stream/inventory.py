@@ -235,16 +235,17 @@ class Inventory:
         if doomed:
             await self._caller.command("HDEL", self.rounds_key, *doomed)
 
-    async def note_dropped(self, uid: str, namespace: str) -> bool:
+    async def note_dropped(self, uid: str, namespace: str, name: str) -> bool:
         """A person dropped the deletion of that object; whether this is new. It outlasts the deletion's record."""
-        return bool(await self._caller.command("HSET", self.dropped_key, uid, namespace))
+        return bool(await self._caller.command("HSET", self.dropped_key, uid, f"{namespace}/{name}"))
 
     async def was_dropped(self, uid: str) -> bool:
         return await self._caller.command("HGET", self.dropped_key, uid) is not None
 
-    async def dropped(self) -> dict[str, str]:
-        """By uid, with their Namespaces."""
-        return texts(_flat(await self._caller.command("HGETALL", self.dropped_key)))
+    async def dropped(self) -> dict[str, tuple[str, str]]:
+        """By uid, with their Namespaces and names."""
+        found = texts(_flat(await self._caller.command("HGETALL", self.dropped_key)))
+        return {uid: (value.partition("/")[0], value.partition("/")[2]) for uid, value in found.items()}
 
     async def forget_dropped(self, uids: Iterable[str]) -> None:
         doomed = list(uids)

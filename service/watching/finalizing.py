@@ -58,8 +58,8 @@ class Finalizing:
 
     async def end(self, served: Served, hold: str) -> None:
         # Nothing is told from absence here: `hold` concerns observed objects only.
-        del served, hold
-        await self._publisher.end(self._going)
+        del hold
+        await self._publisher.end(served, self._going)
         self._going.clear()
 
     def passing(self, change: Change) -> None:

@@ -24,13 +24,13 @@ _MOST_ROUNDS: Final = 1000
 
 class Publisher:
     """`rounds` are those of objects whose first deletion is over although they are still going, `dropped` those whose
-    deletion a person dropped before the last list began, with their Namespaces."""
+    deletion a person dropped before the last list began, with their Namespaces and names."""
 
     def __init__(self, strand: Strand, scope: Scope, store: Inventory, report: Report) -> None:
         self._strand, self._scope, self._store, self._report = strand, scope, store, report
         self._assignment, self._installation = strand.assignment, strand.assignment.installation
         self.rounds: dict[str, Round] = {}
-        self.dropped: dict[str, str] = {}
+        self.dropped: dict[str, tuple[str, str]] = {}
         self._open = Known()
         self.claims = Claims(strand.assignment, report, strand.label)
         self.held: set[str] = set()
@@ -43,19 +43,31 @@ class Publisher:
         self.held.clear()
         self.claims.begin()
 
-    async def end(self, going: set[str]) -> None:
-        """After a complete list: rounds and dropped deletions of objects that are not going any more are forgotten."""
+    async def end(self, served: Served, going: set[str]) -> None:
+        """After a complete list: rounds of objects that are not going any more are forgotten."""
         includes = self._strand.includes
         over = [uid for uid, found in self.rounds.items() if uid not in going and includes(found.namespace)]
         await self._store.drop_rounds(over)
-        released = [uid for uid, namespace in self.dropped.items() if uid not in going and includes(namespace)]
-        await self._store.forget_dropped(released)
+        await self._forget_dropped(served, going)
         for uid in over:
             del self.rounds[uid]
         await self.claims.end()
         if not self.held:
             self._assignment.count(self._strand.label, held=0)
             await self._store.clear(self._strand.field("held"), self._strand.field("held_why"))
+
+    async def _forget_dropped(self, served: Served, going: set[str]) -> None:
+        """Of objects that are gone, or were never going. One that only left the selector may come back."""
+        missing = [
+            Missing(uid, namespace, name)
+            for uid, (namespace, name) in self.dropped.items()
+            if uid not in going and self._strand.includes(namespace)
+        ]
+        if missing:
+            proofs = await prove(self._assignment.cluster, served, missing)
+            lives = {uid for uid, proof in proofs.items() if proof.kind == "lives" and proof.live and proof.live.going}
+            known = {uid for uid, proof in proofs.items() if proof.kind in ("gone", "lives")}
+            await self._store.forget_dropped(known - lives)
 
     # ---- objects with our finalizer
 

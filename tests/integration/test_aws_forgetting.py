@@ -123,6 +123,20 @@ async def test_the_tag_of_another_object_and_the_tag_of_a_person_stay(clustered:
 
 
 @pytest.mark.invariant(10)
+async def test_a_tag_that_another_decision_of_that_name_needs_stays(clustered: Clustered, config: Path) -> None:
+    one, two = await tagged_volume(clustered), await tagged_volume(clustered)
+    await remember(clustered, one, two)
+    # The later object was kept, too; the earlier one's tag was there already.
+    await remember(clustered, one, uid=OTHER)
+    answer = await forget(clustered, config, "--uid", UID)
+    assert answer.code == 0, answer.err
+    assert f"aws.volume {one.id} keeps its tag" in answer.out
+    assert [each.uid for each in await known(clustered)] == [OTHER]
+    assert RETAINED_TAG in await tags_of(clustered.resources, one.id)
+    assert RETAINED_TAG not in await tags_of(clustered.resources, two.id)
+
+
+@pytest.mark.invariant(10)
 async def test_of_several_decisions_of_a_name_only_the_chosen_one_is_lifted(clustered: Clustered, config: Path) -> None:
     one, two = await tagged_volume(clustered), await tagged_volume(clustered, OTHER)
     # The later object found what the earlier one had tagged, and named it as kept, too.

@@ -384,7 +384,7 @@ async def test_a_dropped_deletion_keeps_its_resources_after_its_record_has_expir
     assert stage.deletes == 0
     # Of an object that is gone nothing has to be remembered.
     await side.end()
-    assert await stage.inventory.dropped() == {one.uid: stage.namespace}
+    assert await stage.inventory.dropped() == {one.uid: (stage.namespace, "w")}
     await side.begin()
     assert await stage.inventory.dropped() == {}
 
@@ -399,4 +399,24 @@ async def test_what_was_not_dropped_in_the_end_is_not_remembered_as_dropped(stag
     await stage.until_done(one)
     answer = await knell(stage, "held", "drop", f"deletion:{one.deletion}", "--yes")
     assert (answer.code, "is not held" in answer.err) == (1, True)
+    assert await stage.inventory.dropped() == {}
+
+
+async def test_a_dropped_deletion_is_remembered_while_its_object_is_outside_the_selector(
+    stage: Stage, side: Side
+) -> None:
+    stage.source(selector="team=a")
+    await side.begin()
+    await stage.work()
+    one = await stage.gone("w", annotations={PROTECTED: "true"}, labels={"team": "a"})
+    await stage.until_held(one, PROTECTED)
+    await side.end()
+    assert (await knell(stage, "held", "drop", f"deletion:{one.deletion}", "--yes")).code == 0
+    path = stage.path("w")
+    stage.api.kube.patch(path, {"metadata": {"labels": {"team": "b"}}})
+    await side.begin()
+    assert await stage.inventory.dropped() == {one.uid: (stage.namespace, "w")}
+    stage.unmark("w")
+    await side.end()
+    await side.begin()
     assert await stage.inventory.dropped() == {}

@@ -1,6 +1,7 @@
 -- A person's word on something held: an event or deletion is put back on the stream, or dropped for good. It counts also
 -- for a deletion that was held and is just being planned again: whoever plans it finds his plan stale.
--- args: {member, replay (1) or drop (0), who, a deletion's event fields}; answers {what came of it}.
+-- args: {member, replay (1) or drop (0), who, a deletion's event fields}; answers {what came of it}: `leftover` where an
+-- event was dropped whose deletion goes on by way of another one.
 if repeated then return repeated end
 local member, replay, who = args[1], args[2] == 1, args[3]
 local kind, id = string.match(member, '^(%a+):(.*)$')
@@ -9,6 +10,7 @@ if kind == 'deletion' then state, held_at, entry = unpack(redis.call('HMGET', de
 -- A plan takes `held_at` away: what lost its jobs and is planned anew waits for nobody's word.
 local replanned = state == 'published' and held_at
 if not kind or not (replanned or redis.call('ZSCORE', stem .. 'held', member)) then return answer({'unknown'}) end
+local word = replay and 'replayed' or 'dropped'
 local function drop(deletion)
   redis.call('HSET', deletion_key(deletion), 'state', 'dropped', 'done_at', now)
   redis.call('ZREM', stem .. 'open', deletion)
@@ -18,8 +20,12 @@ if kind == 'event' then
   local known = deletion_of_kept(id)
   if replay and redis.call('EXISTS', stem .. 'kept:' .. id) == 1 then
     if not add_kept(id) then return answer({'no event: it has too many fields'}) end
-  -- Planned by way of another entry meanwhile: then only the leftover goes.
-  elseif known and redis.call('HGET', deletion_key(known), 'state') == 'published' then drop(known) end
+  elseif known and redis.call('HGET', deletion_key(known), 'state') == 'published' then
+    drop(known)
+  elseif known then
+    -- Planned by way of another entry meanwhile: then only the leftover goes.
+    word = 'leftover'
+  end
   redis.call('DEL', stem .. 'kept:' .. id, stem .. 'why:' .. id)
 elseif kind == 'deletion' then
   local key = deletion_key(id)
@@ -38,4 +44,4 @@ else
 end
 redis.call('ZREM', stem .. 'held', member)
 decide(replay and 'replayed' or 'dropped', member, 'by ' .. who)
-return answer({replay and 'replayed' or 'dropped'})
+return answer({word})

@@ -76,7 +76,7 @@ class Keeping:
         else:
             finds = await self._finding.find(owner, scope.tasks, listing, name=name)
             remark = _unclear(finds, keep)
-        calls = await self._reach.calls(owner.whose, account=owner.account, at_once=True)
+        calls = await self._reach.calls(owner.whose, account=owner.account, paced=True)
         fresh = [(claim.kind, claim.found.id) for claim in finds.claims]
         before = [KeptResource(claim.kind.name, claim.found.id) for claim in finds.kept]
         resources = (*before, *await mark(calls, fresh, keep.mark))

@@ -107,12 +107,10 @@ class Quota(Protocol):
 class Reach(Protocol):
     """How handlers and the collector get at AWS. Clients behind it are shared, never made per job."""
 
-    async def calls(
-        self, whose: Whose, *, account: str = "", paced: bool = False, patient: bool = False, at_once: bool = False
-    ) -> Calls:
+    async def calls(self, whose: Whose, *, account: str = "", paced: bool = False, patient: bool = False) -> Calls:
         """With `account`, the caller's must be that one. `paced` calls draw on the shared budgets themselves: for who
-        has no lane that did. `patient` ones are paced, and wait for as long as it takes; those `at_once` are paced, and
-        wait for nothing. Raises NoAccess."""
+        has no lane that did. `patient` ones are paced, and wait for as long as it takes; others for some
+        seconds. Raises NoAccess."""
 
 
 Read = Callable[[Calls, Sequence[str]], Awaitable[dict[str, Found]]]

@@ -76,15 +76,13 @@ class AwsReach:
     ) -> None:
         await self.sessions.__aexit__(kind, error, trace)
 
-    async def calls(
-        self, whose: Whose, *, account: str = "", paced: bool = False, patient: bool = False, at_once: bool = False
-    ) -> "AwsCalls":
+    async def calls(self, whose: Whose, *, account: str = "", paced: bool = False, patient: bool = False) -> "AwsCalls":
         """With `account`, the caller's must be that one. `paced` calls draw on the shared budgets themselves: for who
-        has no lane that did. `patient` ones are paced, and wait for as long as it takes; those `at_once` are paced, and
-        wait for nothing: AwsError says when there will be room. Raises NoAccess."""
+        has no lane that did. `patient` ones are paced, and wait for as long as it takes; others for some
+        seconds: AwsError says when there will be room. Raises NoAccess."""
         until = self.clock() + TRUSTED.total_seconds()
         access, caller = await self.enter(whose, account)
-        wait = PATIENT if patient else timedelta(0) if at_once else PATIENCE if paced else None
+        wait = PATIENT if patient else PATIENCE if paced else None
         return AwsCalls(self, whose, access, caller.account, until, wait=wait, patient=patient)
 
     async def whoami(self, whose: Whose) -> Caller:

@@ -4,7 +4,7 @@ It is imported only by a process that has such sources, because the SDK behind i
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import timedelta
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from service.settings import Settings
 from workers.handlers.azure.calls import AzureCalls
@@ -22,6 +22,9 @@ from workers.handlers.azure.retained_tags import AzureRetainedTags
 from workers.handlers.memory import Memory
 from workers.handlers.places import Places
 from workers.handlers.protocol import Handler
+
+MARKS_WAIT: Final = timedelta(seconds=5)
+"""How long a call that marks what stays waits for room in the budget: the release comes back later for longer waits."""
 
 
 class AzureSide(NamedTuple):
@@ -50,10 +53,10 @@ async def azure_side(
         def paced(where: Where) -> AzureCalls:
             return calling(where, QuotaMeter(where, quota))
 
-        def at_once(where: Where) -> AzureCalls:
-            return calling(where, QuotaMeter(where, quota, timedelta(0), urgent=True))
+        def urgent(where: Where) -> AzureCalls:
+            return calling(where, QuotaMeter(where, quota, MARKS_WAIT, urgent=True))
 
-        lister, keeping = Lister(paced), Keeping(azure, at_once)
+        lister, keeping = Lister(paced), Keeping(azure, urgent)
         try:
             collector = KarpenterCollector(azure, consents, memory, keeping)
             yield AzureSide(collector, handlers, lister, AzureRetainedTags(azure, paced))
