@@ -1,5 +1,6 @@
-"""Lanes that draw on one limit take turns: none starves another, however many tokens each of them draws for a job."""
+"""Lanes that draw on the same limits take turns: none starves another, however many tokens each draws for a job."""
 
+import random
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from itertools import product
@@ -139,3 +140,77 @@ def test_nothing_is_kept_for_a_lane_that_waits_long_for_another_limit(rig: Rig) 
     clock.jump(timedelta(seconds=3))
     assert ask("other", Draw(fast)) == 3
     rig.clear(keys.budget(PLACE))
+
+
+# ---- several limits, several shards
+
+
+def served_late(rig: Rig, seed: int, scripts: Scripts | None = None) -> list[int]:
+    """Some lanes on some of a few limits, each of which comes a little later than it was told to: what each of them got
+    in the second half of the time."""
+    chance = random.Random(seed)
+    limits = [
+        Limit.bucket(f"l{number}", chance.choice((2, 4, 5, 10, 20)), rate=chance.choice((1, 2, 5, 10)))
+        for number in range(chance.randint(2, 3))
+    ]
+    lanes = [
+        tuple(
+            Draw(limit, chance.choice((1, 1, 2)), chance.choice((0, 0, 4, 10)))
+            for limit in chance.sample(limits, chance.randint(1, len(limits)))
+        )
+        for _ in range(chance.randint(2, 8))
+    ]
+    clock, keys = JumpingClock(tick=0), rig.keys()
+    budgets = Budgets(rig.caller(clock, scripts), keys)
+    due, late, visits = [clock.at + 3000 * chance.random() for _ in lanes], [0] * len(lanes), 200 * len(lanes)
+    for visit in range(visits):
+        number = min(range(len(lanes)), key=due.__getitem__)
+        clock.jump(timedelta(milliseconds=max(0.0, due[number] - clock.at)))
+        wanted = chance.choice((1, 3, PLENTY))
+        # Every other lane is one and the same in two shards.
+        ask = Ask(f"{PLACE}/{number // 2}", min(50, wanted), wanted, 0, lanes[number], number % 2)
+        (grant,) = rig.run(budgets.reserve(PLACE, SHARE, [ask])).grants
+        late[number] += (visit > visits // 2) * grant.urgent
+        due[number] = clock.at + max(1, grant.again) + 60 * chance.random()
+    rig.clear(keys.budget(PLACE))
+    return late
+
+
+def check_late(rig: Rig, seeds: range, scripts: Scripts | None = None) -> None:
+    for seed in seeds:
+        got = served_late(rig, seed, scripts)
+        require(TURNS, min(got) > 0, f"with seed {seed} they got {got}")
+
+
+def test_lanes_that_draw_on_several_limits_never_lock_each_other(rig: Rig) -> None:
+    check_late(rig, range(35, 38))
+
+
+@pytest.mark.long
+def test_lanes_that_draw_on_several_limits_never_lock_each_other_in_many_cases(rig: Rig) -> None:
+    check_late(rig, range(60))
+
+
+@pytest.mark.long
+def test_a_lock_is_noticed(rig: Rig) -> None:
+    kept = "math.max(0, math.min(kept, l.capacity - l.spare - tokens))"
+    fault = Fault("a full limit serves only who is first", "reserve", kept, "kept", (TURNS,))
+    with pytest.raises(Broken):
+        check_late(rig, range(60), fault.scripts())
+
+
+def test_a_lane_does_not_starve_itself_across_shards(rig: Rig) -> None:
+    """One shard waits for four jobs at once, in the other there is always just one."""
+    clock, keys = JumpingClock(tick=0), rig.keys()
+    budgets = Budgets(rig.caller(clock), keys)
+    draws = (Draw(Limit.bucket("calls", 10, rate=1), together=4),)
+    due, got = [clock.at, clock.at], [0, 0]
+    for _ in range(200):
+        shard = min((0, 1), key=due.__getitem__)
+        clock.jump(timedelta(milliseconds=max(0.0, due[shard] - clock.at)))
+        wanted = (PLENTY, 1)[shard]
+        (grant,) = rig.run(budgets.reserve(PLACE, SHARE, [Ask(f"{PLACE}/one", 50, wanted, 0, draws, shard)])).grants
+        got[shard] += grant.urgent
+        due[shard] = clock.at + max(1, grant.again)
+    rig.clear(keys.budget(PLACE))
+    assert min(got) > 40, got
