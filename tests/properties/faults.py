@@ -52,7 +52,7 @@ ENGINE = (
     Fault("an abandoned job still counts as left", "_ending", "job_ended(id, record.stage)", "", (laws.COUNTS,)),
     Fault("the lane's numbers are not kept", "_shard", "    gauge(lane)\n", "", (laws.COUNTS,)),
     Fault("a stage ends one job early", "_shard", "if left == 0 then", "if left <= 1 then",
-          (laws.ORDER, laws.COUNTS, laws.FINAL)),
+          (laws.ORDER, laws.COUNTS, laws.FINAL, laws.LOST)),
     Fault("the release does not wait for every chain", "_shard", "if chains ~= 0 then", "if chains < 0 then",
           (laws.ORDER, laws.TWICE, laws.COUNTS, laws.FINAL)),
     Fault("what comes last does not wait for every chain", "_shard", "if chains == 1 then last, finale",

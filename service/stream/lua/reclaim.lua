@@ -66,7 +66,8 @@ local function give_back_batches(names, dead)
     if #given >= most then return end
     local fence, lane, worker = unpack(split(name))
     if not dead or dead[worker] then
-      for _, job in ipairs(redis.call('ZRANGEBYSCORE', stem .. 'leases:' .. lane, fence, fence)) do
+      local leases = stem .. 'leases:' .. lane
+      for _, job in ipairs(redis.call('ZRANGEBYSCORE', leases, fence, fence)) do
         give_back(lane, worker, job, dead and true or false)
       end
       fresh(lane)
