@@ -30,6 +30,8 @@ class ReverseProxy:
             connector=aiohttp.TCPConnector(limit=0, ssl=trusted),
             timeout=aiohttp.ClientTimeout(total=None),
             auto_decompress=False,
+            # What is compressed is for who asks to say.
+            skip_auto_headers=["Accept-Encoding"],
         )
         app = web.Application(client_max_size=2**26)
         app.router.add_route("*", "/{path:.*}", self.answer)

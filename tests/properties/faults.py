@@ -146,8 +146,8 @@ BUDGET = (
           "cost", (budget.TOGETHER, budget.KEPT)),
     Fault("a lane that waits for many is given any", "reserve", "waits_for_many then n = 0 end", "false then end",
           (budget.TOGETHER,)),
-    Fault("nothing is kept for who waits for many", "reserve", "return claim and claim.lane ~= want[1] and",
-          "return false and", (budget.KEPT,)),
+    Fault("nothing is kept for who waits for many", "reserve", "if one.lane == want[1] then break end",
+          "do break end", (budget.KEPT,)),
     Fault("a lane is told to come too early", "_budget", "return math.max(0, l.at - now) + short / rate",
           "return short / rate / 2", (budget.AGAIN,)),
 )  # fmt: skip

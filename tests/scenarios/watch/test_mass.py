@@ -32,6 +32,8 @@ async def _delete_at_once(world: World, count: int, within: timedelta) -> None:
     await world.delete_all(VMS)
     await until_released(world, *vms, within=within)
     tally = service.post(VMS).tally
-    assert (tally.marked, tally.published, tally.missed) == (count, count, 0)
+    assert (tally.marked, tally.missed) == (count, 0)
+    # Whoever takes over on a busy machine finds some of them published.
+    assert tally.published <= count
     await service.stop()
     await assert_story(world, vms, unmarked=strangers)
