@@ -191,14 +191,6 @@ def test_lanes_that_draw_on_several_limits_never_lock_each_other_in_many_cases(r
     check_late(rig, range(60))
 
 
-@pytest.mark.long
-def test_a_lock_is_noticed(rig: Rig) -> None:
-    kept = "math.max(0, math.min(kept, l.capacity - l.spare - tokens))"
-    fault = Fault("a full limit serves only who is first", "reserve", kept, "kept", (TURNS,))
-    with pytest.raises(Broken):
-        check_late(rig, range(60), fault.scripts())
-
-
 def test_a_lane_does_not_starve_itself_across_shards(rig: Rig) -> None:
     """One shard waits for four jobs at once, in the other there is always just one."""
     clock, keys = JumpingClock(tick=0), rig.keys()
