@@ -14,6 +14,8 @@ from tests.integration.clustered import Clustered
 from workers.handlers.aws.checking import SETTLED
 from workers.handlers.aws.wiring import AwsSide
 
+GOES_ON = "listing goes on"
+
 
 class Taken:
     """A batch in the test's own hands."""
@@ -41,14 +43,19 @@ def job_of(target: Target, **changed: Any) -> Job:
 
 
 async def attempted(side: AwsSide, batch: Taken) -> Verdict | Exception:
-    """A list that takes longer than an attempt goes on in the next one."""
+    """The verdict of one attempt, which may be that a list goes on."""
     handler = next(handler for handler in side.handlers if handler.kind == SETTLED)
-    while True:
-        ((job, verdict),) = [pair async for pair in handler.attempt(batch)]
-        if not isinstance(verdict, Pending) or not verdict.detail.startswith("listing goes on"):
-            return verdict
+    ((_, verdict),) = [pair async for pair in handler.attempt(batch)]
+    return verdict
+
+
+async def listed(side: AwsSide, batch: Taken) -> Verdict | Exception:
+    """The verdict once the list is there, in as many attempts as that takes."""
+    while isinstance(verdict := await attempted(side, batch), Pending) and GOES_ON in verdict.detail:
+        (job,) = batch.jobs
         record = msgspec.structs.replace(job.record, resume=verdict.resume, verdict="check")
         batch.jobs = (Job(job.id, job.fence, record),)
+    return verdict
 
 
 async def last_of(clustered: Clustered, side: AwsSide, vpc: Vpc) -> Target:

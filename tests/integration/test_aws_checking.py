@@ -12,7 +12,7 @@ from service.local.aws.behaviour import Fault
 from service.local.aws.tags import by_cloud_provider
 from service.local.aws.world import REGION
 from tests import capi
-from tests.integration.aws_looking import Taken, Walk, attempted, job_of, last_of
+from tests.integration.aws_looking import Taken, Walk, job_of, last_of, listed
 from tests.integration.clustered import Clustered, marked
 from workers.handlers.aws.checking import SETTLED
 
@@ -28,7 +28,7 @@ async def test_an_empty_list_lets_the_cluster_go(clustered: Clustered) -> None:
         target = await last_of(clustered, side, vpc)
         assert target.after == clustered.settings.aws.settle
         batch = Taken(target.lane, job_of(target))
-        assert isinstance(await attempted(side, batch), Gone)
+        assert isinstance(await listed(side, batch), Gone)
         assert batch.returned == []
 
 
@@ -46,7 +46,7 @@ async def test_a_list_that_is_not_whole_is_never_taken_for_an_empty_one(
         await clustered.resources.group(vpc, by_cloud_provider("prod"))
         fault = Fault(what=what, action=action, account=clustered.account, code="InternalError", status=500)
         await clustered.aws.trouble(fault)
-        assert isinstance(await attempted(side, Taken(target.lane, job_of(target))), Exception)
+        assert isinstance(await listed(side, Taken(target.lane, job_of(target))), Exception)
 
 
 async def test_a_denied_read_is_refused_and_names_the_permission(clustered: Clustered) -> None:
@@ -56,7 +56,7 @@ async def test_a_denied_read_is_refused_and_names_the_permission(clustered: Clus
         target = await last_of(clustered, side, vpc)
         await clustered.aws.trouble(Fault(what="deny", action="elbv2.DescribeLoadBalancers", account=clustered.account))
         batch = Taken(target.lane, job_of(target))
-        verdict = await attempted(side, batch)
+        verdict = await listed(side, batch)
         assert isinstance(verdict, Refused)
         assert "elasticloadbalancing:DescribeLoadBalancers is denied" in verdict.reason
         # What the lane had drawn for the tagging API was not needed.
@@ -69,7 +69,7 @@ async def test_a_throttled_list_is_told_to_the_budget_and_spends_no_attempt(clus
         target = await last_of(clustered, side, vpc)
         await clustered.aws.trouble(Fault(what="throttle", action=TAGGING, account=clustered.account))
         batch = Taken(target.lane, job_of(target))
-        assert isinstance(await attempted(side, batch), Throttled)
+        assert isinstance(await listed(side, batch), Throttled)
         assert batch.told == [Pause(f"{REGION}/tag.GetResources")]
 
 
@@ -83,7 +83,7 @@ async def test_what_was_made_again_sends_the_job_to_the_lane_of_its_kind_and_bac
         verdict: Verdict | Exception | None = None
         for _ in range(20):
             batch = Taken(job.record.lane, job)
-            verdict = await attempted(side, batch)
+            verdict = await listed(side, batch)
             if isinstance(verdict, Gone):
                 break
             assert isinstance(verdict, Pending), verdict
@@ -100,11 +100,11 @@ async def test_after_something_was_made_again_the_settle_time_begins_anew(cluste
     vpc = await clustered.resources.vpc()
     async with clustered.side() as side:
         target = await last_of(clustered, side, vpc)
-        back = await attempted(side, Taken(target.lane, job_of(target, resume="{}")))
+        back = await listed(side, Taken(target.lane, job_of(target, resume="{}")))
         assert back == Pending(
             clustered.settings.aws.settle, "nothing is left; looked at once more when it has settled"
         )
-        assert isinstance(await attempted(side, Taken(target.lane, job_of(target))), Gone)
+        assert isinstance(await listed(side, Taken(target.lane, job_of(target))), Gone)
 
 
 async def test_an_errand_that_is_refused_again_is_given_up_for_a_fresh_list(clustered: Clustered) -> None:
@@ -116,11 +116,11 @@ async def test_an_errand_that_is_refused_again_is_given_up_for_a_fresh_list(clus
         lane = target.lane.replace("tag.GetResources", "ec2.DeleteSecurityGroup")
         errand = f'{{"kind":"aws.security-group","id":"{group}"}}'
         batch = Taken(lane, job_of(target, lane=lane, resume=errand))
-        verdict = await attempted(side, batch)
+        verdict = await listed(side, batch)
         assert isinstance(verdict, Refused)
         assert group in verdict.reason
         batch = Taken(lane, job_of(target, lane=lane, resume=errand, verdict="refused"))
-        verdict = await attempted(side, batch)
+        verdict = await listed(side, batch)
         assert isinstance(verdict, Pending)
         assert verdict.lane == target.lane
         assert group in await clustered.resources.standing()

@@ -12,13 +12,12 @@ from service.local.aws.behaviour import Fault
 from service.local.aws.networks import Vpc
 from service.local.aws.tags import by_balancer_controller, by_cloud_provider
 from service.local.aws.world import REGION
-from tests.integration.aws_looking import Taken, Walk, attempted, job_of, last_of
+from tests.integration.aws_looking import GOES_ON, Taken, Walk, attempted, job_of, last_of
 from tests.integration.clustered import Clustered, marked
 from workers.handlers.aws.errands import errand_of
 from workers.handlers.aws.wiring import AwsSide
 
 PAGES = "elbv2.DescribeTargetGroups"
-GOES_ON = "listing goes on"
 
 
 @pytest.fixture(autouse=True)

@@ -10,8 +10,8 @@ from datetime import timedelta
 
 from service.local.provider import Line, Quota
 
-ON_ITS_WAY = 0.2
-"""Seconds after a refusal in which a call may arrive that nobody could call back any more."""
+ON_ITS_WAY = 1.0
+"""Seconds after a refusal in which calls may arrive that were sent before it was known; a busy machine needs that."""
 
 
 @dataclass(frozen=True, slots=True)

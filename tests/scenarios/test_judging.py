@@ -138,11 +138,11 @@ REFUSED = Line(what="request", at=10, arrived=10, method="DELETE", status=429, c
 
 
 def test_a_call_during_a_pause_is_complained_about() -> None:
-    assert len(drawn(REFUSED, delete(11))) == 1
+    assert len(drawn(REFUSED, delete(11.5))) == 1
 
 
 def test_a_call_that_was_on_its_way_when_the_pause_began_is_not() -> None:
-    assert drawn(REFUSED, delete(10.1), delete(12.2)) == []
+    assert drawn(REFUSED, delete(10.5), delete(12.2)) == []
 
 
 def test_calls_that_come_faster_than_tokens_flow_after_a_pause_are_complained_about() -> None:

@@ -14,6 +14,8 @@ from tests.scenarios.quota_run import FULL, Size, run
 
 pytestmark = pytest.mark.long
 
+# Two seconds of ours: long enough that a call during a pause can't be one that was sent before it.
+PAUSE = timedelta(seconds=60)
 # One after the other, in the same test process as the crash scenario: both start many processes.
 SHORT = replace(
     FULL,
@@ -41,7 +43,7 @@ async def test_at_full_size_told_nothing_but_refusals_pauses_are_kept(tmp_path: 
 
 async def _respect(size: Size, directory: Path) -> None:
     with Server(directory=directory / "server") as server:
-        evidence = await run(size, server.port, directory)
+        evidence = await run(replace(size, pause=PAUSE), server.port, directory)
     assert evidence.complaints() == []
     assert evidence.pauses(), "nobody was refused: the scenario shows nothing"
     removed = Counter(line.id for line in evidence.deletes if line.status == 204)
