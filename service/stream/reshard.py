@@ -21,6 +21,8 @@ _SURVEYED: Final = frozenset(
 )
 _GLOB: Final = str.maketrans({sign: f"\\{sign}" for sign in "\\*?[]^-"})
 _KEPT: Final = (b"kept:", b"why:")
+_NEVER_BACK: Final = ("fence", "highest_plan", "retired_plan")
+"""Numbers in `meta` that only grow: of two shards the higher one counts."""
 _MOST_ROUNDS: Final = 20
 # What a shard that goes leaves behind for as long as it is of use: history, and answers to repeated calls.
 _LEFT_BEHIND: Final = (b"audit", b"answer:", b"meta")
@@ -249,22 +251,28 @@ class Reshard:
     # ---- what holds for a whole shard
 
     async def _copy_settings(self) -> None:
-        """Pauses hold everywhere, tokens never go back, counts and a wish for a relist outlive their shard."""
+        """Pauses hold everywhere, fencing tokens and numbers of plans never go back, and counts and a wish for a relist
+        outlive their shard."""
         sources = [self._shard(number) for number in range(self._before)]
         paused: dict[bytes, bytes] = {}
-        fence = 0
+        numbers = dict.fromkeys(_NEVER_BACK, 0)
         for shard in sources:
             paused |= await self._caller.command("HGETALL", shard.stem + "paused")
-            fence = max(fence, int(await self._caller.command("HGET", shard.stem + "meta", "fence") or 0))
+            for name in numbers:
+                numbers[name] = max(numbers[name], await self._number(shard, name))
         for number in range(self._to):
             stem = self._shard(number).stem
             for lane, words in paused.items():
                 await self._caller.command("HSETNX", stem + "paused", lane, words)
-            if fence > int(await self._caller.command("HGET", stem + "meta", "fence") or 0):
-                await self._caller.command("HSET", stem + "meta", "fence", fence)
+            for name, highest in numbers.items():
+                if highest > await self._number(self._shard(number), name):
+                    await self._caller.command("HSET", stem + "meta", name, highest)
         for shard in sources[self._to :]:
             await self._copy_counts(shard, self._shard(shard.number % self._to))
             self._told("settings", 1)
+
+    async def _number(self, shard: Shard, name: str) -> int:
+        return int(await self._caller.command("HGET", shard.stem + "meta", name) or 0)
 
     async def _copy_counts(self, shard: Shard, heir: Shard) -> None:
         cursor = 0
