@@ -39,7 +39,7 @@ class WorkerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     # Plans being made at the same time.
     planners: Count = 64
     lease: Positive = timedelta(seconds=60)
-    # A worker that does not show itself for so long, while others do, is dead: its jobs go to others at once.
+    # A worker without a heartbeat for so long, while others send theirs, is dead: its jobs go to others at once.
     silence: Positive = timedelta(seconds=8)
     # Shorter than the lease, so that an attempt has ended before anybody else may start it again.
     attempt_timeout: Positive = timedelta(seconds=45)

@@ -108,7 +108,7 @@ class Shard:
         patience: timedelta,
         silence: timedelta = timedelta(seconds=8),
     ) -> tuple[int, list[int]]:
-        """Shows that the worker lives: it is dead when it does not do so for `silence`. Batches are (lane, fence);
+        """The worker's heartbeat: it is dead when it sends none for `silence`. Batches are (lane, fence);
         answers the time and the fences that are ours no longer."""
         args = [worker, ms(lease), batches, ms(silence)]
         return replies.read_renewed(await self._move("renew", args, patience=patience))
@@ -118,14 +118,14 @@ class Shard:
         *,
         deaths: int = 3,
         silence: timedelta,
-        at_once: bool = False,
+        by_heartbeat: bool = False,
         storm: timedelta = timedelta(seconds=60),
         deaths_in_all: int = 10,
         most: int = 200,
     ) -> Reclaimed:
-        """A worker is dead when its lease has run out and it was silent for `silence`; with `at_once` also when it did
-        not show itself, while others did, for as long as it said."""
-        args = [most, deaths, ms(silence), ms(storm), deaths_in_all, int(at_once)]
+        """A worker is dead when its lease has run out and it was silent for `silence`; with `by_heartbeat` also when it
+        sent none, while others did, for as long as it named in `renew`."""
+        args = [most, deaths, ms(silence), ms(storm), deaths_in_all, int(by_heartbeat)]
         answer: Reclaimed = replies.read_reclaimed(await self._move("reclaim", args))
         return answer
 

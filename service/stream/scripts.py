@@ -12,7 +12,7 @@ from importlib.resources import files
 BUDGET_MOVES = frozenset({"reserve", "give_back", "correct"})
 ENDING_MOVES = frozenset({"abandon", "withdraw"})
 DYING_MOVES = frozenset({"reclaim", "claim"})
-LIVING_MOVES = frozenset({"renew", "reclaim"})
+HEARTBEAT_MOVES = frozenset({"renew", "reclaim"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +42,8 @@ class Scripts:
                 shared.append("_ending")
             if name in DYING_MOVES:
                 shared.append("_storm")
-            if name in LIVING_MOVES:
-                shared.append("_lives")
+            if name in HEARTBEAT_MOVES:
+                shared.append("_heartbeats")
             parts = ("_move", *shared, name)
             source = "\n".join(self._changed.get(part) or _text(part) for part in parts)
             script = Script(name, source, hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest())

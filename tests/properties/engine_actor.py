@@ -253,8 +253,8 @@ class EngineActor:
             fine = one.job.fence in strangers or self.is_live(one) or one in self.over
             require(laws.WHOLE, fine, f"{one} was told to be kept")
 
-    def reclaim(self, silence: timedelta, deaths: int, most: int, *, at_once: bool = False) -> None:
-        answer = self.run(self.shard.reclaim(deaths=deaths, silence=silence, most=most, at_once=at_once))
+    def reclaim(self, silence: timedelta, deaths: int, most: int, *, by_heartbeat: bool = False) -> None:
+        answer = self.run(self.shard.reclaim(deaths=deaths, silence=silence, most=most, by_heartbeat=by_heartbeat))
         self.history.counts["reclaimed"] += len(answer.given_back)
         self.history.counts["set_aside"] += len(answer.set_aside)
 

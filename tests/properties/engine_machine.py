@@ -167,14 +167,14 @@ class EngineDeeds:
         self.a.reclaim(timedelta(seconds=silence), deaths, most)
 
     @deed(2, worker=WORKER, others=st.lists(WORKER, max_size=3), most=st.integers(1, 4))
-    def fall_silent(self, worker: str, others: list[str], most: int) -> None:
-        """It has jobs in hand and is seen no more, while others show themselves now and then."""
+    def end_heartbeats(self, worker: str, others: list[str], most: int) -> None:
+        """It has jobs in hand and sends no more heartbeats, while others send theirs now and then."""
         self.a.take(worker, EVERYWHERE)
         self.a.renew(worker, LEASE)
         for other in others:
             self.a.clock.jump(timedelta(seconds=3))
             self.a.renew(other, LEASE)
-        self.a.reclaim(LEASE, 2, most, at_once=True)
+        self.a.reclaim(LEASE, 2, most, by_heartbeat=True)
 
     # ---- a person
 

@@ -1,4 +1,4 @@
-"""Keeps the leases of what is in the air, and shows that this worker lives.
+"""Renews the leases of what is in flight, and sends the heartbeats of this worker.
 
 It goes on while the worker drains; when the server can't be reached, the flights stop by themselves in time.
 """

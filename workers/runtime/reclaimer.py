@@ -1,6 +1,6 @@
-"""Gives back what dead workers held, as soon as they were silent for long or their leases end.
+"""Gives back what dead workers held, as soon as their heartbeats or their leases end.
 
-It sleeps until the next worker would be dead or the next lease would end, or half a lease, whichever comes first.
+It sleeps until the next heartbeat or lease would end, or half a lease, whichever comes first.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ class Reclaimer:
         # little after that: with a whole lease of patience it would count as alive when the batch's lease ends.
         silence = self._settings.lease / 2
         while True:
-            answer = await self._shard.reclaim(deaths=self._settings.deaths, silence=silence, at_once=True)
+            answer = await self._shard.reclaim(deaths=self._settings.deaths, silence=silence, by_heartbeat=True)
             if answer.given_back:
                 log.warning(
                     "workers died or leases ran out, jobs given back",

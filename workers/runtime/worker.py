@@ -136,7 +136,7 @@ class Worker:
         self._plannings.append(planning)
         self._settlers.append(settler)
         keeper = Keeper(shard, settings.worker, self.name, flights)
-        # Before anything is taken: one that dies with it was seen alive.
+        # A heartbeat before anything is taken: who dies with it has to be known.
         await keeper.renew()
         for loop in (
             wakeups.run(), settler.run(), planning.run(root), planning.write(), planning.claim(), planning.keep(),

@@ -58,8 +58,8 @@ for i = 1, #step[2], 2 do
   end
 end
 redis.call('ZREMRANGEBYSCORE', stem .. 'workers', '-inf', now - 86400000)
-local clock = tonumber(redis.call('HGET', stem .. 'meta', 'life_clock') or 0)
-redis.call('ZREMRANGEBYSCORE', stem .. 'beats', '-inf', clock - 86400000)
+local clock = tonumber(redis.call('HGET', stem .. 'meta', 'heartbeat_clock') or 0)
+redis.call('ZREMRANGEBYSCORE', stem .. 'heartbeats', '-inf', clock - 86400000)
 
 -- A consumer goes when it has long been silent and nothing is pending for it: deleting it would delete that too.
 local consumers = redis.pcall('XINFO', 'CONSUMERS', stem .. 'events', 'planners')

@@ -1,11 +1,11 @@
--- Gives back the jobs of leases that ran out, and of workers that were silent for long. A job whose worker died is tried alone from then on; one that kills
--- its worker again and again while alone is set aside. Deaths of other workers at the same time (a storm) count
--- against nobody, unless it goes on and on.
+-- Gives back the jobs of leases that ran out, and of workers whose heartbeats ended. A job whose worker died is tried
+-- alone from then on; one that kills its worker again and again while alone is set aside. Deaths of other workers at the
+-- same time (a storm) are not counted, unless it goes on and on.
 -- args: {most, deaths alone until set aside, silence in ms after which a worker counts as dead when its lease has run
--- out, storm in ms, deaths in all, whether who fell silent is dead at once (0|1)}; answers {jobs given back, jobs set
--- aside, when there may be more (0: unknown)}.
+-- out, storm in ms, deaths in all, whether heartbeats count (0|1)}; answers {jobs given back, jobs set aside, when there
+-- may be more (0: unknown)}.
 if repeated then return repeated end
-local most, deaths, silence, storm, limit, at_once = unpack(args)
+local most, deaths, silence, storm, limit, by_heartbeat = unpack(args)
 local given, aside = {}, {}
 redis.call('ZREMRANGEBYSCORE', stem .. 'deaths', '-inf', now - storm)
 
@@ -39,7 +39,9 @@ local function give_back(lane, worker, job, dead)
   record.fallen = (record.fallen or 0) + 1
   -- Whom this same job killed, and who held it when it came under suspicion, do not count.
   local own = {[worker] = true, [record.suspect or ''] = true}
-  if not stormy(job, own, tonumber(heard), dead and SILENCE or silence, storm) then record.kills = (record.kills or 0) + 1 end
+  if not stormy(job, own, tonumber(heard), dead and SILENCE or silence, storm) then
+    record.kills = (record.kills or 0) + 1
+  end
   if (record.kills or 0) < deaths and record.fallen < limit then
     record.due = now + record.fallen * 1000
     write(job, record)
@@ -76,8 +78,8 @@ local function give_back_batches(names, dead)
   end
 end
 
-if at_once == 1 then
-  local dead, any = fallen_silent()
+if by_heartbeat == 1 then
+  local dead, any = dead_workers()
   if any then give_back_batches(redis.call('ZRANGE', stem .. 'batches', 0, -1), dead) end
 end
 give_back_batches(redis.call('ZRANGEBYSCORE', stem .. 'batches', '-inf', now, 'LIMIT', 0, most))
@@ -88,6 +90,6 @@ place()
 if #given > 0 and redis.call('ZCARD', stem .. 'alone') > 0 then
   redis.call('XADD', stem .. 'wake', 'MAXLEN', '~', 100, '*', 'next', now)
 end
-local upcoming, silent = first_score(stem .. 'batches'), at_once == 1 and next_silent()
-if silent and (not upcoming or silent < upcoming) then upcoming = silent end
+local upcoming, death = first_score(stem .. 'batches'), by_heartbeat == 1 and next_death()
+if death and (not upcoming or death < upcoming) then upcoming = death end
 return answer({given, aside, upcoming or 0})

@@ -1,9 +1,10 @@
--- A worker shows that it lives, and keeps its leases: batches that still belong to this worker last longer, the others are named as lost.
--- args: {worker, lease in ms, batches {lane, fence}, ms of silence after which it is dead}; answers {now, fences that are ours no longer}.
+-- A worker's heartbeat, and its leases: batches that still belong to this worker last longer, the others are named as
+-- lost. args: {worker, lease in ms, batches {lane, fence}, ms without a heartbeat after which it is dead}; answers {now,
+-- fences that are ours no longer}.
 if repeated then return repeated end
 local worker, lease, strangers = args[1], args[2], {}
 redis.call('ZADD', stem .. 'workers', now, worker)
-show(worker, args[4])
+heartbeat(worker, args[4])
 for _, held in ipairs(args[3]) do
   if holds(worker, held[2], held[1]) then
     redis.call('ZADD', stem .. 'batches', 'XX', now + lease, batch_name(held[2], held[1], worker))

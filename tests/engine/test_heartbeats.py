@@ -1,4 +1,4 @@
-"""Workers that are silent while others show themselves are dead: others get what they held before its lease ends."""
+"""Workers whose heartbeats end while those of others go on are dead: others get their jobs before the leases end."""
 
 from datetime import timedelta
 
@@ -12,29 +12,29 @@ from tests.engine.world import LEASE, World
 SECOND = timedelta(seconds=1)
 
 
-async def show(world: World, *workers: str) -> None:
+async def beat(world: World, *workers: str) -> None:
     for name in workers:
         await world.shard(event("a")).renew(name, LEASE, [], patience=LEASE)
 
 
 async def pass_time(world: World, seconds: int, *workers: str) -> None:
-    """So many seconds, in each of which these workers show themselves."""
+    """So many seconds, in each of which these workers send a heartbeat."""
     for _ in range(seconds):
         world.offset += SECOND
-        await show(world, *workers)
+        await beat(world, *workers)
 
 
 async def reclaim(world: World) -> Reclaimed:
-    return await world.shard(event("a")).reclaim(silence=LEASE / 2, at_once=True)
+    return await world.shard(event("a")).reclaim(silence=LEASE / 2, by_heartbeat=True)
 
 
 @pytest.fixture
 async def held(world: World) -> World:
-    """`victim` and `other` have shown themselves, and the first has both jobs of the lane."""
+    """`victim` and `other` have sent a heartbeat, and the first has both jobs of the lane."""
     world.stop_clock()
     await world.lay(event("a"), [thing("one"), thing("two")])
     await world.jump(SECOND)
-    await show(world, "victim", "other")
+    await beat(world, "victim", "other")
     await world.take(event("a"), "victim", LANE)
     return world
 
@@ -51,17 +51,17 @@ async def test_jobs_of_a_silent_worker_are_given_back_before_the_lease_ends(held
     assert (await reclaim(held)).given_back == []
 
 
-async def test_who_shows_itself_keeps_its_leases_and_its_own(held: World) -> None:
+async def test_a_worker_that_sends_heartbeats_keeps_its_leases(held: World) -> None:
     await pass_time(held, 20, "victim", "other")
     assert (await reclaim(held)).given_back == []
 
 
-async def test_time_in_which_no_worker_could_show_itself_is_held_against_none(held: World) -> None:
+async def test_time_in_which_no_worker_could_send_a_heartbeat_does_not_count(held: World) -> None:
     await pass_time(held, 4, "other")
     # The server took no writes for half a minute: what of it counts is as long as the gap that workers may leave.
     await held.jump(30 * SECOND)
     assert (await reclaim(held)).given_back == []
-    await show(held, "other", "victim")
+    await beat(held, "other", "victim")
     await pass_time(held, 6, "other")
     assert (await reclaim(held)).given_back == []
     await pass_time(held, 3, "other")
@@ -73,7 +73,7 @@ async def test_after_a_restart_of_the_server_counting_begins_anew(own_world: Wor
     world.stop_clock()
     await world.lay(event("a"), [thing("one")])
     await world.jump(SECOND)
-    await show(world, "victim", "other")
+    await beat(world, "victim", "other")
     await world.take(event("a"), "victim", LANE)
     await pass_time(world, 6, "other")
     await own(world).revive()
@@ -85,7 +85,7 @@ async def test_after_a_restart_of_the_server_counting_begins_anew(own_world: Wor
     assert len((await reclaim(world)).given_back) == 1
 
 
-async def test_who_was_taken_for_dead_and_lives_is_told_that_its_leases_are_lost(held: World) -> None:
+async def test_a_living_worker_that_was_taken_for_dead_is_told_that_its_leases_are_lost(held: World) -> None:
     (name,) = await held.members("batches")
     fence = int(name.split()[0])
     await pass_time(held, 9, "other")
@@ -111,7 +111,7 @@ async def test_a_full_lane_goes_on_when_all_its_workers_were_killed(world: World
     assert len(outside.called) == 12
 
 
-async def test_who_says_that_it_shows_itself_seldom_is_given_its_time(held: World) -> None:
+async def test_a_worker_that_names_a_longer_silence_is_given_that_time(held: World) -> None:
     await held.shard(event("a")).renew("victim", LEASE, [], patience=LEASE, silence=30 * SECOND)
     await pass_time(held, 20, "other")
     assert (await reclaim(held)).given_back == []
