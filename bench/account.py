@@ -44,9 +44,9 @@ class Account(Cloud):
             "AWS_EC2_METADATA_DISABLED": "true",
         }
 
-    def let_drain(self, seconds: Mapping[str, float]) -> None:
+    def let_drain(self, seconds: Mapping[str, float], *, unseen: bool = False) -> None:
         """For how long balancers' interfaces outlive them, by the balancers' names; of others not at all."""
-        self.behave(drains=dict(seconds))
+        self.behave(drains=dict(seconds), drains_unseen=unseen)
 
     def look(self) -> None:
         """Reads what has happened since the last look."""

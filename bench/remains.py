@@ -79,7 +79,8 @@ def fill_draining(account: Account, drains: Drains) -> Remains:
 
     remains = _made(account, "drain", drains.clusters, leave)
     step = (drains.longest - drains.shortest) / (drains.clusters - 1)
-    account.let_drain({one.cluster: drains.shortest + place * step for place, one in enumerate(remains.by)})
+    seconds = {one.cluster: drains.shortest + place * step for place, one in enumerate(remains.by)}
+    account.let_drain(seconds, unseen=drains.unseen)
     return remains
 
 

@@ -41,6 +41,7 @@ def common(arena: Arena, namespace: str, source: Mapping[str, Any], scale: float
             "cap": shorter(retry.cap, scale),
             "blocked_base": shorter(retry.blocked_base, scale),
             "blocked_cap": shorter(retry.blocked_cap, scale),
+            "unseen_cap": shorter(retry.unseen_cap, scale),
         },
     }
 

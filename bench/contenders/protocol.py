@@ -91,6 +91,8 @@ class Drains:
     entangled: int
     shortest: float
     longest: float
+    unseen: bool = False
+    """Whether no describe shows the interfaces that outlive their balancer."""
 
 
 @dataclass(frozen=True)

@@ -41,10 +41,12 @@ class Throttled(msgspec.Struct, frozen=True, tag="throttled"):
 
 
 class Blocked(msgspec.Struct, frozen=True, tag="blocked"):
-    """Something still uses the target. `until` is exact where the provider names a time."""
+    """Something still uses the target. `until` is exact where the provider names a time. `unseen` says that no read
+    shows what it is: most likely something that went just now, so the target is tried again soon while that can be."""
 
     by: str
     until: timedelta | None = None
+    unseen: bool = False
 
 
 class Refused(msgspec.Struct, frozen=True, tag="refused"):

@@ -69,6 +69,9 @@ class RetrySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     refused_recheck: Positive = timedelta(minutes=15)
     blocked_base: Positive = timedelta(seconds=5)
     blocked_cap: Positive = timedelta(minutes=5)
+    # The longest wait for a dependency that no read shows, while something of the same deletion ended less than ten
+    # minutes ago.
+    unseen_cap: Positive = timedelta(seconds=10)
 
 
 class LimitOverride(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

@@ -65,7 +65,8 @@ class Settlement(NamedTuple):
     """What becomes of one attempt's job. `delay` is in milliseconds from the moment it is sent.
 
     `record` is the new record without its closing brace: the script adds the server's times to it. `of` says how many
-    jobs were taken under the same token, 0 where that is not known.
+    jobs were taken under the same token, 0 where that is not known. `soon` is the longest delay while something of the
+    same deletion ended lately, 0 for none.
     """
 
     job: str
@@ -82,6 +83,7 @@ class Settlement(NamedTuple):
     record: str
     note: str
     of: int = 0
+    soon: int = 0
 
 
 class Grouped:
@@ -113,7 +115,7 @@ def grouped(items: Sequence[Settlement]) -> tuple[list[str], dict[tuple[str, int
     plans: dict[str, int] = {}
     groups: dict[tuple[str, int], Grouped] = {}
     seen: set[tuple[str, int]] = set()
-    for job, fence, kind, delay, stage, lane, urgent, next_lane, was_held, held, alone, record, note, of in items:
+    for job, fence, kind, delay, stage, lane, urgent, next_lane, was_held, held, alone, record, note, of, soon in items:
         held_as = job, fence
         if held_as in seen:
             continue
@@ -138,7 +140,7 @@ def grouped(items: Sequence[Settlement]) -> tuple[list[str], dict[tuple[str, int
             fields += (number, record + "}")
         else:
             group.rest.append(
-                (kind, job, plan, number, stage, record, note, delay, urgent, next_lane, was_held, held, alone)
+                (kind, job, plan, number, stage, record, note, delay, urgent, next_lane, was_held, held, alone, soon)
             )
     return list(plans), groups
 

@@ -63,6 +63,21 @@ async def test_a_group_with_an_interface_in_it_is_not_deleted(cloud: Cloud) -> N
     await ec2.delete_security_group(GroupId=group)
 
 
+async def test_interfaces_that_are_not_shown_hold_a_group_until_they_have_drained(cloud: Cloud) -> None:
+    vpc = await cloud.world.vpc()
+    group = await cloud.world.group(vpc, by_cloud_provider("c1"))
+    balancer = await cloud.world.balancer(vpc, by_cloud_provider("c1", "default/web"), groups=[group])
+    ec2, elbv2 = await cloud.client("ec2"), await cloud.client("elbv2")
+    await cloud.aws.set_rate(0)
+    await cloud.aws.behave(drain=30, drains_unseen=True)
+    await elbv2.delete_load_balancer(LoadBalancerArn=balancer)
+    assert await interfaces_in(cloud, group) == []
+    with refusal("DependencyViolation"):
+        await ec2.delete_security_group(GroupId=group)
+    await cloud.aws.advance(31)
+    await ec2.delete_security_group(GroupId=group)
+
+
 async def test_a_balancers_interfaces_hold_its_group_until_they_have_drained(cloud: Cloud) -> None:
     elbv2, ec2, world = await cloud.client("elbv2"), await cloud.client("ec2"), cloud.world
     vpc = await world.vpc()

@@ -77,7 +77,7 @@ ENGINE = (
           (laws.SERVED, laws.LEFTOVERS)),
     Fault("a lane stays full after a settle", "settle", "  fresh(lane)\n", "", (laws.SERVED, laws.COUNTS)),
     Fault("a lane is not woken", "wake", "redis.call('HDEL', stem .. 'dry', lane)", "", (laws.SERVED,)),
-    Fault("a wait is forgotten", "settle", "local due = now + item[8]", "local due = now", (laws.WAITS,)),
+    Fault("a wait is forgotten", "settle", "local due = now + delay_of(item)", "local due = now", (laws.WAITS,)),
     Fault("what is not due is taken", "take", "'-inf', now, 'LIMIT', 0, most)", "'-inf', '+inf', 'LIMIT', 0, most)",
           (laws.WAITS,)),
     Fault("an entry is acked before its plan is whole", "plan", "answers[i] = {'writing', number}",

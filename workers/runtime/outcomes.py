@@ -34,12 +34,14 @@ LONGEST = 500
 
 
 class Outcome(NamedTuple):
-    """The kind of settlement, the delay in ms from the verdict on, and the record as it will be."""
+    """The kind of settlement, the delay in ms from the verdict on, and the record as it will be. `soon` is the longest
+    delay while something of the same deletion ended lately; 0 where that makes no difference."""
 
     kind: str
     delay: int
     record: Record
     note: str = ""
+    soon: int = 0
 
 
 def backoff(base: timedelta, cap: timedelta, count: int, jitter: Callable[[], float]) -> int:
@@ -90,11 +92,12 @@ def _judge(
         case Throttled(retry_after, detail):
             delay, detail = (500 if retry_after is None else ms(retry_after)), _short(detail)
             return Outcome("throttled", delay, replace(record, verdict="throttled", detail=detail), detail)
-        case Blocked(by, until):
+        case Blocked(by, until, unseen):
             by = _short(by)
+            soon = ms(retry.unseen_cap) if unseen and until is None else 0
             delay = ms(until) if until is not None else _blocked_delay(record, retry, jitter)
             blocked = replace(record, verdict="blocked", detail=by, waits=record.waits + 1, held=0)
-            return Outcome("blocked", delay, blocked, by)
+            return Outcome("blocked", delay, blocked, by, soon)
         case Refused(reason):
             reason = _short(reason)
             refused = replace(record, verdict="refused", detail=reason, held=1)
@@ -143,7 +146,7 @@ def settlement(job: Job, lane: str, outcome: Outcome, *, called: bool, of: int =
     moved = record.lane if record.lane != lane else ""
     return Settlement(
         job.id, job.fence, outcome.kind, outcome.delay, record.stage, lane, record.urgent, moved,
-        before.held, record.held, before.alone, encode_record(record)[:-1], note, of,
+        before.held, record.held, before.alone, encode_record(record)[:-1], note, of, outcome.soon,
     )  # fmt: skip
 
 

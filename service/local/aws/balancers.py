@@ -62,14 +62,14 @@ def delete(call: Call, interfaces: Interfaces, behaviour: Behaviour) -> Answer:
     for group in elbv2.target_groups.values():
         group.load_balancer_arns = [each for each in group.load_balancer_arns if each != arn]
     del elbv2.load_balancers[arn]
-    interfaces.drain(call, arn, behaviour.drains.get(one.name, behaviour.drain))
+    interfaces.drain(call, arn, behaviour.drains.get(one.name, behaviour.drain), unseen=behaviour.drains_unseen)
     return succeeded(call)
 
 
 def delete_classic(call: Call, interfaces: Interfaces, behaviour: Behaviour) -> Answer:
     name = call.text("LoadBalancerName")
     if elb_of(call).load_balancers.pop(name, None) is not None:
-        interfaces.drain(call, name, behaviour.drains.get(name, behaviour.drain))
+        interfaces.drain(call, name, behaviour.drains.get(name, behaviour.drain), unseen=behaviour.drains_unseen)
     return succeeded(call)
 
 

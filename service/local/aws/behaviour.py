@@ -54,6 +54,8 @@ class Behaviour(msgspec.Struct, frozen=True, kw_only=True):
     # How long a balancer's interfaces stay after it is gone; by the balancer's name where it differs.
     drain: float = 5.0
     drains: dict[str, float] = {}
+    # No describe shows them meanwhile, but groups can't be deleted.
+    drains_unseen: bool = False
     # How long the tagging API goes on listing what was deleted.
     ghosts: float = 60.0
     # How long it does not list what was just made.

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from service.local.aws.answers import Answer, failed
 from service.local.aws.calls import Call
-from service.local.aws.interfaces import BalancerInterface
+from service.local.aws.interfaces import BalancerInterface, hidden_interfaces
 from service.local.aws.moto_side import ec2_of, elb_of, elbv2_of
 
 
@@ -43,7 +43,7 @@ def _users_of(call: Call, group: str) -> Iterator[str]:
 
 def _interfaces(ec2: Any) -> Iterator[Any]:
     """moto keeps some of terminated instances."""
-    for one in list(ec2.enis.values()):
+    for one in (*ec2.enis.values(), *hidden_interfaces(ec2).values()):
         if one.instance is None or one.instance._state.name != "terminated":
             yield one
 

@@ -32,6 +32,12 @@ class BalancerInterface(NetworkInterface):  # type: ignore[misc]
         )
 
 
+def hidden_interfaces(ec2: Any) -> dict[str, Any]:
+    """Those that no describe shows any more although they are still there."""
+    found: dict[str, Any] = vars(ec2).setdefault("hidden_enis", {})
+    return found
+
+
 class Interfaces:
     """Balancers are known by ARN, and by name for the classic ones."""
 
@@ -57,14 +63,18 @@ class Interfaces:
         for one in self._of.get((call.account, call.region, balancer), []):
             one._group_set = [ec2.get_security_group_from_id(group) for group in groups]
 
-    def drain(self, call: Call, balancer: str, seconds: float) -> None:
+    def drain(self, call: Call, balancer: str, seconds: float, *, unseen: bool) -> None:
         """The balancer is gone; its interfaces go later."""
         left = self._of.pop((call.account, call.region, balancer), [])
         ec2 = ec2_of(call)
+        hidden = hidden_interfaces(ec2)
+        for one in left if unseen else ():
+            hidden[one.id] = ec2.enis.pop(one.id)
 
         def gone(at: float) -> None:
             for one in left:
                 ec2.enis.pop(one.id, None)
+                hidden.pop(one.id, None)
                 ec2.tags.pop(one.id, None)
                 groups = [group.id for group in one._group_set]
                 self._journal.drained(one.id, groups, at, self._clock.real(at))

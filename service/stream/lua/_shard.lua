@@ -198,7 +198,7 @@ local function stage_ended(id, stage)
   end
   local successor = string.match(known[1], '%S+$')
   if successor ~= '-' then
-    redis.call('HSET', key, closed, at)
+    redis.call('HSET', key, closed, at, 'last_end', at)
     open_stage(id, successor)
     return
   end
@@ -207,12 +207,12 @@ local function stage_ended(id, stage)
   local last, finale
   if chains == 1 then last, finale = string.match(known[7], '^(%S+ %S+ %S+) (%d+)$') end
   if finale then
-    redis.call('HSET', key, closed, at, 'chains_left', 1, 'last', last)
+    redis.call('HSET', key, closed, at, 'last_end', at, 'chains_left', 1, 'last', last)
     open_stage(id, finale)
     return
   end
   if chains ~= 0 then
-    redis.call('HSET', key, closed, at, 'chains_left', chains)
+    redis.call('HSET', key, closed, at, 'last_end', at, 'chains_left', chains)
     return
   end
   -- The release is a single job whose lane stands here: it needs no round of opening.
@@ -246,7 +246,9 @@ local function count_down()
     local left = redis.call('HINCRBY', key, field, -entry[3])
     if left == 0 then
       stage_ended(entry[1], entry[2])
-    elseif left < 0 then
+    elseif left > 0 then
+      redis.call('HSET', key, 'last_end', moment())
+    else
       redis.call('HDEL', key, field)
       count('lost', 1)
     end

@@ -3,12 +3,14 @@
 -- the gone, the rest, how many were taken under the fence (0: not known)}. The gone stand together by their note: {note,
 -- how many, ids as one text, parts}; a part is {plan (index), stage, {number, record, number, record...}}. Of the rest
 -- each is {kind, job, plan, number, stage, record, note, delay in ms, urgent (0|1), next lane ('': the same), held before
--- (0|1), held now (0|1), alone (0|1)}, its record without the closing brace, so that times can be added.
+-- (0|1), held now (0|1), alone (0|1), longest delay in ms while a job of the same deletion ended lately (0: none)}, its
+-- record without the closing brace, so that times can be added.
 -- Kinds: dead ends a job, `back` returns it untouched, `unreadable` sets it aside, all others put it back with a due
 -- time. Answers {for each group the jobs that were not accepted, stages opening}.
 if repeated then return repeated end
 local worker, names = args[1], args[2]
 local counts, plans, refused = {}, {}, {}
+local LATELY = 600000
 
 -- Written once for each plan, with all its jobs of this call.
 local function keep(plan, number, text)
@@ -39,6 +41,13 @@ local function job_over(plan, stage, number)
   end
 end
 
+-- How long a job waits: where nothing shows what blocks it, that may be something of its deletion that just went.
+local function delay_of(item)
+  if item[14] == 0 or item[8] <= item[14] then return item[8] end
+  local ended = redis.call('HGET', deletion_key(deletion(item[3])), 'last_end')
+  return ended and now - tonumber(ended) < LATELY and item[14] or item[8]
+end
+
 local function mark(job, before_, now_)
   if now_ == 1 and before_ == 0 then
     redis.call('ZADD', stem .. 'held', now, 'job:' .. job)
@@ -64,7 +73,7 @@ local function move(lane, item)
     end
     job_over(plan, stage, 1)
   else
-    local due = now + item[8]
+    local due = now + delay_of(item)
     keep(plan, number, item[6] .. ',"last_at":' .. moment() .. ',"due":' .. string.format('%.0f', due) .. '}')
     if item[13] == 1 and kind == 'back' then
       -- Handed back before it was tried: it is still under suspicion.

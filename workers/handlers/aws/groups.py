@@ -23,9 +23,6 @@ GROUPS: Final = "ec2.DescribeSecurityGroups"
 PATIENT: Final = 400
 """Rounds of waiting for a balancer's interface; one that outlives them belongs to a balancer that stays."""
 
-LINGERING: Final = 5
-"""Rounds in which a dependency that is not to be seen is taken for one that just went."""
-
 _NAMED: Final = 4
 
 
@@ -173,12 +170,11 @@ async def drained(turn: Turn) -> Verdict:
 async def refused(turn: Turn, error: AwsError) -> Verdict:
     """AWS seldom names what it saw, and we saw nothing. At first that is because an interface is no longer shown but
     not quite gone; later because what depends on it is in a VPC or an account that we do not see."""
-    soon = turn.job.record.waits < LINGERING
     return Blocked(
         f"AWS says that something depends on it ({error.code}: {error.message or 'no more than that'}), but no "
         f"interface and no rule that does is to be seen: look for references from peered VPCs and from other accounts "
         f"that share this one",
-        until=until_round(turn.settings.drain_check, 0.5) if soon else None,
+        unseen=True,
     )
 
 

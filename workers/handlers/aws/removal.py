@@ -76,7 +76,7 @@ class Removal:
             if depends and kind.blocked is not None:
                 return await kind.blocked(turn, error)
             if depends:
-                return Blocked(str(error))
+                return Blocked(str(error), unseen=True)
             if error.what == "protected" and kind.protected is not None:
                 return await kind.protected(turn, error)
             raise
