@@ -122,6 +122,8 @@ def _show(swept: Swept, nodes: Sequence[AzureNodes], *, dry_run: bool) -> None:
         output.show([output.note(title, "bold")])
     if len(swept.orphans) > SHOWN:
         output.show([output.note(f"... and {len(swept.orphans) - SHOWN} more; --output json has all.")])
+    for trouble in swept.trouble:
+        output.show([output.note(trouble, "yellow")])
     if swept.decision.kind != "delete":
         output.show([output.note(f"Nothing of it is removed: {swept.decision.kind}: {swept.decision.reason}")])
     elif dry_run:
@@ -145,6 +147,7 @@ def _picture(swept: Swept, nodes: Sequence[AzureNodes]) -> dict[str, Any]:
         "claims": swept.claims,
         "told": swept.told,
         "known": swept.known,
+        "unidentified": swept.unidentified,
         "orphans": [
             {
                 "claim": one.claim, "uid": one.uid, "what": _what(one), "subscription": nodes[one.place].subscription,

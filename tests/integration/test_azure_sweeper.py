@@ -157,6 +157,18 @@ async def test_machines_in_a_group_of_no_node_are_shown_as_the_sources_problem(s
     assert len(await sweeping.told()) == 1
 
 
+async def test_rows_without_an_id_are_shown_as_the_sources_problem(sweeping: Sweeping) -> None:
+    sweeping.sweeps(every=timedelta(milliseconds=50))
+    claim = await sweeping.nic()
+    await sweeping.cloud.azure.behave(graph_without_guid=(f"aks-{claim}",))
+
+    async def shown() -> bool:
+        return "1 resources have no id" in (await facts(sweeping)).get("problem@sweep", "")
+
+    async with running(sweeping, Passes(sweeping)):
+        await sweeping.until("it is shown", shown)
+
+
 async def test_a_pass_that_fails_is_shown_and_made_again_soon(sweeping: Sweeping) -> None:
     sweeping.sweeps(every=timedelta(seconds=15))
     passes = Passes(sweeping)

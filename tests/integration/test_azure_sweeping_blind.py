@@ -214,3 +214,21 @@ async def test_machines_in_a_group_in_which_no_node_of_this_cluster_runs_are_dou
     # When a Node runs there, nothing has to be waited for a second time.
     sweeping.cloud.settle()
     assert (await sweeping.found())[machine].becomes == "told"
+
+
+# ---- rows without an id
+
+
+async def test_rows_without_an_id_are_counted_and_the_pass_says_so(sweeping: Sweeping) -> None:
+    known, unknown = await sweeping.nic("known"), await sweeping.nic("unknown")
+    await sweeping.cloud.azure.behave(graph_without_guid=(f"aks-{unknown}",))
+    swept = await sweeping.sweep()
+    assert [one.claim for one in swept.orphans] == [known]
+    assert swept.unidentified == 1
+    (trouble,) = swept.trouble
+    assert "1 resources have no id" in trouble
+    assert "azure.sweep.listing: provider" in trouble
+    sweeping.sweeps(listing="provider")
+    swept = await sweeping.sweep()
+    assert {one.claim for one in swept.orphans} == {known, unknown}
+    assert swept.trouble == []

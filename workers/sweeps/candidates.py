@@ -37,12 +37,13 @@ class Candidate(NamedTuple):
 
 
 class Candidates:
-    """By NodeClaim's name. `listed` counts what was looked at; what was no candidate has left its name, too."""
+    """By NodeClaim's name. `listed` counts what was looked at; what was no candidate has left its name, too.
+    `unidentified` are those that would be candidates if the list had given their id."""
 
     def __init__(self) -> None:
         self._found: dict[str, list[Candidate]] = {}
         self._others: set[str] = set()
-        self.listed = 0
+        self.listed = self.unidentified = 0
 
     def __len__(self) -> int:
         return sum(map(len, self._found.values()))
@@ -74,9 +75,11 @@ class Candidates:
     def _add(self, found: Found, place: int) -> None:
         claim = claim_of(found.name.lower())
         # What is on its way needs nobody; an interface that has a machine goes with that.
-        if not claim or not found.guid or found.going or (found.kind == NIC.name and found.used_by):
+        needs_nobody = found.going or (found.kind == NIC.name and bool(found.used_by))
+        if not claim or not found.guid or needs_nobody:
             if claim and claim not in self._found:
                 self._others.add(claim)
+            self.unidentified += bool(claim and not needs_nobody)
             return
         some = self._found.setdefault(claim, [])
         mine = next((number for number, one in enumerate(some) if one.place == place), None)

@@ -37,7 +37,8 @@ class NoPass(Exception):
 @dataclass(slots=True)
 class Swept:
     """What a pass found. `orphans` are only kept for who asks for them; `told` were published for the first time,
-    `doubted` are machines in a group in which no Node of this cluster runs."""
+    `doubted` are machines in a group in which no Node of this cluster runs, `unidentified` are resources that the list
+    showed without an id."""
 
     source: str
     way: Way
@@ -49,6 +50,7 @@ class Swept:
     known: int = 0
     stale: int = 0
     doubted: int = 0
+    unidentified: int = 0
     orphans: list[Orphan] = field(default_factory=list)
 
     def add(self, part: Part, *, shown: bool) -> None:
@@ -56,6 +58,23 @@ class Swept:
         self.doubted += sum(one.becomes == "doubted" for one in part.orphans)
         if shown:
             self.orphans += part.orphans
+
+    @property
+    def trouble(self) -> list[str]:
+        """What a person should know about the pass."""
+        found: list[str] = []
+        if self.doubted:
+            found.append(
+                f"{self.doubted} machines seem to be orphans in a group in which no Node of this cluster runs; see "
+                f"whether azure.nodes and the source's cluster belong together"
+            )
+        if self.unidentified:
+            by = "Resource Graph" if self.way == "graph" else "the providers' lists"
+            found.append(
+                f"{self.unidentified} resources have no id (resourceGuid or vmId) in the rows of {by} and were skipped"
+                + ("; azure.sweep.listing: provider lists them otherwise" if self.way == "graph" else "")
+            )
+        return found
 
 
 def _silent(words: str, count: int) -> None:
@@ -120,7 +139,7 @@ class Pass:
     async def _by(self, way: Way, place: Place, decision: Decision, begun: Begun) -> Swept:
         cluster = await place.identity()
         candidates, way = await self._candidates(way)
-        swept = Swept(self._source, way, decision, listed=candidates.listed)
+        swept = Swept(self._source, way, decision, listed=candidates.listed, unidentified=candidates.unidentified)
         await self._owners(place, candidates, swept)
         finished = await self._keeping.spare(candidates, begun.now)
         swept.found = len(candidates)

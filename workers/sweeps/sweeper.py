@@ -95,18 +95,9 @@ class Sweeper:
             self._log.warning("sweep made no pass, nothing is known of anything", reason=why)
             await self._orphans.trouble(f"sweep: {why}")
             return False
-        await self._orphans.trouble(_doubts(swept))
+        await self._orphans.trouble("sweep: " + "; ".join(swept.trouble) if swept.trouble else "")
         self._log.info(
             "swept", by=swept.way, listed=swept.listed, claims=swept.claims, orphans=swept.found, told=swept.told,
-            policy=swept.decision.kind,
+            unidentified=swept.unidentified, policy=swept.decision.kind,
         )  # fmt: skip
         return True
-
-
-def _doubts(swept: Swept) -> str:
-    if not swept.doubted:
-        return ""
-    return (
-        f"sweep: {swept.doubted} machines seem to be orphans in a group in which no Node of this cluster runs; see "
-        f"whether azure.nodes and the source's cluster belong together"
-    )

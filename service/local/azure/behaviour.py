@@ -77,6 +77,8 @@ class Behaviour(msgspec.Struct, frozen=True, kw_only=True):
     # How much later Resource Graph shows what has come, changed and gone, and names that it never shows.
     graph_lag: float = 0.0
     graph_omits: tuple[str, ...] = ()
+    # Names whose rows there have no guid.
+    graph_without_guid: tuple[str, ...] = ()
     # Resource Graph spells ids now in one case, now in another.
     graph_cases: bool = True
     # Ids of resources and groups that may not be deleted, or names of resources; and those with something nested.

@@ -155,7 +155,10 @@ def _filtered(shelf: Shelf, query: Query) -> list[Thing]:
 def _row(thing: Thing, query: Query, behaviour: Behaviour) -> dict[str, Any]:
     case = _case(thing) if behaviour.graph_cases else 0
     if query.columns:
-        return {name: _spelt(get(thing), case) for name, get in query.columns}
+        row = {name: _spelt(get(thing), case) for name, get in query.columns}
+        if thing.made.name in behaviour.graph_without_guid:
+            row["guid"] = None
+        return row
     whole = document(thing)
     made = thing.made
     row = {
