@@ -9,18 +9,25 @@ from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from typing import TypeVar
 
+from redis.exceptions import TimeoutError as ServerSilentError
+
 T = TypeVar("T")
 STEP = 0.01
 PATIENCE = timedelta(seconds=100)
 
 
 async def until(what: str, look: Callable[[], Awaitable[T]], within: timedelta = PATIENCE, *, step: float = STEP) -> T:
-    """The first answer that is true in itself; what was seen last stands in the failure."""
+    """The first answer that is true in itself; what was seen last stands in the failure. A server that a busy machine
+    keeps from answering in time is asked again."""
     deadline = time.monotonic() + within.total_seconds()
     while True:
-        seen = await look()
-        if seen:
-            return seen
+        seen: object
+        try:
+            seen = answer = await look()
+            if answer:
+                return answer
+        except ServerSilentError as error:
+            seen = error
         if time.monotonic() > deadline:
             raise AssertionError(f"waited {within.total_seconds():g} s in vain until {what}; last seen: {seen!r}")
         await asyncio.sleep(step)
