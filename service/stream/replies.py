@@ -53,9 +53,12 @@ class Settled(NamedTuple):
 
 
 class Reclaimed(NamedTuple):
+    """Jobs, when there may be more of them (0: unknown), and the number of events whose planner is dead."""
+
     given_back: list[str]
     set_aside: list[str]
     next_end: int
+    events: int
 
 
 class Claimed(NamedTuple):

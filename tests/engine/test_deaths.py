@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import pytest
 
-from service.contract import Gone, Job, Verdict
+from service.contract import Event, Gone, Job, Pending, Verdict
 from service.stream.replies import Taken
 from tests.engine.outside import LANE, Outside, event, thing
 from tests.engine.waiting import at_once
@@ -156,6 +156,12 @@ async def test_a_storm_of_kills_condemns_no_innocent_job(world: World) -> None:
         # With each of its workers dies another one that has nothing to do with it, and whose lease ends later.
         shard = world.shard(one)
         await shard.renew(f"w{death - 1}", LEASE, [], patience=SECOND)
+        if death == 1:
+            # The first one dies by itself, and the job is tried alone from then on.
+            await world.jump(LEASE + SECOND)
+            assert job in await world.reclaim(one)
+            taken = await world.take(one, "w1", LANE, alone=job)
+            continue
         await shard.renew(f"x{death}", LEASE, [], patience=SECOND)
         await world.take(other, f"x{death}", "sim/acct/storm", 1, lease=10 * LEASE)
         await world.jump(LEASE + SECOND)
@@ -166,6 +172,40 @@ async def test_a_storm_of_kills_condemns_no_innocent_job(world: World) -> None:
     assert not await world.members("dead")
     assert await world.settle(taken, "w8", Gone()) == [True]
     assert (await world.job(job))["state"] == "gone"
+
+
+async def storm(world: World, job: Event, first: str, second: str) -> None:
+    """Two workers have something in hand and die at the same time."""
+    shard = world.shard(job)
+    for name in (first, second):
+        await shard.renew(name, LEASE, [], patience=SECOND)
+        await world.take(job, name, LANE, 1)
+    await world.jump(LEASE + SECOND)
+
+
+async def test_after_a_storm_jobs_go_back_to_their_lane_and_after_a_second_one_they_are_tried_alone(
+    world: World,
+) -> None:
+    one = event("a")
+    jobs = await world.lay(one, [thing("first"), thing("second")])
+    both = sorted((jobs["first"], jobs["second"]))
+    await storm(world, one, "w1", "w2")
+    assert sorted(await world.reclaim(one)) == both
+    assert not await world.members("alone")
+    assert sorted(await world.queue(LANE)) == both
+    await storm(world, one, "w3", "w4")
+    assert sorted(await world.reclaim(one)) == both
+    assert sorted(await world.members("alone")) == both
+
+
+async def test_a_storm_is_forgotten_once_an_attempt_was_survived(world: World) -> None:
+    one = event("a")
+    await world.lay(one, [thing("first"), thing("second")])
+    for names in (("w1", "w2"), ("w3", "w4")):
+        await storm(world, one, *names)
+        assert len(await world.reclaim(one)) == 2
+        assert not await world.members("alone")
+        await world.settle(await world.take(one, "survivor", LANE), "survivor", Pending(timedelta(0)))
 
 
 async def test_without_a_storm_the_same_deaths_condemn(world: World) -> None:

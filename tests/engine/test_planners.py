@@ -42,6 +42,26 @@ async def test_an_entry_whose_planner_died_is_claimed_by_another(world: World) -
     assert outside.planned == ["a", "a"]
 
 
+@pytest.mark.every_server
+async def test_entries_of_a_planner_whose_heartbeats_end_are_claimed_before_they_are_silent_for_long(
+    world: World,
+) -> None:
+    outside, some = Outside(), [event(name) for name in "abc"]
+    for one in some:
+        outside.plans[one.uid] = hang
+    first = await world.start(outside, silence=timedelta(seconds=2))
+    await world.publish(*some)
+    for one in some:
+        await planning(world, outside, one.uid, 1)
+    await first.crash()
+    for one in some:
+        outside.plans[one.uid] = Plan([thing(f"{one.uid}-thing")])
+    # By its silence alone an entry would be claimed after longer than any test waits.
+    await world.start(outside, silence=timedelta(seconds=2), plan_claim=timedelta(minutes=20))
+    await world.until_done(*some)
+    assert sorted(outside.planned) == ["a", "a", "b", "b", "c", "c"]
+
+
 async def test_an_entry_that_is_planned_for_long_stays_with_its_planner(world: World) -> None:
     outside, one, free = Outside(), event("a"), asyncio.Event()
 

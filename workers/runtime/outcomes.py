@@ -138,7 +138,7 @@ def _objected(record: Record, error: NotCleared, retry: RetrySettings) -> Outcom
 def settlement(job: Job, lane: str, outcome: Outcome, *, called: bool, of: int = 0) -> Settlement:
     """The outcome in the form that the `settle` move takes; the times of a job that goes on are the server's to add."""
     before, record = job.record, outcome.record
-    if before.alone and outcome.kind != "back":
+    if (before.alone or before.suspect) and outcome.kind != "back":
         record = replace(record, alone=0, kills=0, fallen=0, suspect="")
     if outcome.kind not in ("gone", "dead") and (record.due or record.last_at):
         record = replace(record, due=0, last_at=0)

@@ -7,6 +7,7 @@ a death alone it waits in Redis before it is planned again, for longer and longe
 import asyncio
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import structlog
@@ -59,6 +60,8 @@ class Planning:
         self._reader: asyncio.Task[None] | None = None
         self._suspects, self._suspect = shard.stem + "suspects", ""
         self.on_loss: Callable[[], None] = lambda: None
+        # Set when a planner is known to be dead: its entries can be claimed before they are silent for long.
+        self.silent = asyncio.Event()
 
     # ---- reading
 
@@ -227,7 +230,9 @@ class Planning:
     async def claim(self) -> None:
         """Take over entries whose planner has gone silent, one at a time, in spells: jobs under suspicion wait, too."""
         while not self._crew.stopping:
-            await asyncio.sleep(self._settings.worker.plan_claim.total_seconds() / 4)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self.silent.wait(), self._settings.worker.plan_claim.total_seconds() / 4)
+            self.silent.clear()
             until = time.monotonic() + SOLO_SPELL
             while await self._claim_one():
                 if self._leaving():

@@ -1,9 +1,10 @@
-"""Gives back what dead workers held, as soon as their heartbeats or their leases end.
+"""Gives back jobs and events that dead workers held, as soon as their heartbeats or their leases end.
 
 It sleeps until the next heartbeat or lease would end, or half a lease, whichever comes first.
 """
 
 import asyncio
+from collections.abc import Callable
 
 import structlog
 
@@ -15,8 +16,10 @@ log = structlog.get_logger(__name__)
 
 
 class Reclaimer:
-    def __init__(self, shard: Shard, settings: WorkerSettings, clock: ServerClock) -> None:
-        self._shard, self._settings, self._clock = shard, settings, clock
+    """`offer` is called when there are events to be claimed."""
+
+    def __init__(self, shard: Shard, settings: WorkerSettings, clock: ServerClock, offer: Callable[[], None]) -> None:
+        self._shard, self._settings, self._clock, self._offer = shard, settings, clock, offer
 
     async def run(self) -> None:
         half = self._settings.lease.total_seconds() / 2
@@ -31,6 +34,9 @@ class Reclaimer:
                     count=len(answer.given_back),
                     jobs=answer.given_back,
                 )
+            if answer.events:
+                log.warning("planners died, events are claimed", count=answer.events)
+                self._offer()
             for job in answer.set_aside:
                 log.error("set aside: it kills its workers", job=job)
             if not answer.given_back:

@@ -140,8 +140,8 @@ class Worker:
         await keeper.renew()
         for loop in (
             wakeups.run(), settler.run(), planning.run(root), planning.write(), planning.claim(), planning.keep(),
-            keeper.run(),
-            Reclaimer(shard, settings.worker, clock).run(), Janitor(shard, settings, self.name).run(),
+            keeper.run(), Reclaimer(shard, settings.worker, clock, planning.silent.set).run(),
+            Janitor(shard, settings, self.name).run(),
             *(Pilot(bench).run() for _ in range(self._pilots)),
         ):  # fmt: skip
             root.create_task(loop)

@@ -1,9 +1,9 @@
 -- Gives back the jobs of leases that ran out, and of workers whose heartbeats ended. A job whose worker died is tried
--- alone from then on; one that kills its worker again and again while alone is set aside. Deaths of other workers at the
--- same time (a storm) are not counted, unless it goes on and on.
+-- alone from then on; one that kills its worker again and again while alone is set aside. Where other workers died at the
+-- same time (a storm), a job goes back to its lane the first time, and deaths alone are not counted, unless it goes on.
 -- args: {most, deaths alone until set aside, silence in ms after which a worker counts as dead when its lease has run
 -- out, storm in ms, deaths in all, whether heartbeats count (0|1)}; answers {jobs given back, jobs set aside, when there
--- may be more (0: unknown)}.
+-- may be more (0: unknown), events whose planner is dead}.
 if repeated then return repeated end
 local most, deaths, silence, storm, limit, by_heartbeat = unpack(args)
 local given, aside = {}, {}
@@ -30,6 +30,13 @@ local function give_back(lane, worker, job, dead)
   end
   local alone = record.alone == 1
   redis.call('ZADD', stem .. 'deaths', now, worker .. ' ' .. (alone and job or ''))
+  local silent = dead and SILENCE or silence
+  if not alone and not record.suspect and stormy(job, {[worker] = true}, tonumber(heard), silent, storm) then
+    record.suspect = worker
+    write(job, record)
+    enter(job, lane, is_urgent(record), now)
+    return
+  end
   if not alone then
     record.alone, record.suspect = 1, worker
     write(job, record)
@@ -39,7 +46,7 @@ local function give_back(lane, worker, job, dead)
   record.fallen = (record.fallen or 0) + 1
   -- Whom this same job killed, and who held it when it came under suspicion, do not count.
   local own = {[worker] = true, [record.suspect or ''] = true}
-  if not stormy(job, own, tonumber(heard), dead and SILENCE or silence, storm) then
+  if not stormy(job, own, tonumber(heard), silent, storm) then
     record.kills = (record.kills or 0) + 1
   end
   if (record.kills or 0) < deaths and record.fallen < limit then
@@ -78,9 +85,31 @@ local function give_back_batches(names, dead)
   end
 end
 
+-- Events in the hands of a dead planner look silent from now on, so that `claim` finds them.
+local DAY = 86400000
+local function offer_events(dead)
+  local number, events = 0, stem .. 'events'
+  for worker in pairs(dead) do
+    local found, ids = redis.pcall('XPENDING', events, 'planners', '-', '+', 1000, worker), {}
+    for _, pending in ipairs(found['err'] and {} or found) do
+      if pending[3] < DAY then ids[#ids + 1] = pending[1] end
+    end
+    number = number + #ids
+    if #ids > 0 then
+      for _, option in ipairs({'IDLE', DAY, 'JUSTID'}) do ids[#ids + 1] = option end
+      redis.call('XCLAIM', events, 'planners', worker, 0, unpack(ids))
+    end
+  end
+  return number
+end
+
+local offered = 0
 if by_heartbeat == 1 then
   local dead, any = dead_workers()
-  if any then give_back_batches(redis.call('ZRANGE', stem .. 'batches', 0, -1), dead) end
+  if any then
+    give_back_batches(redis.call('ZRANGE', stem .. 'batches', 0, -1), dead)
+    offered = offer_events(dead)
+  end
 end
 give_back_batches(redis.call('ZRANGEBYSCORE', stem .. 'batches', '-inf', now, 'LIMIT', 0, most))
 count('reclaimed', #given)
@@ -92,4 +121,4 @@ if #given > 0 and redis.call('ZCARD', stem .. 'alone') > 0 then
 end
 local upcoming, death = first_score(stem .. 'batches'), by_heartbeat == 1 and next_death()
 if death and (not upcoming or death < upcoming) then upcoming = death end
-return answer({given, aside, upcoming or 0})
+return answer({given, aside, upcoming or 0, offered})
