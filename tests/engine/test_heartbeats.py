@@ -111,6 +111,22 @@ async def test_a_full_lane_goes_on_when_all_its_workers_were_killed(world: World
     assert len(outside.called) == 12
 
 
+async def test_workers_that_die_together_are_no_reason_to_try_their_jobs_alone(held: World) -> None:
+    """Though one of them is known to be dead a little earlier."""
+    await held.shard(event("a")).renew("second", LEASE, [], patience=LEASE)
+    await pass_time(held, 2, "other", "second")
+    await pass_time(held, 7, "other")
+    assert len((await reclaim(held)).given_back) == 2
+    assert await held.members("alone") == {}
+    assert len(await held.queue(LANE)) == 2
+
+
+async def test_jobs_of_a_worker_that_dies_by_itself_are_tried_alone(held: World) -> None:
+    await pass_time(held, 9, "other")
+    assert len((await reclaim(held)).given_back) == 2
+    assert len(await held.members("alone")) == 2
+
+
 async def test_a_worker_that_names_a_longer_silence_is_given_that_time(held: World) -> None:
     await held.shard(event("a")).renew("victim", LEASE, [], patience=LEASE, silence=30 * SECOND)
     await pass_time(held, 20, "other")

@@ -31,7 +31,8 @@ local function give_back(lane, worker, job, dead)
   local alone = record.alone == 1
   redis.call('ZADD', stem .. 'deaths', now, worker .. ' ' .. (alone and job or ''))
   local silent = dead and SILENCE or silence
-  if not alone and not record.suspect and stormy(job, {[worker] = true}, tonumber(heard), silent, storm) then
+  -- Of workers that die together one is the first to be known: half of its silence tells that another is dying, too.
+  if not alone and not record.suspect and stormy(job, {[worker] = true}, tonumber(heard), silent / 2, storm) then
     record.suspect = worker
     write(job, record)
     enter(job, lane, is_urgent(record), now)
