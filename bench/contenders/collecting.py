@@ -61,7 +61,7 @@ def collect(begin: Begin, orphans: Orphans, scale: float = COLLECTED) -> Collect
 
 
 def outwait(begin: Begin, reservations: Reservations, scale: float) -> list[float]:
-    with Subscription(scale, Behaviour(nic_goes=0.0, refusal_renews=True)) as there:
+    with Subscription(scale, Behaviour(nic_goes=0.0, refusal_renews=reservations.renews)) as there:
         there.declare()
         ends: dict[str, float] = {}
         with begin(there, reservations.interfaces) as at_work:
@@ -71,7 +71,7 @@ def outwait(begin: Begin, reservations: Reservations, scale: float) -> list[floa
                 ends |= dict.fromkeys(names, there.now() + reservations.seconds)
             _until_gone(there, list(ends), at_work)
     for entry in there.deletes:
-        if entry.code == RESERVED:
+        if entry.code == RESERVED and reservations.renews:
             ends[entry.name] = entry.at + reservations.seconds
     return [there.gone[name] - end for name, end in ends.items()]
 

@@ -140,13 +140,14 @@ class Collected:
 
 @dataclass(frozen=True)
 class Reservations:
-    """Orphaned interfaces that come in `steps` even steps within `within` seconds, all reserved for so many seconds;
-    each refusal has its reservation begin anew, as its message says."""
+    """Orphaned interfaces that come in `steps` even steps within `within` seconds, all reserved for so many seconds.
+    If it `renews`, each refusal has its reservation begin anew, as its message says."""
 
     interfaces: int
     steps: int
     within: float
     seconds: float
+    renews: bool = True
 
 
 class Contender(Protocol):
