@@ -155,9 +155,9 @@ _QUESTIONS = {
 
 
 async def _drop(installation: Installation, number: int, name: str) -> str:
-    """An object that is still there gets another deletion, which keeps everything and releases it: of one with our
-    finalizer the watch side sees to that, of one that was observed nobody else does. That it was dropped is noted
-    first: whoever plans for this object from now on keeps everything."""
+    """An object that is still there gets another deletion, which keeps everything and releases it. The watch side
+    publishes it for an object with our finalizer; for one that was observed this command does. The drop is recorded
+    first, so that every plan for this object from now on keeps everything."""
     shard = installation.shards[number]
     fields = await _fields(installation, shard, name)
     memory, uid = Inventory(installation, fields.get("source", "")), fields.get("uid", "")

@@ -167,7 +167,7 @@ def forget(name: str, uid: str | None, record_only: bool, yes: bool, config: Pat
     found = session.call(lambda opened: _one(opened, name), config)
     if found.decisions is None and not record_only:
         raise session.Trouble(
-            f"the record of {output.clean(name)} can't be read, so nobody can tell which resources carry its tag; "
+            f"the record of {output.clean(name)} can't be read, so the resources that carry its tag are not known; "
             f"--record-only removes the record alone"
         )
     chosen = [one for one in found.decisions or () if uid in (None, one.uid)]

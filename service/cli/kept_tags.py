@@ -1,4 +1,4 @@
-"""The tags of kept resources as commands reach them: taken off, or looked for, with the credentials of this process.
+"""Finds and removes the tags of kept resources for `knell kept`, with the credentials of this process.
 The calls draw on the shared budgets, as those of workers do."""
 
 from collections.abc import AsyncIterator, Collection, Sequence
@@ -49,7 +49,7 @@ def tagged_by(decision: Decision) -> bool:
 async def take_off(
     tags: RetainedTags, decision: Decision, chosen: Sequence[Decision]
 ) -> list[TagRemoval]:  # fmt: skip
-    """With a bar on standard error, which nobody sees where that is no terminal."""
+    """Shows a progress bar on standard error where that is a terminal."""
     columns = (TextColumn("taking tags off"), BarColumn(), MofNCompleteColumn())
     found = list[TagRemoval]()
     with Progress(*columns, console=output.status_line(), transient=True) as progress:

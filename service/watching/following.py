@@ -73,7 +73,7 @@ class Following:
         return self._strand.assignment
 
     async def remember_wishes(self) -> str:
-        """Before a list begins: who asks for another one from now on means the next. Answers when a person last
+        """Before a list begins: a relist that is asked for from now on is the next one. Answers when a person last
         accepted that the cluster was restored."""
         await self._store.begin_epoch()
         self._asked = await self._store.wishes()

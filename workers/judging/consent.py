@@ -1,6 +1,6 @@
 """The look right before a destructive call: is the object still going, still ours, and does policy still say delete?
-One look serves all jobs of a deletion that ask at the same moment, and nobody who asks later. Deletions do not wait for
-one another."""
+One look serves all jobs of a deletion that ask at the same moment; later ones get a look of their own. Deletions do not
+wait for one another."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping

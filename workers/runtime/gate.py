@@ -1,7 +1,7 @@
 """The last look before a destructive call: does the object still consent, is anything paused, is the lease still ours?
 
-The jobs of one deletion wait for the consent of its object and for nobody else's. Those that have it at the same moment
-share one read of pauses and leases, so a batch costs a few round trips and not one for each job.
+The jobs of one deletion wait for the consent of its object only. Those that have it at the same moment share one read
+of pauses and leases, so a batch costs a few round trips and not one for each job.
 """
 
 import asyncio
@@ -80,7 +80,7 @@ class Gate:
 
     async def _objection(self, jobs: Sequence[Job]) -> Exception | None:
         """The first that there is. What can't even be asked raises here, and concerns these jobs alone."""
-        # The release itself looks at the object that it lets go.
+        # The handler of releases reads the object by itself.
         deletions = dict.fromkeys(job.deletion for job in jobs if job.kind != RELEASE)
         if self._consent is None or not deletions:
             return None

@@ -1,4 +1,4 @@
-"""Finds the tag `knell.dev/retained` on AWS resources, and takes it off those that a decision to keep is lifted for.
+"""Finds the tag `knell.dev/retained` on AWS resources and removes it when a decision to keep them is lifted.
 Every resource is read first, in the account of the decision: the tag of another object's decision stays."""
 
 from collections.abc import AsyncIterator, Sequence

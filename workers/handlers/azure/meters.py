@@ -33,8 +33,8 @@ class BatchMeter:
 
 
 class QuotaMeter:
-    """Draws for each call by itself, as background work unless it is `urgent`. Without a quota nothing is counted: for
-    a person who asks."""
+    """Draws for each call by itself, as background work unless it is `urgent`. Without a quota nothing is counted:
+    commands read so."""
 
     def __init__(
         self, where: Where, quota: Quota | None, patience: timedelta = PATIENCE, *, urgent: bool = False

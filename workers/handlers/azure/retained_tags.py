@@ -1,4 +1,4 @@
-"""Finds the tag `knell.dev_retained` on Azure resources, and takes it off those that a decision to keep is lifted for.
+"""Finds the tag `knell.dev_retained` on Azure resources and removes it when a decision to keep them is lifted.
 Every resource is read first, in the group that the settings name: the tag of another object's decision stays."""
 
 from collections.abc import AsyncIterator, Mapping, Sequence
