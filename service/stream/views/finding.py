@@ -29,16 +29,14 @@ class Sought(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def pattern(self) -> str:
-        """The glob that ids fit. A singular and its plural differ in their last letters at most."""
+        """The glob that ids fit, part by part; of the kind only how it begins, as its plural does as well."""
         cluster = "*" if self.cluster is None else self.cluster.translate(_GLOB)
         kind = self.kind.casefold().partition(".")[0][:-1].translate(_GLOB)
         return f"{cluster}/{kind}*/{self.uid.translate(_GLOB)}*/*"
 
     def fits_id(self, deletion: str) -> bool:
-        cluster, resource, uid, _ = deletion.split("/")
-        if self.cluster not in (None, cluster) or not uid.startswith(self.uid):
-            return False
-        return not self.kind or fits_kind(self.kind, resource)
+        """Of an id that fits the pattern."""
+        return not self.kind or fits_kind(self.kind, deletion.split("/")[1])
 
     def fits_names(self, namespace: str, name: str) -> bool:
         return self.name in ("", name) and self.namespace in (None, namespace)
