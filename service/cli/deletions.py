@@ -11,8 +11,9 @@ import click
 from rich.console import RenderableType
 from rich.status import Status
 
-from service.cli import output, session
+from service.cli import addresses, output, session
 from service.cli.jobs import job_table
+from service.contract.resource_names import qualified, short_kind
 from service.stream.installation import Installation
 from service.stream.views.deletions import (
     FINISHED_STATES,
@@ -23,9 +24,10 @@ from service.stream.views.deletions import (
     list_deletions,
     story,
 )
-from service.stream.views.timeline import Moment, milestones, timeline
+from service.stream.views.timeline import Line, Moment, fold, milestones, timeline
 
 _SCAN: Final = 200_000
+_WIDE: Final = ("deletion", "source", "published", "planned", "done", "left", "of")
 
 
 @click.group()
@@ -36,7 +38,7 @@ def deletions() -> None:
 @deletions.command("list")
 @click.option("--state", type=click.Choice([*OPEN_STATES, *FINISHED_STATES]), help="Only those in this state.")
 @click.option("--limit", default=50, show_default=True, type=click.IntRange(min=1), help="Deletions at most.")
-@session.output_option
+@session.listing_option
 @session.config_option
 def listing(state: str | None, limit: int, form: str, config: Path | None) -> None:
     """Open deletions, oldest first; done and dropped ones when asked for, latest first."""
@@ -48,26 +50,35 @@ def _show_listing(found: Listing, form: str) -> None:
     if form == "json":
         output.show_json(found)
         return
+    if form == "name":
+        output.show_names(addresses.kind_and_name(view.resource, view.name) for view in found.deletions)
+        return
     if not found.deletions:
         output.show([output.note("No such deletion.")])
         return
-    columns = ("deletion", "state", "object", "source", "published", "planned", "done", "left", "of", "why")
-    rows = [_row(view, found.at) for view in found.deletions]
-    output.show([output.table("deletions", columns, rows, numbers=("left", "of"))])
+    short = addresses.short_ids(view.uid for view in found.deletions)
+    rows = [(short.get(view.uid, "-"), *_row(view, found.at)) for view in found.deletions]
+    columns = ("id", "kind", "object", "state", "age", *_WIDE, "reason")
+    output.show([output.table("deletions", columns, rows, numbers=("age", "left", "of"), wide=_WIDE, cut="reason")])
     if found.more:
         output.show([output.note(f"and more (--limit, now {len(found.deletions)})")])
 
 
 def _row(view: DeletionView, now: datetime | None) -> tuple[object, ...]:
     return (
-        view.id, view.state, view.object, view.source, output.relative(view.published_at, now),
-        output.relative(view.planned_at, now), output.relative(view.done_at, now), view.left, view.jobs,
-        view.held_why or view.withdrawn,
+        short_kind(view.resource), qualified(view.namespace, view.name), view.state, output.age(view.published_at, now),
+        view.id, view.source, output.relative(view.published_at, now), output.relative(view.planned_at, now),
+        output.relative(view.done_at, now), view.left, view.jobs, _reason(view),
     )  # fmt: skip
 
 
+def _reason(view: DeletionView) -> str:
+    told = view.held_why or view.withdrawn
+    return told or (f"{view.left} of {view.jobs} jobs left" if view.left else "")
+
+
 @deletions.command("show")
-@click.argument("deletion", metavar="ID")
+@addresses.address_argument()
 @click.option("--limit", default=100, show_default=True, type=click.IntRange(min=0), help="Jobs at most; 0 for all.")
 @click.option(
     "--scan",
@@ -78,16 +89,26 @@ def _row(view: DeletionView, now: datetime | None) -> tuple[object, ...]:
 )
 @session.output_option
 @session.config_option
-def show(deletion: str, limit: int, scan: int, form: str, config: Path | None) -> None:
-    """The whole story of one deletion, with times."""
-    session.call(lambda opened: _tell(opened, deletion, limit or None, scan, form), config)
+def show(
+    what: str, namespace: str | None, cluster: str | None, limit: int, scan: int, form: str, config: Path | None
+) -> None:
+    """The whole story of one deletion, with times.
+
+    It is addressed by its object (awscluster/shop -n team), by its id, or by the start of its object's uid. Lines of
+    the story that repeat are folded into one; --output wide and json have each.
+    """
+    address = addresses.Address(what, namespace, cluster)
+    session.call(lambda opened: _tell(opened, address, limit or None, scan, form), config)
 
 
-async def _tell(installation: Installation, deletion: str, limit: int | None, scan: int, form: str) -> None:
+async def _tell(
+    installation: Installation, address: addresses.Address, limit: int | None, scan: int, form: str
+) -> None:
     screen = output.status_line()
     # Only a person at a terminal watches progress.
-    progress: Any = screen.status("reading jobs") if screen.is_terminal else nullcontext()
+    progress: Any = screen.status("looking for it") if screen.is_terminal else nullcontext()
     with progress as shown:
+        deletion = await addresses.find_deletion(installation, address)
         found = await story(
             installation,
             deletion,
@@ -95,10 +116,7 @@ async def _tell(installation: Installation, deletion: str, limit: int | None, sc
             progress=lambda read, of: _say(shown, f"reading jobs: {read} of {of}"),
         )
         if found is None:
-            raise session.Trouble(
-                f"no deletion {output.clean(deletion)} is known (finished ones expire); "
-                f"`knell deletions list` shows those that are"
-            )
+            raise session.Trouble(f"the record of deletion {output.clean(deletion)} has just expired")
         if form != "json":
             output.show(_record(found))
         moments, cut = await _moments(installation, found, scan, shown)
@@ -106,7 +124,7 @@ async def _tell(installation: Installation, deletion: str, limit: int | None, sc
         whole = {"deletion": found.deletion, "stages": found.stages, "jobs": found.jobs, "timeline": moments}
         output.show_json({**whole, "timeline_cut_at": cut or None})
     else:
-        output.show(_timeline(moments, cut))
+        output.show(_timeline(moments, cut, every=form == "wide"))
 
 
 def _say(shown: Status | None, words: str) -> None:
@@ -118,19 +136,22 @@ async def _moments(
     installation: Installation, found: Story, scan: int, shown: Status | None
 ) -> tuple[list[Moment], str]:
     """What the audit has, and, if there was more of it than we may read, up to when it was read."""
-    moments, cut = milestones(found), ""
+    moments, cut = list[Moment](), ""
     async for page in timeline(installation, found.deletion):
         moments += page.moments
         _say(shown, f"reading the audit: {page.read} entries, at {output.moment(page.upto)}")
         if page.read >= scan:
             cut = output.moment(page.upto)
             break
+    told = {(one.what, one.why) for one in moments}
+    moments += [one for one in milestones(found) if (one.what, one.why) not in told]
     return sorted(moments, key=lambda one: one.at), cut
 
 
 def _record(found: Story) -> Iterator[RenderableType]:
     view = found.deletion
-    yield output.facts(f"deletion {view.id}", _facts(view))
+    named = qualified(view.namespace, view.name)
+    yield output.facts(f"deletion of {short_kind(view.resource)} {named}", _facts(view))
     if found.stages:
         yield output.table(
             "stages",
@@ -149,6 +170,7 @@ def _record(found: Story) -> Iterator[RenderableType]:
 
 def _facts(view: DeletionView) -> Iterator[tuple[str, object]]:
     yield "state", view.state
+    yield "id", view.id
     yield "object", view.object
     yield "cluster", view.cluster
     yield "uid", f"{view.uid}, round {view.round}"
@@ -168,11 +190,24 @@ def _facts(view: DeletionView) -> Iterator[tuple[str, object]]:
     yield "shard", view.shard
 
 
-def _timeline(moments: list[Moment], cut: str) -> Iterator[RenderableType]:
-    yield output.table(
-        "timeline",
-        ("at", "what", "job", "who", "why"),
-        [(output.moment(one.at), one.what, one.job.rpartition("#")[2], one.who, one.why) for one in moments],
-    )
+def _timeline(moments: list[Moment], cut: str, *, every: bool) -> Iterator[RenderableType]:
+    """Folded, unless every moment is asked for."""
+    rows: list[tuple[str, ...]]
+    if every:
+        rows = [(output.moment(one.at), one.what, one.job.rpartition("#")[2], one.who, one.why) for one in moments]
+    else:
+        rows = [(output.second(one.at), _told(one), _jobs(one), "", one.why) for one in fold(moments)]
+    yield output.table("timeline", ("at", "what", "job", "who", "why"), rows, wide=("who",), cut="why")
     if cut:
         yield output.note(f"The audit was read up to {cut}; --scan reads on.", "yellow")
+
+
+def _told(line: Line) -> str:
+    """`held 27 times in 4m30s`."""
+    if line.times == 1:
+        return line.what
+    return f"{line.what} {line.times} times in {output.span(line.until - line.at)}"
+
+
+def _jobs(line: Line) -> str:
+    return f"{len(line.jobs)} jobs" if len(line.jobs) > 1 else "".join(job.rpartition("#")[2] for job in line.jobs)

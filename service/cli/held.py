@@ -1,23 +1,31 @@
 """`knell held`: what waits for a person, and his word on it: try it again, or drop it for good.
 A held job is tried again by a retry and dropped by abandoning it, with the question that belongs to it."""
 
+from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
+from typing import Final, TypeAlias
 
 import click
 import msgspec
 
-from service.cli import output, session
-from service.cli.jobs import abandon_job, confirm, retry_job
+from service.cli import addresses, output, session
+from service.cli.jobs import abandon_job, confirm, job_name, retry_job, short_job
 from service.contract import decode_event
+from service.contract.resource_names import qualified, short_kind
 from service.stream.engine import Shard
 from service.stream.installation import Installation
 from service.stream.inventory import Inventory
-from service.stream.views.deletions import event_of
+from service.stream.keys import deletion_of
+from service.stream.views.deletions import DeletionView, event_of, one_deletion, some_deletions
 from service.stream.views.held import KINDS, HeldView, Listing, list_held, names, shards_with
 from service.stream.views.reading import texts
 
 _KIND = click.Choice(KINDS)
+_HELD: Final = "KIND/NAME[#JOB]|ID"
+_WIDE: Final = ("name", "again in", "about", "shard")
+
+Whose: TypeAlias = Mapping[str, DeletionView]
 
 
 @click.group()
@@ -28,61 +36,95 @@ def held() -> None:
 @held.command("list")
 @click.option("--kind", type=_KIND, help="Only events, deletions or jobs.")
 @click.option("--limit", default=50, show_default=True, type=click.IntRange(min=1), help="Entries at most.")
-@session.output_option
+@session.listing_option
 @session.config_option
 def listing(kind: str | None, limit: int, form: str, config: Path | None) -> None:
     """Everything held, with the reason; what waits longest comes first."""
-    found = session.call(lambda opened: list_held(opened, kind=kind, limit=limit), config)
-    _show_listing(found, form)
+    found, whose = session.call(lambda opened: _listed(opened, kind, limit), config)
+    _show_listing(found, whose, form)
 
 
-def _show_listing(found: Listing, form: str) -> None:
+async def _listed(installation: Installation, kind: str | None, limit: int) -> tuple[Listing, Whose]:
+    found = await list_held(installation, kind=kind, limit=limit)
+    return found, await some_deletions(installation, filter(None, map(_deletion, found.held)))
+
+
+def _deletion(view: HeldView) -> str:
+    """The deletion that a held deletion or job is of; nothing for an event."""
+    return "" if view.kind == "event" else deletion_of(view.name.partition(":")[2])
+
+
+def _show_listing(found: Listing, whose: Whose, form: str) -> None:
     if form == "json":
         output.show_json(found)
+        return
+    if form == "name":
+        output.show_names(_name(view, whose.get(_deletion(view))) for view in found.held)
         return
     if not found.held:
         output.show([output.note("Nothing is held.")])
         return
-    columns = ("name", "held for", "again in", "why", "about", "shard")
+    short = addresses.short_ids(one.uid for one in whose.values())
     rows = [
-        (view.name, _since(view, found), _again(view, found), view.why, _shortened(view.about), view.shard)
+        (*_brief(view, whose.get(_deletion(view)), short), output.age(view.since, found.at), view.name,
+         _again(view, found), view.about, view.shard, view.why)
         for view in found.held
-    ]
-    output.show([output.table("held", columns, rows, numbers=("held for", "again in", "shard"))])
+    ]  # fmt: skip
+    columns = ("id", "kind", "object", "age", *_WIDE, "reason")
+    numbers = ("age", "again in", "shard")
+    output.show([output.table("held", columns, rows, numbers=numbers, wide=_WIDE, cut="reason")])
     if found.more:
         output.show([output.note(f"and more (--limit, now {len(found.held)})")])
 
 
-def _since(view: HeldView, found: Listing) -> str:
-    return output.span(found.at - view.since) if found.at and view.since else ""
+def _name(view: HeldView, whose: DeletionView | None) -> str:
+    """As other commands take it."""
+    if whose is None:
+        return view.name
+    return job_name(view.name, whose) if view.kind == "job" else addresses.kind_and_name(whose.resource, whose.name)
+
+
+def _brief(view: HeldView, whose: DeletionView | None, short: Mapping[str, str]) -> tuple[str, str, str]:
+    """Id, kind and object, as far as these are known."""
+    if whose is None:
+        return view.name, "", ""
+    kind, named = short_kind(whose.resource), qualified(whose.namespace, whose.name)
+    if view.kind == "job":
+        return short_job(view.name, whose, short), kind, named
+    return short.get(whose.uid, "-"), kind, named
 
 
 def _again(view: HeldView, found: Listing) -> str:
     return output.span(max(timedelta(0), view.again - found.at)) if found.at and view.again else ""
 
 
-def _shortened(words: str, most: int = 120) -> str:
-    return words if len(words) <= most else words[: most - 1] + "…"
-
-
 @held.command("replay")
-@click.argument("name", required=False)
+@addresses.address_argument(_HELD, required=False)
 @click.option("--all", "everything", is_flag=True, help="Everything held, or everything of one kind.")
 @click.option("--kind", type=_KIND, help="With --all: only events, deletions or jobs.")
 @click.option("--shard", type=click.IntRange(min=0), help="Where two shards have an event of this name.")
 @session.config_option
-def replay(name: str | None, everything: bool, kind: str | None, shard: int | None, config: Path | None) -> None:
+def replay(
+    what: str | None,
+    namespace: str | None,
+    cluster: str | None,
+    everything: bool,
+    kind: str | None,
+    shard: int | None,
+    config: Path | None,
+) -> None:
     """Try something again: an event or deletion goes back on the stream, a job is due at once.
 
-    NAME is as `knell held list` shows it.
+    It is addressed by its object (awscluster/shop -n team), a job also by its number (awscluster/shop#1.3), or by its
+    id, as `knell held list` shows it.
     """
-    if everything == (name is not None):
-        raise session.Misuse("give one name, or --all")
-    if name is None:
+    if everything == (what is not None):
+        raise session.Misuse("give one address, or --all")
+    if what is None:
         session.call(lambda opened: _replay_all(opened, kind), config)
     else:
-        known = name
-        click.echo(session.call(lambda opened: _replay_one(opened, known, shard), config))
+        address = addresses.Address(what, namespace, cluster)
+        click.echo(session.call(lambda opened: _replay_one(opened, address, shard), config))
 
 
 async def _replay_all(installation: Installation, kind: str | None) -> None:
@@ -105,7 +147,8 @@ async def _replay_all(installation: Installation, kind: str | None) -> None:
         raise session.Trouble("not everything could be replayed; the reasons stand above")
 
 
-async def _replay_one(installation: Installation, name: str, shard: int | None) -> str:
+async def _replay_one(installation: Installation, address: addresses.Address, shard: int | None) -> str:
+    name = await addresses.find_held(installation, address)
     return await _replay(installation, await _place(installation, name, shard), name)
 
 
@@ -123,19 +166,22 @@ async def _replay(installation: Installation, shard: Shard, name: str) -> str:
 
 
 @held.command("drop")
-@click.argument("name")
+@addresses.address_argument(_HELD)
 @click.option("--yes", is_flag=True, help="Don't ask.")
 @click.option("--shard", type=click.IntRange(min=0), help="Where two shards have an event of this name.")
 @session.config_option
-def drop(name: str, yes: bool, shard: int | None, config: Path | None) -> None:
-    """Drop something for good. NAME is as `knell held list` shows it."""
+def drop(
+    what: str, namespace: str | None, cluster: str | None, yes: bool, shard: int | None, config: Path | None
+) -> None:
+    """Drop something for good. It is addressed as in `knell held replay`."""
+    address = addresses.Address(what, namespace, cluster)
+    name, number, told = session.call(lambda opened: _found(opened, address, shard), config)
     kind, _, identity = name.partition(":")
-    number = session.call(lambda opened: _number(opened, name, shard), config)
     if kind == "job":
         click.echo(abandon_job(identity, yes=yes, config=config))
         return
     if not yes:
-        confirm(output.clean(_QUESTIONS[kind].format(name=name)))
+        confirm(output.clean(_QUESTIONS[kind].format(name=told)))
     word = session.call(lambda opened: _drop(opened, number, name), config)
     if word == "leftover":
         click.echo(
@@ -188,17 +234,15 @@ async def _fields(installation: Installation, shard: Shard, name: str) -> dict[s
     return texts(await installation.caller.command("HGETALL", f"{shard.stem}kept:{identity}"))
 
 
-async def _number(installation: Installation, name: str, shard: int | None) -> int:
-    return (await _place(installation, name, shard)).number
+async def _found(installation: Installation, address: addresses.Address, shard: int | None) -> tuple[str, int, str]:
+    """Its name, its shard, and how a person is asked about it."""
+    name = await addresses.find_held(installation, address)
+    place = await _place(installation, name, shard)
+    view = await one_deletion(installation, name.removeprefix("deletion:")) if name.startswith("deletion:") else None
+    return name, place.number, f"{name} ({view.object})" if view is not None else name
 
 
 async def _place(installation: Installation, name: str, shard: int | None) -> Shard:
-    kind, _, identity = name.partition(":")
-    if kind not in KINDS or not identity:
-        raise session.Misuse(
-            f"{output.clean(name)!r} is no name of something held; it begins with event:, deletion: or job:, "
-            f"as in `knell held list`"
-        )
     found = await shards_with(installation, name)
     if shard is not None:
         found = [number for number in found if number == shard]

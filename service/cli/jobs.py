@@ -1,18 +1,20 @@
 """`knell jobs`: list jobs, show one with everything that is known of it, have one tried now, give one up.
 Giving up a required job is asked about, because its object is then released without it."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import click
 from rich.console import RenderableType
 
-from service.cli import output, session
+from service.cli import addresses, output, session
+from service.contract.resource_names import short_kind
 from service.contract.targets import RELEASE, lane_fault
 from service.stream.installation import Installation
-from service.stream.views.deletions import one_deletion
+from service.stream.views.deletions import DeletionView, one_deletion, some_deletions
 from service.stream.views.jobs import LIST_STATES, JobView, Listing, list_jobs, one_job
 
+_JOB = "KIND/NAME[#JOB]|ID"
 _ENDED = {
     "gone": "its target is gone",
     "dead": "it was given up",
@@ -29,7 +31,7 @@ def jobs() -> None:
 @click.option("--lane", help="Only the jobs of this lane.")
 @click.option("--state", type=click.Choice(LIST_STATES), help="Only jobs in this state; dead also means set aside.")
 @click.option("--limit", default=50, show_default=True, type=click.IntRange(min=1), help="Jobs at most.")
-@session.output_option
+@session.listing_option
 @session.config_option
 def listing(
     lane: str | None,
@@ -44,33 +46,67 @@ def listing(
     """
     if lane is not None and (fault := lane_fault(lane)):
         raise session.Misuse(fault)
-    found = session.call(lambda opened: list_jobs(opened, state=state, lane=lane, limit=limit), config)
-    _show_listing(found, form)
+    found, whose = session.call(lambda opened: _listed(opened, state, lane, limit), config)
+    _show_listing(found, whose, form)
 
 
-def _show_listing(found: Listing, form: str) -> None:
+async def _listed(
+    installation: Installation, state: str | None, lane: str | None, limit: int
+) -> tuple[Listing, dict[str, DeletionView]]:
+    found = await list_jobs(installation, state=state, lane=lane, limit=limit)
+    return found, await some_deletions(installation, (job.deletion for job in found.jobs))
+
+
+def _show_listing(found: Listing, whose: Mapping[str, DeletionView], form: str) -> None:
     if form == "json":
         output.show_json(found)
+        return
+    if form == "name":
+        output.show_names(job_name(job.id, whose.get(job.deletion)) for job in found.jobs)
         return
     if not found.jobs:
         output.show([output.note("No such job.")])
         return
-    output.show([_brief_table(found)])
+    output.show([_brief_table(found, whose)])
     if found.more:
         output.show([output.note(f"and more (--limit, now {len(found.jobs)})")])
 
 
-def _brief_table(found: Listing) -> RenderableType:
+def _brief_table(found: Listing, whose: Mapping[str, DeletionView]) -> RenderableType:
+    wide = ("id", "object", "lane", "whole target", "attempts", "last")
+    short = addresses.short_ids(view.uid for view in whose.values())
     return output.table(
         "jobs",
-        ("job", "state", "due", "lane", "target", "attempts", "last", "why"),
+        ("job", "state", "due", "target", *wide, "reason"),
         [
-            (job.id, state_words(job), _due_from(job, found), job.lane, f"{job.kind} {job.target}",
-             job.attempts, output.relative(job.last_at, found.at), _verdict(job))
+            (short_job(job.id, whose.get(job.deletion), short), state_words(job), _due_from(job, found),
+             short_target(job), job.id, whose[job.deletion].object if job.deletion in whose else "", job.lane,
+             f"{job.kind} {job.target}", job.attempts, output.relative(job.last_at, found.at), _verdict(job))
             for job in found.jobs
         ],
         numbers=("attempts",),
+        wide=wide,
+        cut="reason",
     )  # fmt: skip
+
+
+def job_name(job: str, view: DeletionView | None) -> str:
+    """By its object, as other commands take it; by its id where the record of its deletion is gone."""
+    if view is None:
+        return job
+    return f"{addresses.kind_and_name(view.resource, view.name)}#{job.rpartition('#')[2]}"
+
+
+def short_job(job: str, view: DeletionView | None, short: Mapping[str, str]) -> str:
+    if view is None:
+        return job
+    return f"{short.get(view.uid) or f'{short_kind(view.resource)}/{view.name}'}#{job.rpartition('#')[2]}"
+
+
+def short_target(job: JobView) -> str:
+    """Its kind without its provider, and the last part of an id that is a path, or of an ARN."""
+    last = job.target.rpartition(":")[2] if job.target.startswith("arn:") else job.target
+    return f"{job.kind.rpartition('.')[2]} {last.rpartition('/')[2] if last.startswith('/') else last}"
 
 
 def _due_from(job: JobView, found: Listing) -> str:
@@ -79,15 +115,19 @@ def _due_from(job: JobView, found: Listing) -> str:
 
 def job_table(found: list[JobView]) -> RenderableType:
     """Jobs of one deletion, with times to the millisecond."""
+    wide = ("lane", "whole target", "attempts", "due", "last attempt", "first error")
     return output.table(
         "jobs",
-        ("job", "state", "stage", "lane", "target", "attempts", "due", "last attempt", "why", "first error"),
+        ("job", "state", "stage", "target", *wide, "reason"),
         [
-            (job.id.rpartition("#")[2], state_words(job), job.stage, job.lane, f"{job.kind} {job.target}",
-             job.attempts, due_words(job), output.moment(job.last_at), _verdict(job), job.first_error)
+            (job.id.rpartition("#")[2], state_words(job), job.stage, short_target(job), job.lane,
+             f"{job.kind} {job.target}", job.attempts, due_words(job), output.moment(job.last_at), job.first_error,
+             _verdict(job))
             for job in found
         ],
         numbers=("stage", "attempts"),
+        wide=wide,
+        cut="reason",
     )  # fmt: skip
 
 
@@ -111,15 +151,25 @@ def _verdict(job: JobView) -> str:
 
 
 @jobs.command("show")
-@click.argument("job", metavar="ID")
+@addresses.address_argument(_JOB)
 @session.output_option
 @session.config_option
-def show(job: str, form: str, config: Path | None) -> None:
-    """Everything that is known of one job."""
-    found = session.call(lambda opened: one_job(opened, job), config)
+def show(what: str, namespace: str | None, cluster: str | None, form: str, config: Path | None) -> None:
+    """Everything that is known of one job.
+
+    A job is addressed by its object and its number there (awscluster/shop#1.3 -n team), by its id, or by the id as
+    `knell jobs list` shortens it. The number may be left out where only one job is under way.
+    """
+    found = session.call(lambda opened: _found(opened, addresses.Address(what, namespace, cluster)), config)
+    _show_one(found, form)
+
+
+async def _found(installation: Installation, address: addresses.Address) -> JobView:
+    job = await addresses.find_job(installation, address)
+    found = await one_job(installation, job)
     if found is None:
         raise session.Trouble(unknown(job))
-    _show_one(found, form)
+    return found
 
 
 def _show_one(job: JobView, form: str) -> None:
@@ -153,11 +203,16 @@ def _facts(job: JobView) -> Iterator[tuple[str, object]]:
 
 
 @jobs.command("retry")
-@click.argument("job", metavar="ID")
+@addresses.address_argument(_JOB)
 @session.config_option
-def retry(job: str, config: Path | None) -> None:
-    """Have a job tried now, its attempts counted anew."""
-    click.echo(session.call(lambda opened: retry_job(opened, job), config))
+def retry(what: str, namespace: str | None, cluster: str | None, config: Path | None) -> None:
+    """Have a job tried now, its attempts counted anew. It is addressed as in `knell jobs show`."""
+    address = addresses.Address(what, namespace, cluster)
+
+    async def addressed(installation: Installation) -> str:
+        return await retry_job(installation, await addresses.find_job(installation, address))
+
+    click.echo(session.call(addressed, config))
 
 
 async def retry_job(installation: Installation, job: str) -> str:
@@ -185,14 +240,17 @@ async def retry_job(installation: Installation, job: str) -> str:
 
 
 @jobs.command("abandon")
-@click.argument("job", metavar="ID")
+@addresses.address_argument(_JOB)
 @click.option("--yes", is_flag=True, help="Don't ask.")
 @session.config_option
-def abandon(job: str, yes: bool, config: Path | None) -> None:
+def abandon(what: str, namespace: str | None, cluster: str | None, yes: bool, config: Path | None) -> None:
     """Give a job up; its deletion goes on without it.
 
-    A required job is asked about: its object will be released although the target may still be there.
+    A required job is asked about: its object will be released although the target may still be there. It is addressed
+    as in `knell jobs show`.
     """
+    address = addresses.Address(what, namespace, cluster)
+    job = session.call(lambda opened: addresses.find_job(opened, address), config)
     click.echo(abandon_job(job, yes=yes, config=config))
 
 

@@ -8,7 +8,8 @@ from pathlib import Path
 import click
 import msgspec
 
-from service.cli import output, session
+from service.cli import addresses, output, session
+from service.cli.addresses import Address, Candidate
 from service.cli.jobs import confirm
 from service.cli.kept_tags import provider_of, search, tagged_by, tags_of, take_off, tell_removals, untag_command
 from service.contract.kept import RETAINED_TAG, Decision, KeptResource
@@ -57,7 +58,7 @@ def kept() -> None:
     "--place", "places", multiple=True, metavar="PLACE",
     help="With --tags, look here as well: aws/ACCOUNT/REGION or azure/SUBSCRIPTION/GROUP.",
 )  # fmt: skip
-@session.output_option
+@session.listing_option
 @session.config_option
 def listing(tags: bool, places: tuple[str, ...], form: str, config: Path | None) -> None:
     """Everything that was retained, abandoned or dropped, by place and name; a later object of that name is held.
@@ -76,12 +77,22 @@ def listing(tags: bool, places: tuple[str, ...], form: str, config: Path | None)
     if form == "json":
         output.show_json({"kept": found} | ({"unrecorded": unrecorded, "unread": unread} if tags else {}))
         return
+    if form == "name":
+        output.show_names(dict.fromkeys(name for one in found for name in _names(one)))
+        return
     for one in found:
         _show(one)
     if not found:
         output.show([output.note("Nothing was kept on purpose, as far as is remembered.")])
     if tags:
         _show_unrecorded(unrecorded, unread)
+
+
+def _names(one: Kept) -> list[str]:
+    """Of the objects that it was kept with, as `knell kept forget` takes them."""
+    if one.decisions is None:
+        return [one.name]
+    return [addresses.kind_and_name(each.resource, each.object_name) for each in one.decisions]
 
 
 def _show(one: Kept) -> None:
@@ -152,25 +163,32 @@ async def _search(
 
 
 @kept.command("forget")
-@click.argument("name")
+@click.argument("what", metavar="NAME|KIND/NAME|UID")
+@click.option("--namespace", "-n", help="Namespace of the object; needed only where several have one of that name.")
 @click.option("--uid", help="Only what was kept with the object of this uid.")
 @click.option("--record-only", is_flag=True, help="Leave the tags on the resources; needs no access to the cloud.")
 @click.option("--yes", is_flag=True, help="Don't ask.")
 @session.config_option
-def forget(name: str, uid: str | None, record_only: bool, yes: bool, config: Path | None) -> None:
+def forget(
+    what: str, namespace: str | None, uid: str | None, record_only: bool, yes: bool, config: Path | None
+) -> None:
     """Forget that something was kept: it may go with the next object of that name, which is not held any more.
 
-    NAME is as `knell kept list` shows it. First the tag knell.dev/retained is taken off the resources of the record,
-    with the credentials of this process, then the record goes; a resource whose tag was written for another object
-    keeps it. Where a tag can't be taken off, the record stays. The tag knell.dev/prevent-delete is never touched.
+    NAME is as `knell kept list` shows it; the object that it was kept with (awscluster/shop -n team), or the start of
+    its uid, stands for what was kept with that one. First the tag knell.dev/retained is taken off the resources of the
+    record, with the credentials of this process, then the record goes; a resource whose tag was written for another
+    object keeps it. Where a tag can't be taken off, the record stays. The tag knell.dev/prevent-delete is left alone.
     """
-    found = session.call(lambda opened: _one(opened, name), config)
+    address = Address(what, namespace)
+    found = session.call(lambda opened: _one(opened, address), config)
+    name = found.name
     if found.decisions is None and not record_only:
         raise session.Trouble(
             f"the record of {output.clean(name)} can't be read, so the resources that carry its tag are not known; "
             f"--record-only removes the record alone"
         )
-    chosen = [one for one in found.decisions or () if uid in (None, one.uid)]
+    meant = [one for one in found.decisions or () if name == what or addresses.fits_decision(address, one)]
+    chosen = [one for one in meant if uid in (None, one.uid)]
     if found.decisions is not None and not chosen:
         raise session.Trouble(_unknown(name))
     others = [one for one in found.decisions or () if one not in chosen]
@@ -248,11 +266,22 @@ async def _lift(
     return left
 
 
-async def _one(installation: Installation, name: str) -> Kept:
-    async for key, decisions in KeptMemory(installation).every():
-        if key == name:
-            return Kept(key, decisions)
-    raise session.Trouble(_unknown(name))
+async def _one(installation: Installation, address: Address) -> Kept:
+    found = [
+        one
+        for one in await _every(installation)
+        if one.name == address.what or any(addresses.fits_decision(address, each) for each in one.decisions or ())
+    ]
+    exact = [one for one in found if one.name == address.what]
+    if not found:
+        raise session.Trouble(_unknown(str(address)))
+    if len(exact or found) > 1:
+        raise addresses.ambiguous(address, [Candidate(one.name, [one.name], _kept_with(one)) for one in found])
+    return (exact or found)[0]
+
+
+def _kept_with(one: Kept) -> str:
+    return ", ".join(f"{each.object}, {each.why}" for each in one.decisions or ())
 
 
 async def _forget(installation: Installation, name: str, chosen: list[Decision] | None) -> None:

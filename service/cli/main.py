@@ -9,6 +9,10 @@ from typing import Any, Final
 
 import click
 
+FORMS: Final = ("table", "wide", "json", "name")
+FORM: Final = f"{__name__}.form"
+"""Where a click context keeps which of these was chosen."""
+
 
 @dataclass(frozen=True, slots=True)
 class Choices:
@@ -83,9 +87,10 @@ def _version(ctx: click.Context, _parameter: click.Parameter, wanted: bool) -> N
 )
 @click.option(
     "--output",
-    type=click.Choice(["table", "json"]),
+    "-o",
+    type=click.Choice(FORMS),
     default="table",
-    help="How pictures are shown.  [default: table]",
+    help="How pictures are shown: 80 columns wide, whole, as JSON, or only names.  [default: table]",
 )
 @click.option("--version", is_flag=True, expose_value=False, is_eager=True, callback=_version, help="Show the version.")
 @click.pass_context

@@ -13,8 +13,10 @@ import click
 from redis.exceptions import RedisError
 
 from service.cli import output, session
+from service.cli.addresses import Address
 from service.cli.capi_clusters import followed, is_capi
 from service.cluster import Cluster, ClusterError, Live, NotServed, Served
+from service.contract.resource_names import fits_kind
 from service.policy.selectors import parse
 from service.settings import Settings, SourceSettings
 from service.stream.calls import ServerAway
@@ -86,9 +88,10 @@ async def opened(settings: Settings, name: str) -> AsyncIterator[tuple[Cluster, 
 @asynccontextmanager
 async def chosen(settings: Settings, what: str, namespace: str, cluster: str | None) -> AsyncIterator[Chosen]:
     """The object that KIND/NAME means; Trouble or Misuse where there is none, or more than one."""
-    kind, slash, name = what.partition("/")
-    if not slash or not kind or not name:
-        raise session.Misuse(f"{output.clean(what)!r} is no KIND/NAME; write it like nodeclaims.karpenter.sh/pool-1")
+    named = Address(what).object
+    if named is None:
+        raise session.Misuse(f"{output.clean(what)!r} is no KIND/NAME; write it like nodeclaim/pool-1")
+    kind, name = named
     if cluster is not None and cluster not in settings.clusters:
         raise session.Misuse(f"{cluster!r} is no cluster of the settings ({', '.join(settings.clusters) or 'none'})")
     if is_capi(settings, kind):
@@ -116,7 +119,7 @@ class _Place:
 
 
 async def _place(settings: Settings, kind: str, cluster: str | None) -> _Place:
-    """The one resource of one cluster that the word can mean, by its plural first, by its Kind if no plural fits."""
+    """The one resource of one cluster that the word can mean, by its plural or singular, else by its Kind."""
     places = sorted(
         {
             _Place(cluster_of(settings, name), source.resource)
@@ -124,11 +127,10 @@ async def _place(settings: Settings, kind: str, cluster: str | None) -> _Place:
             if cluster in (None, cluster_of(settings, name))
         }
     )
-    word = kind.casefold()
-    fitting = [place for place in places if place.resource == word]
-    fitting = fitting or [place for place in places if place.resource.partition(".")[0] == word]
+    fitting = [place for place in places if fits_kind(kind, place.resource)]
     if not fitting:
-        fitting = [place for place in places if word in await _kinds(settings, place)]
+        # The plural may be any word, such as `data` of the Kind Datum.
+        fitting = [place for place in places if kind.casefold() in await _kinds(settings, place)]
     if not fitting:
         known = ", ".join(sorted({place.resource for place in places})) or "none"
         raise session.Misuse(f"no source watches {output.clean(kind)!r}; resources of sources: {known}")

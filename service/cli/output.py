@@ -2,22 +2,24 @@
 Nothing leaves here with a credential in it, or with a control character that could play with a terminal."""
 
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 import click
 import msgspec
-from rich import box
-from rich.console import Console, Group, RenderableType
-from rich.table import Table
+from rich.console import Console, ConsoleOptions, RenderableType
 from rich.text import Text
 
 from service.cli.cleaning import clean as clean
+from service.cli.columns import folded, shortened, widths
+from service.cli.main import FORM
 from service.masking import MASK, mask_text, names_secret
 
-# In a pipe nothing is folded: whoever greps wants a row on a line.
+# In a pipe sentences stay on one line, and so does every row of a wide table.
 _PIPE_WIDTH: Final = 5000
+_TABLE_WIDTH: Final = 80
+_GAP: Final = "  "
 _UNITS: Final = ((86400, "d"), (3600, "h"), (60, "m"), (1, "s"))
 
 
@@ -43,6 +45,12 @@ def show_json(picture: object, *, on_one_line: bool = False) -> None:
     click.echo(encoded if on_one_line else msgspec.json.format(encoded, indent=2))
 
 
+def show_names(names: Iterable[str]) -> None:
+    """One on each line, for other commands."""
+    for name in names:
+        click.echo(clean(name))
+
+
 def plain(value: object) -> Any:
     """A picture as numbers, masked texts, lists and mappings."""
     return _plain(msgspec.to_builtins(value, builtin_types=(datetime, timedelta)))
@@ -62,27 +70,87 @@ def _plain(value: object) -> object:
             return value
 
 
+def is_wide() -> bool:
+    """Whether `--output wide` was chosen for the command that runs."""
+    context = click.get_current_context(silent=True)
+    return context is not None and context.meta.get(FORM) == "wide"
+
+
 def table(
-    title: str, columns: Sequence[str], rows: Iterable[Sequence[object]], *, numbers: Sequence[str] = ()
+    title: str,
+    columns: Sequence[str],
+    rows: Iterable[Sequence[object]],
+    *,
+    numbers: Sequence[str] = (),
+    wide: Sequence[str] = (),
+    cut: str = "",
 ) -> RenderableType:
-    """`numbers` are the columns that stand to the right."""
-    made = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
-    for column in columns:
-        made.add_column(Text(column), justify="right" if column in numbers else "left", overflow="fold")
-    for row in rows:
-        made.add_row(*(cell if isinstance(cell, Text) else Text(clean(cell)) for cell in row))
-    return Group(note(title, "bold"), made, Text())
+    """`numbers` are the columns that stand to the right, `wide` those that only `--output wide` shows, `cut` the one
+    that is cut where there is no room for it; the others are folded."""
+    return _Table(title, columns, [[_cell(cell) for cell in row] for row in rows], numbers, wide, cut)
 
 
 def facts(title: str, rows: Iterable[tuple[str, object]]) -> RenderableType:
     """Names and values, those without a value left out."""
-    made = Table(box=None, pad_edge=False, show_header=False)
-    made.add_column(style="dim")
-    made.add_column(overflow="fold")
-    for name, value in rows:
-        if value not in (None, ""):
-            made.add_row(Text(name), value if isinstance(value, Text) else Text(clean(value)))
-    return Group(note(title, "bold"), made, Text())
+    known = [[Text(name, style="dim"), _cell(value)] for name, value in rows if value not in (None, "")]
+    return _Table(title, (), known)
+
+
+def _cell(value: object) -> Text:
+    return value if isinstance(value, Text) else Text(clean(value))
+
+
+class _Table:
+    """Rows in columns, as wide as the terminal, or 80 characters where there is none."""
+
+    def __init__(
+        self,
+        title: str,
+        columns: Sequence[str],
+        rows: Sequence[Sequence[Text]],
+        numbers: Sequence[str] = (),
+        wide: Sequence[str] = (),
+        cut: str = "",
+    ) -> None:
+        self._title, self._columns, self._rows = title, columns, rows
+        self._numbers, self._wide, self._cut = numbers, wide, cut
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
+        room = options.max_width if console.file.isatty() else _TABLE_WIDTH
+        if is_wide():
+            room = _PIPE_WIDTH
+        yield from (_line(part, "bold") for part in folded(clean(self._title), room))
+        shown = [place for place, name in enumerate(self._columns) if is_wide() or name not in self._wide]
+        columns = [self._columns[place] for place in shown]
+        head = [[Text(column, style="bold") for column in columns]] if columns else []
+        rows = [[row[place] for place in shown] if columns else list(row) for row in self._rows]
+        cut = columns.index(self._cut) if self._cut in columns else None
+        fitted = widths([[cell.plain for cell in row] for row in [*head, *rows]], room, len(_GAP), cut)
+        right = [column in self._numbers for column in columns] or [False] * len(fitted)
+        for number, row in enumerate([*head, *rows]):
+            yield from _row_lines(row, fitted, right, cut)
+            if head and not number:
+                yield _line("─" * (sum(fitted) + len(_GAP) * (len(fitted) - 1)))
+        yield _line("")
+
+
+def _row_lines(row: Sequence[Text], fitted: Sequence[int], right: Sequence[bool], cut: int | None) -> Iterator[Text]:
+    cells = [
+        [shortened(cell.plain, width)] if place == cut else folded(cell.plain, width)
+        for place, (cell, width) in enumerate(zip(row, fitted, strict=True))
+    ]
+    for number in range(max(map(len, cells), default=0)):
+        line = _line("")
+        for place, (cell, width) in enumerate(zip(row, fitted, strict=True)):
+            part = Text(cells[place][number] if number < len(cells[place]) else "", style=cell.style)
+            part.align("right" if right[place] else "left", width)
+            line.append_text(part).append(_GAP if place < len(fitted) - 1 else "")
+        line.rstrip()
+        yield line
+
+
+def _line(words: str, style: str = "") -> Text:
+    return Text(words, style=style, no_wrap=True, overflow="ignore")
 
 
 def note(words: str, style: str = "") -> Text:
@@ -111,6 +179,15 @@ def moment(at: datetime | None) -> str:
     if at is None:
         return ""
     return at.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3] + "Z"
+
+
+def second(at: datetime | None) -> str:
+    """A time to the second, in UTC, for tables that have no room for more."""
+    return f"{moment(at)[:-5]}Z" if at is not None else ""
+
+
+def age(since: datetime | None, now: datetime | None) -> str:
+    return span(max(timedelta(0), now - since)) if since is not None and now is not None else ""
 
 
 def relative(at: datetime | None, now: datetime | None) -> str:

@@ -42,12 +42,13 @@ T = TypeVar("T")
 @click.command()
 @objects.object_argument
 @simulate_option
-@session.output_option
+@session.listing_option
 @session.config_option
 def plan(what: str, namespace: str, cluster: str | None, simulate: str | None, form: str, config: Path | None) -> None:
     """Show what would be deleted with KIND/NAME, in which stages and why, without touching anything.
 
-    KIND is a plural with its group (nodeclaims.karpenter.sh), a plural or a Kind, of a resource that a source watches.
+    KIND is a Kind or a plural, with or without its group (nodeclaim, nodeclaims.karpenter.sh), of a resource that a
+    source watches.
     It also tells whether the guard of its source would hold this deletion now, without counting it. The estimate is
     what the budgets alone make it last; providers take their own time on top of it.
     """
@@ -55,6 +56,8 @@ def plan(what: str, namespace: str, cluster: str | None, simulate: str | None, f
     picture = objects.run(_plan(settings, what, namespace, cluster, simulate))
     if form == "json":
         output.show_json(picture)
+    elif form == "name":
+        output.show_names(f"{target['kind']}/{target['id']}" for target in picture["targets"])
     else:
         _show(picture)
 
@@ -226,7 +229,7 @@ def _show(picture: dict[str, Any]) -> None:
         listed = [tuple(target[column] for column in columns) for target in targets]
         number = sum(target["chain"] != FINALLY for target in targets)
         title = f"{number} resources would be removed; stages of a chain wait for each other"
-        output.show([output.table(title, columns, listed, numbers=("stage",))])
+        output.show([output.table(title, columns, listed, numbers=("stage",), wide=("strategy", "lane"))])
     elif not picture["held"]:
         output.show([output.note("Nothing outside the cluster would be removed.")])
     _show_estimate(picture["estimate"])

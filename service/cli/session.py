@@ -5,7 +5,7 @@ import asyncio
 import getpass
 import os
 import socket
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -15,7 +15,7 @@ import msgspec
 from redis import exceptions as errors
 
 from service import logs
-from service.cli.main import Choices
+from service.cli.main import FORM, FORMS, Choices
 from service.masking import mask_text
 from service.settings import RedisSettings, Settings, SettingsError, load
 from service.stream.attendance import WrongShards
@@ -49,15 +49,26 @@ def config_option(command: C) -> C:
 
 
 def output_option(command: C) -> C:
-    """`--output` after the subcommand, too; the command gets its choice as `form`."""
-    option = click.option(
-        "--output",
-        "form",
-        type=click.Choice(["table", "json"]),
-        callback=lambda _context, _parameter, chosen: chosen or choices().output,
-        help="How it is shown.  [default: table]",
+    """`--output` after the subcommand, too; the command gets its choice as `form`, `table` and `wide` alike."""
+    return _output_option(FORMS[:-1])(command)
+
+
+def listing_option(command: C) -> C:
+    """The same for a command that lists what other commands can be given, which has the form `name` as well."""
+    return _output_option(FORMS)(command)
+
+
+def _output_option(forms: Sequence[str]) -> Callable[[C], C]:
+    def choose(context: click.Context, _parameter: click.Parameter, said: str | None) -> str:
+        form = said or choices().output
+        if form not in forms:
+            raise click.UsageError(f"this command has no output {form!r}, only {', '.join(forms)}")
+        context.meta[FORM] = form
+        return form
+
+    return click.option(
+        "--output", "-o", "form", type=click.Choice(forms), callback=choose, help="How it is shown.  [default: table]"
     )
-    return option(command)
 
 
 def choices() -> Choices:

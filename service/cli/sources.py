@@ -62,7 +62,7 @@ def listing(form: str, config: Path | None) -> None:
          words(holding.get(one.name), settings.watch.lease) if one.declared else "-")
         for one in found
     ]  # fmt: skip
-    output.show([output.table("sources", columns, rows, numbers=_NUMBERS)])
+    output.show([output.table("sources", columns, rows, numbers=_NUMBERS, wide=("mode", "version", "Lease"))])
     output.show(
         output.note(f"{one.name} was swept {output.relative(one.swept, now)}: {one.orphans} orphans")
         for one in found

@@ -67,15 +67,23 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     identity: str = ""
 
     @property
+    def resource(self) -> str:
+        """Of the object, as `plural.group`."""
+        return self.object.partition(" ")[0]
+
+    @property
     def namespace(self) -> str:
         """Of the object; empty for one of the whole cluster."""
         return self.object.partition(" ")[2].rpartition("/")[0]
 
+    @property
+    def object_name(self) -> str:
+        return self.object.partition(" ")[2].rpartition("/")[2]
+
     def wrote(self, value: str) -> bool:
         """Whether this is a value of the service's tag that the decision wrote: it names the same object and uid."""
-        resource, _, name = self.object.partition(" ")
         cluster = value.partition("/")[0]
-        return value == retained_value(cluster, resource, self.namespace, name.rpartition("/")[2], self.uid)
+        return value == retained_value(cluster, self.resource, self.namespace, self.object_name, self.uid)
 
     @property
     def key(self) -> str:

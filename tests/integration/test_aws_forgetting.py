@@ -287,11 +287,10 @@ async def test_a_record_that_can_not_be_read_goes_only_by_itself(clustered: Clus
 
 
 async def test_the_list_shows_what_is_tagged_and_what_is_not_and_fits_a_terminal(
-    clustered: Clustered, config: Path, monkeypatch: pytest.MonkeyPatch
+    clustered: Clustered, config: Path
 ) -> None:
     denied = KeptResource("aws.volume", "vol-2", "not tagged: ec2:CreateTags: UnauthorizedOperation")
     await remember(clustered, KeptResource("aws.volume", "vol-1"), denied)
-    monkeypatch.setattr("service.cli.output._PIPE_WIDTH", 80)
     answer = await knell(clustered, "--config", str(config), "kept", "list")
     assert answer.code == 0, answer.err
     assert all(len(line) <= 80 for line in answer.out.splitlines())

@@ -136,6 +136,8 @@ async def test_of_many_jobs_those_that_have_not_ended_come_first(small: World) -
     assert answer.json["deletion"]["left"] == 51
     table = (await knell(small, "deletions", "show", going.deletion, "--limit", "10")).out
     assert "and 1191 more jobs" in table
+    assert "abandoned 1150 times in " in table
+    table = (await knell(small, "deletions", "show", going.deletion, "--limit", "10", "--output", "wide")).out
     assert table.count("abandoned") > 1000  # the timeline has each decision
     answer = await knell(small, "deletions", "show", going.deletion, "--output", "json", "--limit", "0")
     assert len(answer.json["jobs"]) == 1201

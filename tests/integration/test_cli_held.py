@@ -159,10 +159,8 @@ async def test_an_event_name_that_two_shards_share_is_asked_for(embedded_server:
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [
-        (["replay"], "give one name, or --all"),
-        (["replay", "event:1-1", "--all"], "give one name, or --all"),
-        (["replay", "1-1"], "begins with event:, deletion: or job:"),
-        (["drop", "thing:1"], "begins with event:, deletion: or job:"),
+        (["replay"], "give one address, or --all"),
+        (["replay", "event:1-1", "--all"], "give one address, or --all"),
     ],
 )
 async def test_what_can_not_be_meant_is_refused(small: World, words: list[str], complaint: str) -> None:
@@ -170,12 +168,22 @@ async def test_what_can_not_be_meant_is_refused(small: World, words: list[str], 
     assert (answer.code, complaint in answer.err) == (2, True)
 
 
+@pytest.mark.parametrize(
+    "address", ["1-1", "event:1-1", "thing:1", "thing/name-a", "deletion:abcd", "job:c1/things/a/1#1.0"]
+)
+async def test_what_is_not_held_is_said_plainly(small: World, address: str) -> None:
+    await small.lay(event("a"), [thing("1")])
+    for word in ("replay", "drop"):
+        answer = await knell(small, "held", word, address)
+        assert (answer.code, f"{address} is not held (any more)" in answer.err) == (1, True)
+
+
 async def test_a_deletion_whose_planner_died_says_how_often_and_when_it_is_planned_again(small: World) -> None:
     one = event("a")
     kept = Kept(await small.deliver(one), "held", "its planner died 3 times while it was planned alone", one.deletion,
                 flat(one), 3_600_000, exact=True)  # fmt: skip
     await small.shard(one).hold([kept])
-    assert "again in" in (await knell(small, "held", "list")).out
+    assert "again in" in (await knell(small, "held", "list", "--output", "wide")).out
     (view,) = (await knell(small, "held", "list", "--output", "json")).json["held"]
     assert view["why"] == "its planner died 3 times while it was planned alone"
     waits = datetime.fromisoformat(view["again"]) - datetime.fromisoformat(view["since"])

@@ -143,9 +143,10 @@ async def test_who_holds_the_lease_is_shown_while_he_renews_it(watched: Watched,
     watched.kube.create(leases, hold(datetime.now(UTC)))
     (lease,) = (await only(watched, path))["leases"]
     assert (lease["name"], lease["holder"]) == (LEASE, "replica-7")
-    assert "replica-7" in (await run(watched, "sources", "list", "--config", path)).out
+    assert "replica-7" in (await run(watched, "sources", "list", "--config", path, "--output", "wide")).out
     watched.kube.patch(f"{leases}/{LEASE}", {"spec": hold(datetime.now(UTC) - 10 * lasts)["spec"]})
-    assert "nobody (replica-7 until " in (await run(watched, "sources", "list", "--config", path)).out
+    table = (await run(watched, "sources", "list", "--config", path, "--output", "wide")).out
+    assert "nobody (replica-7 until " in table
 
 
 async def test_a_cluster_that_does_not_answer_hides_nothing_but_the_leases(watched: Watched, config: Write) -> None:

@@ -224,7 +224,7 @@ def test_objects_that_are_being_deleted_are_named_and_need_a_word_of_their_own(w
     for name in ("goes", "kept", "unclear"):
         world.delete(name)
     add_rest(world)
-    answer = world.knell(world.config(), "uninstall", "--yes")
+    answer = world.knell(world.config(), "uninstall", "--yes", "--output", "wide")
     assert (answer.code, "say --also-deleting" in answer.err) == (1, True)
     for text in (answer.out, answer.err):
         assert f"{world.namespace}/goes" in text
@@ -304,7 +304,7 @@ def test_what_can_not_be_done_is_said_and_can_be_done_later(world: Declared) -> 
     here = {"kubeconfig": str(kubeconfig(world, account.token)), "context": "local"}
     try:
         until("it is granted", lambda: account.kube.request("GET", world.crd.path(world.namespace)).status == 200)
-        answer = world.knell(world.config(clusters={"here": here}), "uninstall", "--yes")
+        answer = world.knell(world.config(clusters={"here": here}), "uninstall", "--yes", "--output", "wide")
     finally:
         clear(world)
     assert answer.code == 1

@@ -54,9 +54,9 @@ class Followed:
         self.variables = {**environment(server.settings()), "KNELL_CONFIG": str(config)}
         self.processes: list[Process] = []
 
-    def words(self, command: CommandLine, **placeholders: str) -> list[str]:
-        """As typed, with the placeholders filled in; an optional one is left out."""
-        words = [placeholders.get(word, word) for word in command.words[1:] if not word.startswith("[")]
+    def words(self, command: CommandLine) -> list[str]:
+        """As typed; an optional one is left out."""
+        words = [word for word in command.words[1:] if not word.startswith("[")]
         return [*words, *(self._simulate if words[0] in ("work", "plan") else ())]
 
     def launch(self, command: CommandLine) -> None:
@@ -78,12 +78,11 @@ class Followed:
         body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
         self.api.kube.create("/api/v1/namespaces", body)
 
-    def create(self, name: str, namespace: str = TEAM) -> str:
-        """Returns its uid, when it has our finalizer."""
+    def create(self, name: str, namespace: str = TEAM) -> None:
+        """Returns when it has our finalizer."""
         body = {**WIDGETS.body(name), "spec": {"owner": "us", "targets": [{"account": "acct", "id": name}]}}
-        made = self.api.kube.create(WIDGETS.path(namespace), body)
+        self.api.kube.create(WIDGETS.path(namespace), body)
         until(f"{name} is marked", lambda: FINALIZER in self.get(name, namespace)["metadata"].get("finalizers", []))
-        return str(made["metadata"]["uid"])
 
     def get(self, name: str, namespace: str = TEAM) -> Any:
         return self.api.kube.get(WIDGETS.path(namespace, name))
@@ -120,8 +119,7 @@ def test_who_follows_the_readme_sees_what_it_says(followed: Followed) -> None:
             followed.create_namespace(one.words[3])
     followed.launch(commands["watch"])
     followed.launch(commands["work"])
-    green = followed.create("green")
-    for name, namespace in (("red", TEAM), ("blue", TEAM), ("blue", "default")):
+    for name, namespace in (("green", TEAM), ("red", TEAM), ("blue", TEAM), ("blue", "default")):
         followed.create(name, namespace)
     followed.delete("green")
     followed.delete("red")
@@ -133,12 +131,11 @@ def test_who_follows_the_readme_sees_what_it_says(followed: Followed) -> None:
     followed.stop()
 
     run_redis_cli(followed)
-    (deletion,) = (key.partition(":deletion:")[2] for key in keys if ":deletion:" in key and green in key)
     for words, command in commands.items():
         if words not in (*ENDLESS, *AZURE):
             # One object is still being deleted: uninstalling it, too, takes the option that stands beside the command.
             more = ("--also-deleting",) if words == "uninstall" else ()
-            answer = invoke(followed.variables, *followed.words(command, ID=deletion), *more, answer="y\n")
+            answer = invoke(followed.variables, *followed.words(command), *more, answer="y\n")
             assert (words, answer.code, bool(answer.out)) == (words, 0, True), answer.err
 
 

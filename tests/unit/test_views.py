@@ -1,13 +1,13 @@
 """Pictures that are computed from what is stored: budgets carried on to now, the audit of one deletion."""
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from service.stream.views.allowances import limits_of
 from service.stream.views.deletions import deletion_view
 from service.stream.views.jobs import is_job
-from service.stream.views.timeline import about, bounds
+from service.stream.views.timeline import Moment, about, bounds, fold
 
 NOW = 1_900_000_000_000
 
@@ -97,3 +97,52 @@ def test_the_audit_is_looked_at_in_the_deletions_lifetime_whatever_the_clock_did
 )
 def test_a_jobs_id_is_recognised(name: str, yes: bool) -> None:
     assert is_job(name) == yes
+
+
+# ---- what the audit tells over and over
+
+
+def told(*words: str, every: timedelta = timedelta(seconds=10)) -> list[Moment]:
+    """Moments one after another, written as `what`, `what@job` or `what@job: why`."""
+    start, found = datetime(2030, 5, 17, tzinfo=UTC), list[Moment]()
+    for number, word in enumerate(words):
+        (what, _, job), why = word.partition(": ")[0].partition("@"), word.partition(": ")[2]
+        found.append(Moment(at=start + number * every, what=what, job=job, who="w", why=why))
+    return found
+
+
+def lines(*words: str) -> list[tuple[str, int, int, int]]:
+    """What, how often, of how many jobs, from the first to the last in seconds."""
+    return [
+        (one.what, one.times, len(one.jobs), round((one.until - one.at).total_seconds())) for one in fold(told(*words))
+    ]
+
+
+def test_what_repeats_is_told_once_with_how_often_and_how_long() -> None:
+    assert lines("published", *["held: no account"] * 28, "planned") == [
+        ("published", 1, 0, 0), ("held", 28, 0, 270), ("planned", 1, 0, 0),
+    ]  # fmt: skip
+
+
+def test_a_job_that_goes_round_and_round_is_told_as_one_round() -> None:
+    assert lines(*["taken@1", "check@1: in use"] * 3, "gone@1") == [
+        ("taken", 3, 1, 40), ("check", 3, 1, 40), ("gone", 1, 1, 0),
+    ]  # fmt: skip
+    # Whatever others do meanwhile.
+    assert lines(*["taken@1", "taken@2", "check@1", "check@2"] * 3) == [("taken", 6, 2, 90), ("check", 6, 2, 90)]
+
+
+def test_another_reason_is_another_line_and_what_comes_after_it_begins_anew() -> None:
+    assert lines("held: a", "held: a", "held: b", "held: a") == [
+        ("held", 2, 0, 10),
+        ("held", 1, 0, 0),
+        ("held", 1, 0, 0),
+    ]
+
+
+def test_nothing_is_folded_that_happened_once() -> None:
+    story = ("published", "planned", "taken@1", "taken@2: other lane", "gone@1", "gone@2: called", "done")
+    assert [(one.what, one.why, one.times) for one in fold(told(*story))] == [
+        (one.what, one.why, 1) for one in told(*story)
+    ]
+    assert fold([]) == []

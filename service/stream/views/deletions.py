@@ -1,7 +1,7 @@
 """Deletions as they stand: which are open or finished, and everything that is known of one.
 A deletion's record holds its event, its times and the shape of its stages; its jobs are counted from that."""
 
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from datetime import datetime
 from typing import Any, Final
 
@@ -108,6 +108,19 @@ async def one_deletion(installation: Installation, deletion: str) -> DeletionVie
     shard = installation.shard_of(deletion)
     (record,) = await records(shard.caller, [f"{shard.stem}deletion:{deletion}"])
     return deletion_view(shard.number, deletion, record) if record else None
+
+
+async def some_deletions(installation: Installation, ids: Iterable[str]) -> dict[str, DeletionView]:
+    """Those of these ids whose records are there."""
+    found = dict[str, DeletionView]()
+    wanted = set(ids)
+    for shard in installation.shards:
+        here = sorted(one for one in wanted if installation.shard_of(one).number == shard.number)
+        kept = await records(shard.caller, [f"{shard.stem}deletion:{one}" for one in here])
+        found |= {
+            one: deletion_view(shard.number, one, record) for one, record in zip(here, kept, strict=True) if record
+        }
+    return found
 
 
 async def event_of(installation: Installation, deletion: str) -> list[str]:

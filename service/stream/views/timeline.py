@@ -3,8 +3,9 @@ The audit is one stream for a whole shard, so it is read in pages, within the de
 was made when the number of shards changes, and is looked for there."""
 
 import re
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import UTC, datetime
+from itertools import groupby
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -25,6 +26,17 @@ class Moment(msgspec.Struct, frozen=True, kw_only=True):
     job: str
     who: str
     why: str
+
+
+class Line(NamedTuple):
+    """Moments that tell the same: how often it happened from `at` to `until`, and to which jobs."""
+
+    at: datetime
+    until: datetime
+    what: str
+    why: str
+    times: int
+    jobs: tuple[str, ...]
 
 
 class Page(NamedTuple):
@@ -89,6 +101,34 @@ def milestones(story: Story) -> list[Moment]:
         told += [(stage.opened_at, f"stage {stage.number} opened", named)]
         told += [(stage.closed_at, f"stage {stage.number} closed", named)]
     return [Moment(at=at, what=what, job="", who="", why=why) for at, what, why in told if at]
+
+
+def fold(moments: Sequence[Moment]) -> list[Line]:
+    """The story without its repetitions: what a job (or the deletion itself) goes through over and over is told once,
+    and so is what happens to one job after another. Something new begins a new line, also for what happened before."""
+    stretches: dict[str, dict[tuple[str, str], Line]] = {}
+    repeats, lines = set[str](), list[Line]()
+    for one in moments:
+        stretch, told = stretches.setdefault(one.job, {}), (one.what, one.why)
+        if told in stretch:
+            repeats.add(one.job)
+            stretch[told] = stretch[told]._replace(until=one.at, times=stretch[told].times + 1)
+            continue
+        if one.job in repeats:
+            repeats.remove(one.job)
+            lines += stretch.values()
+            stretch.clear()
+        stretch[told] = Line(one.at, one.at, one.what, one.why, 1, (one.job,) if one.job else ())
+    lines += [line for stretch in stretches.values() for line in stretch.values()]
+    lines.sort(key=lambda line: line.at)
+    return [_joined(list(same)) for _, same in groupby(lines, lambda line: (line.what, line.why, bool(line.jobs)))]
+
+
+def _joined(lines: Sequence[Line]) -> Line:
+    """Of what stands one after another, and tells the same of several jobs."""
+    jobs = tuple(dict.fromkeys(job for line in lines for job in line.jobs))
+    until, times = max(line.until for line in lines), sum(line.times for line in lines)
+    return lines[0]._replace(until=until, times=times, jobs=jobs)
 
 
 def bounds(view: DeletionView, offset_ms: int) -> tuple[int, str]:

@@ -1,0 +1,33 @@
+"""Kinds of Kubernetes objects as people write and read them: `awscluster`, `awsclusters`, with or without their group.
+Records name a resource by its plural and its group, so the singular is derived by the rules of English plurals."""
+
+_HISSING = ("s", "x", "z", "ch", "sh")
+
+
+def fits_kind(word: str, resource: str) -> bool:
+    """Whether a word means the resource `plural.group`: its plural or singular, in any case, with or without group."""
+    name, _, wanted = word.casefold().partition(".")
+    plural, _, group = resource.casefold().partition(".")
+    if wanted and wanted != group:
+        return False
+    if name.endswith("y") and plural == f"{name[:-1]}ies":
+        return True
+    return plural in (name, f"{name}es" if name.endswith(_HISSING) else f"{name}s")
+
+
+def short_kind(resource: str) -> str:
+    """The singular without its group, as tables show it: `awscluster`. It fits the resource."""
+    plural = resource.partition(".")[0]
+    guesses = (f"{plural.removesuffix('ies')}y", plural.removesuffix("es"), plural.removesuffix("s"))
+    return next((guess for guess in guesses if guess != plural and fits_kind(guess, plural)), plural)
+
+
+def full_kind(resource: str) -> str:
+    """The singular with its group, as `kubectl -o name` writes it."""
+    _, dot, group = resource.partition(".")
+    return f"{short_kind(resource)}{dot}{group}"
+
+
+def qualified(namespace: str, name: str) -> str:
+    """`namespace/name`, or the name alone of what is in no namespace."""
+    return f"{namespace}/{name}" if namespace else name
