@@ -50,9 +50,9 @@ class Noted:
         self.draws += 1
         return await self._quota.draw(place, draws)
 
-    async def refused(self, place: str, limit: Limit, wait: timedelta | None) -> None:
+    async def refused(self, place: str, limit: Limit, wait: timedelta | None, others: Sequence[Limit] = ()) -> None:
         self.refusals.append(f"{place} {limit.name}")
-        await self._quota.refused(place, limit, wait)
+        await self._quota.refused(place, limit, wait, others)
 
 
 @pytest.fixture

@@ -35,8 +35,8 @@ class Noted:
         self.drawn += 1
         return await self._quota.draw(place, draws)
 
-    async def refused(self, place: str, limit: Limit, wait: timedelta | None) -> None:
-        await self._quota.refused(place, limit, wait)
+    async def refused(self, place: str, limit: Limit, wait: timedelta | None, others: Sequence[Limit] = ()) -> None:
+        await self._quota.refused(place, limit, wait, others)
 
 
 @pytest.fixture
