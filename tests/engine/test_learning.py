@@ -22,13 +22,16 @@ OTHERS = Limit.bucket("others", 10, rate=10, spare=1, learns=True)
 HOUR = timedelta(hours=1)
 
 
-async def use(world: World, seconds: float, *limits: Limit, by: Sequence[Installation] = ()) -> None:
-    """For each limit a lane wants more than there is, for so long; it comes every tenth of a second."""
+async def use(world: World, seconds: float, *limits: Limit, by: Sequence[Installation] = ()) -> int:
+    """For each limit a lane wants more than there is, for so long; it comes every tenth of a second. Answers how
+    many tokens they got in all."""
     asks = [Ask(f"{PLACE}/{limit.name}", 1000, 1000, 0, (Draw(limit),)) for limit in limits or (CALLS,)]
+    given = 0
     for _ in range(int(seconds * 10)):
         world.offset += timedelta(milliseconds=100)
         for one in by or [world.installation]:
-            await one.budgets.reserve(PLACE, 0.1, asks)
+            given += sum(grant.urgent for grant in (await one.budgets.reserve(PLACE, 0.1, asks)).grants)
+    return given
 
 
 async def refuse(world: World, limit: Limit = CALLS, pause: int = 1000) -> None:
@@ -65,10 +68,7 @@ async def test_a_limit_that_was_used_up_is_raised_by_one_step_and_a_refusal_take
 
 async def test_the_raised_rate_is_what_everybody_gets(still: World) -> None:
     await use(still, 6)
-    still.offset += timedelta(seconds=0.4)
-    ask = Ask(f"{PLACE}/delete", 1000, 1000, 0, (Draw(CALLS),))
-    (grant,) = (await still.installation.budgets.reserve(PLACE, 0.1, [ask])).grants
-    assert grant.urgent == 5
+    assert 48 <= await use(still, 4, by=[still.install()]) <= 52
 
 
 async def test_a_burst_stays_as_it_is_declared(still: World) -> None:
@@ -165,7 +165,7 @@ async def test_one_that_nobody_waits_for_keeps_its_step(still: World) -> None:
     assert (await learned(still), await learned(still, "others")) == (1, 1.25)
 
 
-async def test_refusals_of_calls_that_a_worker_made_before_the_step_back_take_no_other_step(world: World) -> None:
+async def test_refusals_of_calls_that_a_worker_made_before_the_step_back_take_no_other_step(still: World) -> None:
     """Two calls go out together; the second is answered ten seconds after the first one was refused."""
     outside, second = Outside(draws_on=lambda lane: (Draw(CALLS), Draw(OTHERS))), asyncio.Event()
 
@@ -181,26 +181,28 @@ async def test_refusals_of_calls_that_a_worker_made_before_the_step_back_take_no
         return Gone()
 
     outside.answers["one"], outside.answers["two"] = [at_once], [late]
-    await use(world, 11, CALLS, OTHERS)
-    assert await learned(world) == 1.5625
-    world.offset += timedelta(seconds=1)
+    await use(still, 11, CALLS, OTHERS)
+    assert await learned(still) == 1.5625
+    still.offset += timedelta(seconds=0.5)
     going = event("a")
-    await world.lay(going, [thing("one"), thing("two")])
-    await world.start(outside)
+    await still.lay(going, [thing("one"), thing("two")])
+    await still.start(outside)
 
     async def taken_back() -> bool:
-        return await learned(world) == 1.25
+        return (await learned(still), await learned(still, "others")) == (1.25, 1.25)
 
-    await world.until("the first refusal is told", taken_back)
-    turn = (await world.budget())["calls|back_turn"]
-    await world.jump(timedelta(seconds=10))
-    await use(world, 0.25, CALLS, OTHERS)
+    await still.until("the first refusal is told", taken_back)
+    budget = await still.budget()
+    turn, paused = budget["calls|back_turn"], float(budget["calls|pause"])
+    await still.jump(timedelta(seconds=10))
+    await use(still, 0.25, CALLS, OTHERS)
     second.set()
 
     async def told() -> bool:
-        return float((await world.budget())["calls|pause"]) > await world.now() - 5_000
+        return float((await still.budget())["calls|pause"]) > paused
 
-    await world.until("the second refusal is told", told)
-    budget = await world.budget()
+    await still.until("the second refusal is told", told)
+    budget = await still.budget()
     assert (float(budget["calls|learned"]), budget["calls|back_turn"]) == (1.25, turn)
+    assert float(budget["others|learned"]) == 1.25
     assert float(budget["calls|factor"]) == 1
