@@ -10,7 +10,7 @@ from service.contract import Draw, Limit
 
 
 class Standing(NamedTuple):
-    """What a limit has at the moment; throttling may have slowed it down or paused it."""
+    """What a limit has at the moment; throttling may have slowed it down or paused it, learning made it faster."""
 
     tokens: float
     factor: float = 1.0

@@ -167,7 +167,7 @@ def _draws(lane: str, handlers: Sequence[Handler]) -> Sequence[Draw]:
 async def _standing(installation: Installation, targets: Sequence[Target]) -> dict[tuple[str, str], Standing]:
     now = await server_ms(installation.shards[0])
     found = await allowances(installation, {target.lane for target in targets}, now)
-    return {(one.place, one.limit): Standing(one.tokens, one.factor, one.paused_until) for one in found}
+    return {(one.place, one.limit): Standing(one.tokens, one.factor * one.learned, one.paused_until) for one in found}
 
 
 def _picture(

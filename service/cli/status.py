@@ -165,7 +165,7 @@ def _budgets(picture: Overview) -> Iterator[RenderableType]:
         ("place", "limit", "tokens", "of", "per", "kind", "speed", "paused for"),
         [
             (one.place, one.limit, f"{one.tokens:.10g}", f"{one.capacity:.10g}", output.span(one.per),
-             one.kind, f"{one.factor:.0%}",
+             one.kind, f"{one.factor * one.learned:.0%}",
              output.span(one.paused_until - picture.at) if one.paused_until else "")
             for one in picture.budgets
         ],

@@ -12,7 +12,8 @@ import msgspec
 class Limit(msgspec.Struct, frozen=True, kw_only=True):
     """A token bucket (capacity, refilled over `per`) or a fixed window (capacity anew every `per`).
 
-    `spare` tokens are never used by us: a margin for others who draw on the same quota unseen.
+    `spare` tokens are never used by us: a margin for others who draw on the same quota unseen. Of a limit that `learns`
+    the provider does not report what is left: a bucket whose rate is raised step by step while nothing is refused.
     """
 
     name: str
@@ -20,11 +21,12 @@ class Limit(msgspec.Struct, frozen=True, kw_only=True):
     per: timedelta
     kind: Literal["bucket", "window"] = "bucket"
     spare: float = 0.0
+    learns: bool = False
 
     @classmethod
-    def bucket(cls, name: str, capacity: float, rate: float, spare: float = 0.0) -> "Limit":
+    def bucket(cls, name: str, capacity: float, rate: float, spare: float = 0.0, *, learns: bool = False) -> "Limit":
         """A bucket of `capacity` tokens that refills at `rate` a second."""
-        return cls(name=name, capacity=capacity, per=timedelta(seconds=capacity / rate), spare=spare)
+        return cls(name=name, capacity=capacity, per=timedelta(seconds=capacity / rate), spare=spare, learns=learns)
 
     @classmethod
     def window(cls, name: str, capacity: float, per: timedelta, spare: float = 0.0) -> "Limit":
@@ -53,11 +55,13 @@ class Remaining(msgspec.Struct, frozen=True, tag="remaining"):
 
 
 class Pause(msgspec.Struct, frozen=True, tag="pause"):
-    """The provider refused for want of quota; `wait` is what it named, if it named anything. `tokens` as above."""
+    """The provider refused for want of quota; `wait` is what it named, if it named anything. `tokens` as above.
+    `others` are limits that the call drew on as well, where the answer does not say which of them was used up."""
 
     limit: str
     wait: timedelta | None = None
     tokens: float | None = None
+    others: tuple[str, ...] = ()
 
 
 Feedback = Remaining | Pause

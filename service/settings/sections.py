@@ -52,6 +52,9 @@ class WorkerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     lane_caps: dict[str, Count] = msgspec.field(default_factory=dict)
     # The part of a lane that background work keeps while urgent work waits.
     background_share: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.1
+    # How many times the declared rate is used, at most, of a limit whose state the provider does not report (AWS), as
+    # long as nothing is refused. 1: never more than is declared.
+    learn_up_to: Annotated[float, msgspec.Meta(ge=1)] = 4.0
     # An event whose planner has been silent for so long is given to another.
     plan_claim: Positive = timedelta(seconds=60)
     # A plan that takes longer is given up and made again later.
@@ -82,6 +85,8 @@ class LimitOverride(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     rate: Annotated[float, msgspec.Meta(gt=0)] | None = None
     # Length of a fixed window.
     window: Positive | None = None
+    # Whether its rate may be raised while nothing is refused (worker.learn_up_to).
+    learns: bool | None = None
 
 
 class RetentionSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -147,7 +152,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
             if limit.rate is not None and limit.window is not None:
                 found.append((f"limits.{name}", "rate makes a bucket, window a fixed window; give one of the two"))
             if limit == LimitOverride():
-                found.append((f"limits.{name}", "overrides nothing; give capacity, rate or window"))
+                found.append((f"limits.{name}", "overrides nothing; give capacity, rate, window or learns"))
         return found
 
 

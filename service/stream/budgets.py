@@ -44,14 +44,17 @@ class Reserved(NamedTuple):
 
 
 class Said(NamedTuple):
-    """What answers told of a limit. -1 stands for not told; `age` is how long ago it was true, in ms."""
+    """What answers told of a limit. -1 stands for not told; `age` is how long ago it was true, in ms. `strike` is 1
+    where a call was refused, without a pause perhaps for want of another limit; `reserved` is the number of the
+    reservation that it was made with, 0 where that is not known."""
 
     limit: Limit
     answered: float
     remaining: float = -1
     age: int = 0
     pause: int = -1
-    strike: int = 1
+    strike: int = 0
+    reserved: int = 0
 
 
 _reserved: Callable[[bytes], Reserved] = msgspec.msgpack.Decoder(type=Reserved, strict=False).decode
@@ -60,15 +63,18 @@ _corrected: Callable[[bytes], tuple[int, list[tuple[str, float]]]] = msgspec.msg
 ).decode
 
 
-def _shape(limit: Limit) -> list[Any]:
-    return [limit.name, limit.kind, limit.capacity, limit.per / timedelta(milliseconds=1), limit.spare]
-
-
 class Budgets:
-    """The budgets of one installation. `overrides` are limits by name pattern that settings put in place."""
+    """The budgets of one installation. `overrides` are limits by name pattern that settings put in place;
+    `learn_up_to` is how many times its declared rate a limit that learns may come to."""
 
-    def __init__(self, caller: Caller, keys: Keys, overrides: Mapping[str, Callable[[Limit], Limit]] | None = None):
-        self._caller, self._keys = caller, keys
+    def __init__(
+        self,
+        caller: Caller,
+        keys: Keys,
+        overrides: Mapping[str, Callable[[Limit], Limit]] | None = None,
+        learn_up_to: float = 1.0,
+    ) -> None:
+        self._caller, self._keys, self._learn_up_to = caller, keys, learn_up_to
         self._overrides = dict(overrides or {})
         self._settled: dict[Limit, Limit] = {}
 
@@ -83,6 +89,11 @@ class Budgets:
             self._settled[limit] = known
         return known
 
+    def _shape(self, limit: Limit) -> list[Any]:
+        known = self.in_force(limit)
+        most = self._learn_up_to if known.learns and known.kind == "bucket" else 1.0
+        return [known.name, known.kind, known.capacity, known.per / timedelta(milliseconds=1), known.spare, most]
+
     def _move(self, name: str, place: str, args: Any, patience: timedelta | None = None) -> Any:
         key = self._keys.budget(place)
         return self._caller.move(name, key, key + ":", args, patience=patience)
@@ -92,13 +103,13 @@ class Budgets:
     ) -> Reserved:
         wants = [
             [f"{ask.lane} of shard {ask.shard}", ask.most, ask.urgent, ask.background,
-             [[_shape(self.in_force(draw.limit)), draw.cost, draw.together] for draw in ask.draws]]
+             [[self._shape(draw.limit), draw.cost, draw.together] for draw in ask.draws]]
             for ask in asks
         ]  # fmt: skip
         return _reserved(await self._move("reserve", place, [share, wants], patience))
 
     async def give_back(self, place: str, corrections: int, unused: Sequence[tuple[Limit, float]]) -> bool:
-        rows = [[_shape(self.in_force(limit)), tokens] for limit, tokens in unused]
+        rows = [[self._shape(limit), tokens] for limit, tokens in unused]
         try:
             answer = msgspec.msgpack.decode(await self._move("give_back", place, [corrections, rows], SHORT))
         except ServerAway:
@@ -115,7 +126,7 @@ class Budgets:
         """
 
         def rows() -> list[Any]:
-            return [[_shape(self.in_force(word.limit)), *word[1:]] for word in (said() if callable(said) else said)]
+            return [[self._shape(word.limit), *word[1:]] for word in (said() if callable(said) else said)]
 
         try:
             earlier, _ = _corrected(await self._move("correct", place, rows, patience))

@@ -21,6 +21,8 @@ from service.stream.scripts import Scripts
 
 def _change(override: LimitOverride) -> Callable[[Limit], Limit]:
     def change(limit: Limit) -> Limit:
+        if override.learns is not None:
+            limit = msgspec.structs.replace(limit, learns=override.learns)
         capacity = limit.capacity if override.capacity is None else float(override.capacity)
         if override.window is not None:
             return msgspec.structs.replace(limit, kind="window", capacity=capacity, per=override.window)
@@ -55,7 +57,7 @@ class Installation:
         )
         self.shards = [Shard(self.caller, self.keys, number) for number in range(settings.redis.shards)]
         overrides = {pattern: _change(override) for pattern, override in settings.limits.items()}
-        self.budgets = Budgets(self.caller, self.keys, overrides)
+        self.budgets = Budgets(self.caller, self.keys, overrides, settings.worker.learn_up_to)
 
     def shard_of(self, deletion: str) -> Shard:
         return self.shards[self.keys.shard_of(deletion)]

@@ -44,15 +44,17 @@ class Noted:
     def __init__(self, quota: BudgetQuota) -> None:
         self._quota = quota
         self.refusals: list[str] = []
+        self.doubted: list[str] = []
         self.draws = 0
 
     async def draw(self, place: str, draws: Sequence[Draw]) -> timedelta:
         self.draws += 1
         return await self._quota.draw(place, draws)
 
-    async def refused(self, place: str, limit: Limit, wait: timedelta | None) -> None:
+    async def refused(self, place: str, limit: Limit, wait: timedelta | None, others: Sequence[Limit] = ()) -> None:
         self.refusals.append(f"{place} {limit.name}")
-        await self._quota.refused(place, limit, wait)
+        self.doubted += [other.name for other in others]
+        await self._quota.refused(place, limit, wait, others)
 
 
 @pytest.fixture
@@ -123,6 +125,8 @@ async def test_a_refusal_of_a_paced_call_is_told_to_all_who_share_the_budget(sta
     with pytest.raises(AwsError, match="Throttling"):
         await calls.call("elbv2", "describe_load_balancers")
     assert quota.refusals == [f"aws/{OWN} {REGION}/elbv2.reads"]
+    # AWS does not say which of the two it was.
+    assert quota.doubted == [f"{REGION}/elbv2.all"]
     assert await quota.draw(f"aws/{OWN}", limits_of(REGION, "elbv2.DescribeTags")) > timedelta(0)
 
 

@@ -7,7 +7,8 @@ from functools import partial
 
 import pytest
 
-from service.contract import Draw, Limit, Throttled
+from service.contract import Draw, Limit, Pause, Throttled
+from service.local.aws import Fault
 from service.local.aws.tags import by_cloud_provider
 from tests.engine.waiting import until
 from tests.integration.aws_removing import REGION, Hand, Removing, removing
@@ -35,8 +36,8 @@ class Noted:
         self.drawn += 1
         return await self._quota.draw(place, draws)
 
-    async def refused(self, place: str, limit: Limit, wait: timedelta | None) -> None:
-        await self._quota.refused(place, limit, wait)
+    async def refused(self, place: str, limit: Limit, wait: timedelta | None, others: Sequence[Limit] = ()) -> None:
+        await self._quota.refused(place, limit, wait, others)
 
 
 @pytest.fixture
@@ -72,6 +73,15 @@ async def test_what_is_reserved_costs_no_word_to_the_budget_and_what_is_not_draw
     assert quota.drawn == 2
     tokens.give_back()
     assert hand.returned == {}
+
+
+async def test_a_refusal_names_every_limit_that_the_call_drew_on(removing: Removing, quota: Noted) -> None:
+    hand = removing.hand(removing.owner(), "aws.target-group", "a")
+    calls, _ = await counted(removing, hand, 1)
+    await removing.cloud.aws.trouble(Fault(what="throttle", action="elbv2.*"))
+    with pytest.raises(AwsError, match="Throttling"):
+        await calls.call("elbv2", "describe_target_groups")
+    assert hand.told == [Pause(f"{REGION}/elbv2.reads", others=(f"{REGION}/elbv2.all",))]
 
 
 async def test_each_page_beyond_what_is_reserved_draws_for_itself(removing: Removing, quota: Noted) -> None:

@@ -191,9 +191,9 @@ class Noted(BudgetQuota):
         self.told.append((limit.name, left))
         await super().answered(place, limit, left)
 
-    async def refused(self, place: str, limit: Limit, wait: timedelta | None) -> None:
+    async def refused(self, place: str, limit: Limit, wait: timedelta | None, others: Sequence[Limit] = ()) -> None:
         self.paused.append((limit.name, wait))
-        await super().refused(place, limit, wait)
+        await super().refused(place, limit, wait, others)
 
 
 @pytest.fixture

@@ -88,7 +88,7 @@ async def test_status_shows_pauses_dry_lanes_and_budgets(world: World) -> None:
     assert budget["tokens"] == pytest.approx(70, abs=0.5)
     assert (budget["factor"], budget["paused_until"]) == (1, None)
 
-    await world.installation.budgets.correct("sim/acct", [Said(limit, 1, pause=45_000)])
+    await world.installation.budgets.correct("sim/acct", [Said(limit, 1, pause=45_000, strike=1)])
     picture = (await knell(world, "status", "--output", "json")).json
     (budget,) = picture["budgets"]
     assert budget["paused_until"] > picture["at"]

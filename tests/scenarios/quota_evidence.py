@@ -54,6 +54,13 @@ class QuotaEvidence:
         left = self.quota.capacity + self.rate * self.seconds - taken
         return (len(self.deletes) - len(self.refused)) / left
 
+    def used_share_after(self, seconds: float) -> float:
+        """Calls that were let through from so many of the provider's seconds after the first call on, of what flowed in
+        meanwhile."""
+        begin, last = self.deletes[0].arrived + seconds / self.scale, self.deletes[-1].arrived
+        served = sum(line.status != 429 for line in self.deletes if line.arrived >= begin)
+        return served / (self.rate * (last - begin)) if last > begin else 0.0
+
     @property
     def throttled_share(self) -> float:
         return len(self.refused) / len(self.deletes)

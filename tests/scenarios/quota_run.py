@@ -47,9 +47,11 @@ class Size:
     gulps: int = 0
     """How often, besides, it takes everything that is there, until somebody was refused for want of it."""
     pause: timedelta = timedelta(seconds=15)
-    """What a refusal names, at least."""
+    """What a refusal names, at least; nothing: it names no time."""
     spare: float = 0.01
     """The part of the capacity that is left alone, for those who draw unseen."""
+    limits: str = ""
+    """What the setting `limits` says of the quota, where it is not taken as the provider declares it."""
     seed: int = 1
 
 
@@ -81,10 +83,11 @@ async def run(size: Size, port: int, directory: Path) -> QuotaEvidence:
         quota=size.quota,
         remaining_header=size.headers,
         pause=size.pause,
+        retry_after_header=bool(size.pause),
         scale=size.scale,
         seed=size.seed,
     )
-    environment = variables(port)
+    environment = variables(port) | ({"KNELL_LIMITS": size.limits} if size.limits else {})
     with ProviderProcess(behaviour, _seed(size), directory / "provider") as provider, Tail(provider.log) as tail:
         spare = size.spare * size.quota.capacity
         workers = Workers(directory, provider.address, environment, spare=spare)

@@ -25,6 +25,7 @@ def stored(**fields: object) -> dict[str, str]:
         ({"tokens": 40}, 60_000, 100, 1),
         ({"tokens": 40}, -5_000, 40, 1),
         ({"factor": 0.5}, 30_000, 100, 0.6),
+        ({"tokens": 40, "learned": 2.5}, 1_000, 65, 1),
         ({"kind": "window", "tokens": 3}, 9_999, 3, 1),
         ({"kind": "window", "tokens": 3}, 10_000, 100, 1),
         ({"kind": "window", "ramp": 1, "from": NOW}, 5_000, 50, 1),
@@ -36,6 +37,16 @@ def test_a_limit_is_shown_as_the_next_move_will_find_it(
     (allowance,) = limits_of("sim/acct", stored(**fields), NOW + after)
     assert allowance.tokens == pytest.approx(tokens)
     assert allowance.factor == pytest.approx(factor)
+
+
+def test_what_was_learned_is_shown_and_what_was_refused_until_it_is_forgotten() -> None:
+    (fresh,) = limits_of("p", stored(), NOW)
+    assert (fresh.learned, fresh.refused) == (1, None)
+    grown = stored(learned=1.25, refused=1.5625, refused_until=NOW + 5_000)
+    (known,) = limits_of("p", grown, NOW)
+    assert (known.learned, known.refused) == (1.25, 1.562)
+    (forgotten,) = limits_of("p", grown, NOW + 5_001)
+    assert (forgotten.learned, forgotten.refused) == (1.25, None)
 
 
 def test_a_pause_is_shown_while_it_lasts() -> None:

@@ -23,9 +23,11 @@ class Tokens:
             self._left[draw.limit.name] -= draw.cost
         return True
 
-    def refused(self, limit: str, after: timedelta | None, tokens: float | None = None) -> None:
+    def refused(
+        self, limit: str, after: timedelta | None, tokens: float | None = None, others: tuple[str, ...] = ()
+    ) -> None:
         if limit in self._left:
-            self._batch.tell(Pause(limit, after, tokens))
+            self._batch.tell(Pause(limit, after, tokens, others))
 
     def answered(self, limit: str, left: float | None, tokens: float | None = None) -> None:
         """A call came back, and perhaps told how much of its limit is left."""

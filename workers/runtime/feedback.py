@@ -24,6 +24,8 @@ class _Gathered:
     remaining: float = -1
     at: float = 0
     pause_until: float = 0
+    refused: int = -1
+    """The number of the last reservation of which a call was refused."""
 
 
 class Reports:
@@ -36,14 +38,27 @@ class Reports:
     def attach(self, group: asyncio.TaskGroup) -> None:
         self._group = group
 
-    def hear(self, place: str, limit: Limit, feedback: Feedback, cost: float = 1.0) -> None:
-        gathered = self._places.setdefault(place, {}).setdefault(limit.name, _Gathered(limit))
+    def hear(self, place: str, limit: Limit, feedback: Feedback, cost: float = 1.0, reserved: int = 0) -> None:
+        gathered = self._gathered(place, limit)
         gathered.answered += cost
         if isinstance(feedback, Pause):
+            gathered.refused = max(gathered.refused, reserved)
             wait = feedback.wait.total_seconds() if feedback.wait is not None else UNNAMED_PAUSE
             gathered.pause_until = max(gathered.pause_until, time.monotonic() + wait)
         elif feedback.left is not None:
             gathered.remaining, gathered.at = feedback.left, time.monotonic()
+        self._begin(place)
+
+    def doubt(self, place: str, limit: Limit, reserved: int) -> None:
+        """A call was refused that drew on this limit and on one that was told of."""
+        gathered = self._gathered(place, limit)
+        gathered.refused = max(gathered.refused, reserved)
+        self._begin(place)
+
+    def _gathered(self, place: str, limit: Limit) -> _Gathered:
+        return self._places.setdefault(place, {}).setdefault(limit.name, _Gathered(limit))
+
+    def _begin(self, place: str) -> None:
         if place not in self._sending and self._group is not None:
             self._sending.add(place)
             sending = self._send(place)
@@ -70,6 +85,7 @@ def _said(heard: list[_Gathered]) -> list[Said]:
             word.limit, word.answered, word.remaining,
             int((now - word.at) * 1000) if word.remaining >= 0 else 0,
             int(max(0.0, word.pause_until - now) * 1000) if word.pause_until else -1,
+            int(word.refused >= 0), max(0, word.refused),
         )
         for word in heard
     ]  # fmt: skip

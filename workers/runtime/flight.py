@@ -58,9 +58,16 @@ class Flight:
                     self._gate.paused_here(self.lane, feedback.limit, time.monotonic() + wait)
                     self.told_pause = True
                 cost = draw.cost if feedback.tokens is None else feedback.tokens
-                self._reports.hear(place_of(self.lane), draw.limit, feedback, cost)
+                self._reports.hear(place_of(self.lane), draw.limit, feedback, cost, self.corrections)
+                if isinstance(feedback, Pause):
+                    self._doubt(feedback.others)
                 return
         raise ValueError(f"lane {self.lane} does not draw on a limit named {feedback.limit!r}")
+
+    def _doubt(self, others: Sequence[str]) -> None:
+        for draw in self.draws:
+            if draw.limit.name in others:
+                self._reports.doubt(place_of(self.lane), draw.limit, self.corrections)
 
     def unused(self, limit: str, tokens: float = 1.0) -> None:
         self.returned[limit] = self.returned.get(limit, 0.0) + tokens

@@ -41,12 +41,14 @@ class BudgetQuota:
         (grant,) = reserved.grants
         return timedelta(0) if grant.urgent or grant.background else timedelta(milliseconds=max(1, grant.again))
 
-    async def refused(self, place: str, limit: Limit, wait: timedelta | None) -> None:
-        """The provider refused a call for want of this; everybody stays away from it for what it named, or a moment."""
+    async def refused(self, place: str, limit: Limit, wait: timedelta | None, others: Sequence[Limit] = ()) -> None:
+        """The provider refused a call for want of this; everybody stays away from it for what it named, or a moment.
+        The call drew on `others` as well, and it may have been for want of one of them."""
         until = time.monotonic() + (UNNAMED_PAUSE if wait is None else wait.total_seconds())
 
         def said() -> list[Said]:
-            return [Said(limit, 1, pause=int(max(0.0, until - time.monotonic()) * 1000))]
+            pause = int(max(0.0, until - time.monotonic()) * 1000)
+            return [Said(limit, 1, pause=pause, strike=1), *(Said(other, 0, strike=1) for other in others)]
 
         await self._budgets.correct(place_of(place), said, PATIENCE)
 

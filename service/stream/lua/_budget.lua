@@ -2,22 +2,34 @@
 -- because the moment up to which a limit was refilled never goes back.
 local budget, limits = KEYS[1], {}
 local FIELDS = {'tokens', 'at', 'from', 'ramp', 'pause', 'factor', 'factor_at', 'out', 'out_before', 'out_at', 'seen',
-                'credit', 'urgent', 'background', 'fixed', 'since'}
+                'credit', 'urgent', 'background', 'fixed', 'since', 'learned', 'below', 'refused', 'refused_until',
+                'waited_from', 'waited_until', 'back_turn', 'back_at'}
 local RECOVER, FLOOR, OUT, PEAKS = 300000, 0.05, 60000, 16
+-- How the rate of a limit is learned: times the rate for one step, ms of waiting before the next one, ms without a step
+-- after one that was taken back, ms for which that one is not tried again, and ms for which an unused limit keeps what
+-- was learned.
+local STEP, STRETCH, QUIET, REFUSED, LEARNED = 1.25, 5000, 20000, 21600000, 604800000
 
 -- The number of this call: whoever reserves is told it, and names it when tokens come back unused.
 local turn = tonumber(redis.call('HGET', budget, 'turn') or 0) + 1
 
+-- Tokens in a ms: what is declared, times what was learned above that, less what refusals took from it for a while.
+local function rate_of(l)
+  return l.capacity / l.per * l.factor * l.learned
+end
+
 local function refill_bucket(l)
-  l.tokens = math.min(l.capacity, l.tokens + math.max(0, now - l.at) * l.capacity / l.per * l.factor)
+  l.tokens = math.min(l.capacity, l.tokens + math.max(0, now - l.at) * rate_of(l))
   l.at = math.max(l.at, now)
+  -- What flowed over was not used.
+  if l.tokens >= l.capacity then l.waited_from = 0 end
 end
 
 -- A window is full at its start; only in the window after a pause the tokens come evenly, so that nobody stampedes.
 local function refill_window(l)
   if l.ramp == 1 then
     local upto = math.min(now, l.at + l.per)
-    l.tokens = math.min(l.capacity, l.tokens + math.max(0, upto - l.from) * l.capacity / l.per * l.factor)
+    l.tokens = math.min(l.capacity, l.tokens + math.max(0, upto - l.from) * rate_of(l))
     l.from = math.max(l.from, upto)
   end
   local elapsed = now - l.at
@@ -73,22 +85,43 @@ local function line_text(line)
   return table.concat(texts, '\n')
 end
 
--- A limit comes as {name, kind, capacity, per in ms, spare}; settings may change it while tokens are out.
+-- What was learned about a declaration counts for that one only, and not where the provider tells what is left. What
+-- flows in while calls are on their way is left in the bucket, and grows with the rate.
+local function recall(l, declared)
+  if not declared then
+    l.learned, l.below, l.refused, l.refused_until, l.waited_from = 1, 1, 0, 0, 0
+  end
+  if l.seen > 0 then l.most = 1 end
+  l.learned = math.max(1, math.min(l.learned, l.most))
+  l.below = math.max(1, math.min(l.below, l.learned))
+  l.spare = math.max(l.spare, math.min(l.capacity / 4, l.spare * l.learned))
+end
+
+local function same(text, number)
+  return math.abs(tonumber(text or -1) - number) <= 1e-9 * number
+end
+
+-- A limit comes as {name, kind, capacity, per in ms, spare, times the rate that may be learned}; settings may change it
+-- while tokens are out.
 local function limit(shape)
   local name = shape[1]
   if limits[name] then return limits[name] end
   local names = {}
   for i, field in ipairs(FIELDS) do names[i] = name .. '|' .. field end
+  names[#names + 1] = name .. '|capacity'
+  names[#names + 1] = name .. '|per'
   names[#names + 1] = name .. '|line'
   names[#names + 1] = name .. '|peaks'
   local known = redis.call('HMGET', budget, unpack(names))
-  local l = {name = name, kind = shape[2], capacity = shape[3], per = shape[4], spare = shape[5], peaks = {}}
+  local l = {name = name, kind = shape[2], capacity = shape[3], per = shape[4], spare = shape[5], most = shape[6],
+             peaks = {}}
   for i, field in ipairs(FIELDS) do l[field] = tonumber(known[i] or 0) end
   if not known[1] then l.tokens, l.at, l.factor, l.out_at, l.since = l.capacity, now, 1, now, turn end
   for at, level in string.gmatch(known[#names] or '', '(%S+) (%S+)') do
     l.peaks[#l.peaks + 1] = {tonumber(at), tonumber(level)}
   end
   l.line = read_line(known[#names - 1])
+  recall(l, same(known[#names - 3], l.capacity) and same(known[#names - 2], l.per))
   if l.factor < 1 then
     l.factor = math.min(1, l.factor + math.max(0, now - l.factor_at) / RECOVER)
     l.factor_at = math.max(l.factor_at, now)
@@ -118,7 +151,7 @@ local function keep()
     redis.call('HSET', budget, 'turn', turn, name .. '|capacity', l.capacity, name .. '|per', l.per,
                name .. '|kind', l.kind, name .. '|peaks', table.concat(peaks, ' '),
                name .. '|line', line_text(l.line), unpack(flat))
-    longest = math.max(longest, 2 * l.per)
+    longest = math.max(longest, 2 * l.per, (l.learned > 1 or l.refused_until > now) and LEARNED or 0)
   end
   -- Idle for so long it is full again: the record may go.
   redis.call('PEXPIRE', budget, math.ceil(longest))
@@ -128,7 +161,7 @@ end
 local function wait_for(l, tokens)
   local short = tokens + l.spare - l.tokens
   if short <= 0 then return 0 end
-  local rate = l.capacity / l.per * l.factor
+  local rate = rate_of(l)
   if l.kind == 'bucket' then return math.max(0, l.at - now) + short / rate end
   if l.ramp == 1 then return math.min(math.max(0, l.from - now) + short / rate, l.at + l.per - now) end
   return l.at + l.per - now

@@ -1,8 +1,23 @@
 -- What the provider's answers say about limits: calls that came back, what is left, when to stop and until when.
 -- args: list of {limit, calls answered, remaining (-1: not told), age of that in ms, pause in ms (-1: none), strike
--- (0|1)}; answers {earlier (0|1): tokens are there sooner than lanes were told, pauses {limit, ms left}}.
+-- (0|1: a call was refused; without a pause perhaps for want of another limit), turn in which tokens were reserved for
+-- the refused call (0: not known)}; answers {earlier (0|1): tokens are there sooner than lanes were told, pauses {limit, ms left}}.
 if repeated then return repeated end
 local earlier, pauses = 0, {}
+
+-- A refusal while more is believed than is declared takes the last step back, and that rate is not tried again for
+-- hours. One of a call that was on its way by then says nothing new. False: it is about what is declared.
+local function taken_back(l, reserved)
+  if reserved > 0 and reserved <= l.back_turn then return true end
+  if reserved == 0 and math.abs(now - l.back_at) < STRETCH then return true end
+  if l.learned <= 1 then return false end
+  l.refused, l.refused_until = l.learned, now + REFUSED
+  l.learned = l.below
+  l.below = math.max(1, l.learned / STEP)
+  l.back_turn, l.back_at = turn, now
+  return true
+end
+
 for _, said in ipairs(args) do
   local l = limit(said[1])
   local answered, remaining, age, pause = said[2], said[3], said[4], said[5]
@@ -19,10 +34,12 @@ for _, said in ipairs(args) do
     end
     l.seen, l.fixed = now - age, turn
   end
+  if pause < 0 and said[6] == 1 and l.waited_until >= now then taken_back(l, said[7]) end
   if pause >= 0 then
     local until_ = now + pause
+    local learned = said[6] == 1 and taken_back(l, said[7])
     if until_ > l.pause then
-      if l.pause <= now and said[6] == 1 then
+      if l.pause <= now and said[6] == 1 and not learned then
         l.factor = math.max(FLOOR, l.factor * 0.7)
         l.factor_at = now
       end

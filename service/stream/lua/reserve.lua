@@ -4,6 +4,7 @@
 -- together if it is scarce}. Answers {turn of this call, per want {urgent, background, again in ms (0: nothing is wanting)}}.
 if repeated then return repeated end
 local share, answers, MARK, SOON, LONGEST = math.min(args[1], 0.99), {}, 2000, 5, 100
+local FINEST = 1.05
 
 -- Of so many places, those that are left for background work: what it has earned, and what the others earn for it.
 local function left_of(places, credit, most_credit)
@@ -67,6 +68,33 @@ local function line_up(want, given, again, wanted)
   return later
 end
 
+-- The next rate to try, in times of the declared one. Below one that was refused it is half way to that, until there is
+-- too little between them; where the first step was refused, what is declared is what is granted.
+local function next_step(l)
+  local up = math.min(l.learned * STEP, l.most)
+  if l.refused_until > now and up >= l.refused then
+    up = (l.learned + l.refused) / 2
+    if l.learned == 1 or up < l.learned * FINEST then return l.learned end
+  end
+  return up
+end
+
+-- Somebody waits for a limit, for so many ms. Where that has been so for a whole stretch, all that flowed in was used;
+-- if nothing was refused meanwhile, there may be more, and the rate goes up by one step for everybody. A stretch is
+-- long enough for a step to use up the margin that is left in the bucket: before, nobody can have refused it.
+local function waited_for(l, wait)
+  if l.pause > now or l.factor < 1 then
+    l.waited_from = 0
+    return
+  end
+  if l.waited_from == 0 or l.waited_from > now or l.waited_until < now then l.waited_from = now end
+  l.waited_until = now + wait + MARK
+  if math.abs(now - l.back_at) < QUIET then return end
+  if now - l.waited_from < math.max(STRETCH, (l.spare + 1) / (rate_of(l) * (1 - 1 / STEP))) then return end
+  local up = next_step(l)
+  if up > l.learned then l.below, l.learned, l.waited_from = l.learned, up, now end
+end
+
 local function grant(want)
   local most, urgent, background = want[2], want[3], want[4]
   local wanted = math.min(most, urgent + background)
@@ -84,7 +112,7 @@ local function grant(want)
   places = places or most
   n = math.min(most, places)
   -- A lane that draws on nothing still shares out its places.
-  local l = scarcest or limit({'lane ' .. want[1], 'bucket', 1000, 1000, 0})
+  local l = scarcest or limit({'lane ' .. want[1], 'bucket', 1000, 1000, 0, 1})
   local marked = l.urgent > now
   -- The share of background work is small: it comes as it is earned.
   local waits_for_many = gathers and (urgent > 0 or not marked)
@@ -124,6 +152,8 @@ local function grant(want)
         local needed = cost * least_of(d, draw, left)
         local kept = kept_of(d, want, needed)
         again = math.max(again, wait_for(d, needed + kept))
+        local short = wait_for(d, needed)
+        if short > 0 and d.most > 1 then waited_for(d, short) end
         if d == l and waits and urgent > given_urgent then
           again = math.max(again, wait_beside(d, cost, most_credit, kept))
         end

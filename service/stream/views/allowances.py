@@ -18,7 +18,8 @@ _LANE_PREFIX = "lane "
 
 
 class Allowance(msgspec.Struct, frozen=True, kw_only=True):
-    """One limit of one place. `factor` below 1 says that throttling has slowed it down."""
+    """One limit of one place. `factor` below 1 says that throttling has slowed it down; `learned` is how many times the
+    declared rate the provider was found to grant, `refused` how many it refused in the last hours."""
 
     place: str
     limit: str
@@ -27,6 +28,8 @@ class Allowance(msgspec.Struct, frozen=True, kw_only=True):
     capacity: float
     per: timedelta
     factor: float
+    learned: float
+    refused: float | None
     paused_until: datetime | None
     out: float
 
@@ -56,7 +59,8 @@ def _allowance(place: str, name: str, record: Mapping[str, str], now: int) -> Al
     factor = of("factor")
     if factor < 1:
         factor = min(1.0, factor + max(0.0, now - of("factor_at")) / RECOVER_MS)
-    rate = capacity / per * factor
+    learned = max(1.0, of("learned"))
+    rate = capacity / per * factor * learned
     tokens = of("tokens")
     if kind == "bucket":
         tokens += max(0.0, now - of("at")) * rate
@@ -74,6 +78,8 @@ def _allowance(place: str, name: str, record: Mapping[str, str], now: int) -> Al
         capacity=capacity,
         per=timedelta(milliseconds=per),
         factor=round(factor, 3),
+        learned=round(learned, 3),
+        refused=round(of("refused"), 3) if of("refused_until") > now else None,
         paused_until=moment(pause) if pause > now else None,
         out=of("out") + of("out_before"),
     )

@@ -1,5 +1,6 @@
 """How often AWS lets itself be asked: the token buckets of an account and region that every action draws on.
-Names begin with the region, because the budget's place is the account; settings change them by name (limits)."""
+Names begin with the region, because the budget's place is the account; settings change them by name (limits).
+AWS does not report what is left, and often grants an account more than it documents: the rates are learned."""
 
 from collections.abc import Iterable
 from functools import lru_cache
@@ -82,4 +83,4 @@ def place_of_account(account: str) -> str:
 def _draw(region: str, name: str, size: tuple[float, float]) -> Draw:
     capacity, rate = size
     spare = min(capacity / 4, max(SPARE, rate * LATE))
-    return Draw(Limit.bucket(f"{region}/{name}", capacity, rate, spare=spare))
+    return Draw(Limit.bucket(f"{region}/{name}", capacity, rate, spare=spare, learns=True))

@@ -100,8 +100,8 @@ class Quota(Protocol):
     async def draw(self, place: str, draws: Sequence[Draw]) -> timedelta:
         """Zero: the tokens are ours. Else nothing was taken, and this is when to come again."""
 
-    async def refused(self, place: str, limit: Limit, wait: timedelta | None) -> None:
-        """The provider refused a call for want of this."""
+    async def refused(self, place: str, limit: Limit, wait: timedelta | None, others: Sequence[Limit] = ()) -> None:
+        """The provider refused a call for want of this, or of one of the others that it drew on."""
 
 
 class Reach(Protocol):

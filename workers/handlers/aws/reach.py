@@ -198,4 +198,5 @@ class AwsCalls:
     async def _tell(self, service: str, operation: str) -> None:
         quota, draws = self._reach.quota, limits_of(self._whose.region, operation_of(service, operation).limited)
         if quota is not None and draws:
-            await quota.refused(place_of_account(self._account), draws[0].limit, None)
+            told, *others = (draw.limit for draw in draws)
+            await quota.refused(place_of_account(self._account), told, None, others)

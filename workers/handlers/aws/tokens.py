@@ -34,7 +34,8 @@ class Counted:
             return await self._calls.call(service, operation, **arguments)
         except AwsError as error:
             if error.what == "throttled" and draws:
-                self._tokens.refused(draws[0].limit.name, error.after)
+                told, *others = (draw.limit.name for draw in draws)
+                self._tokens.refused(told, error.after, others=tuple(others))
             raise
 
     def pages(self, service: str, operation: str, key: str, /, **arguments: Any) -> AsyncIterator[list[dict[str, Any]]]:
