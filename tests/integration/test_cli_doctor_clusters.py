@@ -80,7 +80,7 @@ def test_what_the_sources_need_is_missed_by_name(world: Declared) -> None:
     answer, found = examined(world, config)
     assert answer.code == 1
     assert found["namespace"]["state"] == "wrong"
-    assert "kubectl create namespace nowhere-at-all" in found["namespace"]["mend"]
+    assert "knell role --cluster here | kubectl apply -f -" in found["namespace"]["mend"]
     assert (found["source widgets"]["state"], found["source ghosts"]["state"]) == ("fine", "warning")
     assert "sources.ghosts.resource" in found["source ghosts"]["mend"]
 
