@@ -44,8 +44,8 @@ def test_a_cluster_with_everything_is_found_sound(world: Declared) -> None:
     assert "in version v1" in found["source widgets"]["what"]
     if told(world) == "unknown":
         assert "not checked" in found["access"]["what"]
-    table = world.knell(world.config(), "doctor")
-    assert (table.code, "cluster here" in table.out) == (0, True)
+    everything = world.knell(world.config(), "doctor", "--all")
+    assert (everything.code, "fine: reachable (cluster here): " in everything.out) == (0, True)
 
 
 def test_settings_without_clusters_are_not_asked_about_any(world: Declared) -> None:
