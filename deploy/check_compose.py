@@ -1,10 +1,11 @@
 """Says whether a compose file is one that Compose would start, without needing Docker.
 
 The published schema refuses unknown keys and wrong types; what it cannot say, that a name which is used is
-also defined, is checked here.
+also defined and that a file which is mounted is there, is checked here.
 """
 
 import json
+import re
 import sys
 from collections.abc import Iterator, Mapping
 from importlib.resources import files
@@ -46,6 +47,9 @@ def undefined(service: Mapping[str, Any], project: Mapping[str, Any], folder: Pa
         source = volume_source(volume)
         if source and source not in project.get("volumes", {}):
             yield f"volumes names an undefined volume {source!r}"
+        mounted = folder / host_path(volume) if host_path(volume) else None
+        if mounted is not None and not mounted.exists():
+            yield f"volumes mounts a missing file or folder {mounted}"
     for kind in ("networks", "secrets", "configs"):
         for used in service.get(kind, ()):
             name = used["source"] if isinstance(used, Mapping) else used
@@ -64,6 +68,19 @@ def volume_source(volume: str | Mapping[str, Any]) -> str | None:
         return volume.get("source") if volume["type"] == "volume" else None
     source, separator, _ = volume.partition(":")
     return source if separator and not source.startswith((".", "/", "~", "$")) else None
+
+
+def host_path(volume: str | Mapping[str, Any]) -> str:
+    """The file or folder of the host that is mounted, by the defaults of its variables; empty for a volume."""
+    if isinstance(volume, Mapping):
+        return with_defaults(str(volume["source"])) if volume["type"] == "bind" else ""
+    source, separator, _ = with_defaults(volume).partition(":")
+    return source if separator and source.startswith((".", "/")) else ""
+
+
+def with_defaults(text: str) -> str:
+    """What Compose makes of `${NAME:-default}` where NAME is not set."""
+    return re.sub(r"\$\{\w+:-([^}]*)\}", r"\1", text)
 
 
 def main() -> int:

@@ -10,6 +10,7 @@ MASK: Final = "***"
 _SECRET_WORDS: Final = frozenset(
     {
         "access_key",
+        "account_key",
         "api_key",
         "apikey",
         "assertion",
@@ -17,41 +18,65 @@ _SECRET_WORDS: Final = frozenset(
         "connection_string",
         "credential",
         "credentials",
+        "jwt",
+        "key_data",
         "passphrase",
         "passwd",
         "password",
         "private_key",
         "secret",
         "secret_key",
+        "shared_key",
         "token",
     }
 )
 _SECRET_ENDINGS: Final = tuple(f"_{word}" for word in sorted(_SECRET_WORDS))
+# Where a new word begins in clientSecret and SASToken.
+_HUMP: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 
 # Everything between `://` and the last `@` is taken for a credential, also where a password holds a slash,
 # a quote or an at sign that should have been escaped: hence greedy, and ended only by white space.
 _USERINFO: Final = re.compile(r"(?<=://)\S*@")
 _BEARER: Final = re.compile(r"\b(bearer|basic)\s+[\w.~+/=-]{6,}", re.IGNORECASE)
 _ASSIGNED: Final = re.compile(
-    r"\b([\w-]*(?:password|passwd|secret|token|assertion|authorization|signature|api_?key|access_?key|identity[_-]header|external_?id)"
+    r"\b([\w-]*(?:password|passwd|passphrase|secret|token|assertion|authorization|signature|jwt|connection[_-]?string|key[_-]?data"
+    r"|(?:api|access|account|private|secret|shared)[_-]?key|identity[_-]header|external_?id)"
     r"|(?:[\w-]*[_-])?sig)([\"']?\s*[=:]\s*)"
     r"(?!\*\*\*)(\"[^\"]*\"|'[^']*'|[^\s&,;\"'}\])]+)",
     re.IGNORECASE,
 )
 
 # Parts of all the names in that pattern.
-_ASSIGNED_WORDS: Final = ("passw", "secret", "token", "assertion", "authorization", "sig", "key", "header", "external")
+_ASSIGNED_WORDS: Final = (
+    "passw", "passphrase", "secret", "token", "assertion", "authorization", "sig", "jwt", "connection", "key", "header",
+    "external",
+)  # fmt: skip
+# Three parts in base64url, five where it is encrypted. The first is a JSON object: `{"` is eyJ there, and `{ "` eyAi.
+_JWT: Final = re.compile(r"ey(?:J|Ai)[\w-]{8,}(?:\.[\w-]*){2,4}")
+# One whose end is cut off is a key all the same. Line breaks may be written as \n, or be gone.
+_PEM: Final = re.compile(
+    r"-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----.*?(?:-----END [A-Z0-9 ]*PRIVATE KEY-----|\Z)", re.DOTALL
+)
+# The same in base64, as kubeconfig files and Secrets have it. Nobody can tell a certificate from a key there.
+_PEM_BASE64: Final = re.compile(r"LS0tLS1CRUdJTi[\w+/=-]+")
 
 
 def names_secret(key: str) -> bool:
-    """Whether a value under this key is a credential: `password`, `client-secret`; not `password_file`."""
-    word = key.lower().replace("-", "_")
+    """Whether a value under this key is a credential: `password`, `client-secret`, `clientSecret`; not
+    `password_file`."""
+    word = _HUMP.sub("_", key).lower().replace("-", "_")
     return word in _SECRET_WORDS or word.endswith(_SECRET_ENDINGS)
 
 
 def mask_text(text: str) -> str:
     if "://" in text and "@" in text:
         text = _USERINFO.sub(f"{MASK}@", text)
+    if "PRIVATE KEY-----" in text:
+        text = _PEM.sub(MASK, text)
+    if "LS0tLS1CRUdJTi" in text:
+        text = _PEM_BASE64.sub(MASK, text)
+    if "eyJ" in text or "eyAi" in text:
+        text = _JWT.sub(MASK, text)
     # Long lists of ids come through here by the thousand a second: what can't match is not searched.
     lowered = text.casefold()
     if "bearer" in lowered or "basic" in lowered:

@@ -26,7 +26,7 @@ _SIBLINGS: Final = re.compile(r"\.\.\. ([a-z]+(?:, [a-z]+)*)")
 _SETTING: Final = re.compile(r"([a-z_]+(?:\.\w+)*)(?:: (.+))?", re.DOTALL)
 _TARGETS: Final = re.compile(r"^([a-z][a-z-]*):", re.MULTILINE)
 # Programs of others that may stand in a block of shell commands, behind a pipe or alone.
-_OTHERS: Final = ("kubectl",)
+_OTHERS: Final = ("docker", "kubectl", "openssl")
 
 
 @dataclass(frozen=True, slots=True)

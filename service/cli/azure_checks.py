@@ -1,4 +1,4 @@
-"""What `knell doctor` says of the groups on Azure that the settings name: do they answer, and to whom do they belong?
+"""`knell doctor` for the groups on Azure that the settings name: do they answer, and which permission is missing?
 It asks as the service would, with the same identity, and only reads; quotas are not drawn on for it."""
 
 from collections.abc import AsyncIterator
@@ -10,7 +10,7 @@ from service.contract.azure import CLUSTER_TAG
 from service.settings import AzureNodes
 from service.stream.installation import Installation
 from workers.handlers.azure.errors import AzureError
-from workers.handlers.azure.kinds import NIC, VM, Kind
+from workers.handlers.azure.kinds import KINDS, NIC, VM, Kind
 from workers.handlers.azure.listing import Lister, Way
 from workers.handlers.azure.model import Where
 from workers.judging.wiring import places_in
@@ -29,29 +29,57 @@ async def examine_azure(installation: Installation) -> AsyncIterator[Finding]:
     places = places_in(settings, {}, installation)
     async with azure_of(settings, places, None) as side:
         for nodes in (one for some in settings.azure.nodes.values() for one in some):
-            for kind in (VM, NIC):
-                yield await _asked(side.lister, nodes, kind, "provider")
-            if settings.azure.sweep.listing == "graph":
-                yield await _asked(side.lister, nodes, NIC, "graph")
+            group = await _group(side.lister, nodes)
+            yield group
+            if settings.azure.sweep.listing == "graph" and group.state == "fine":
+                yield await _graph(side.lister, nodes)
     await places.aclose()
 
 
-async def _asked(lister: Lister, nodes: AzureNodes, kind: Kind, way: Way) -> Finding:
-    what = kind.type.rpartition("/")[2]
+async def _group(lister: Lister, nodes: AzureNodes) -> Finding:
+    """One read of each kind: machines and interfaces are listed, of the others one is read that is not there."""
+    denied: dict[str, AzureError] = {}
+    empty: list[str] = []
+    for kind in KINDS:
+        try:
+            if not await _reads(lister, nodes, kind):
+                empty.append(kind.type.rpartition("/")[2])
+        except AzureError as error:
+            if error.what != "denied":
+                state: State = "unknown" if error.what in ("throttled", "busy", "unreachable") else "wrong"
+                return _finding(nodes, "provider", state, str(error), _MEND.get(error.what, ""))
+            denied[f"{kind.type}/read"] = error
+    if denied:
+        code = next(iter(denied.values())).code
+        what = f"the identity may not {', '.join(denied)} on this group ({code})"
+        return _finding(nodes, "provider", "wrong", what, _MEND["denied"])
+    what = f"machines, interfaces, disks and addresses may be read with tag {CLUSTER_TAG}={nodes.cluster}"
+    if empty:
+        what += f"; the first page has no {' and no '.join(empty)}: where there should be some, azure.nodes is wrong"
+    return _finding(nodes, "provider", "fine", what)
+
+
+async def _reads(lister: Lister, nodes: AzureNodes, kind: Kind) -> bool:
+    """Whether a list has anything of the cluster on its first page; what is only read proves nothing of that."""
+    where = Where.of(nodes)
+    if kind not in (VM, NIC):
+        await lister.find(kind, where, "knell-doctor")
+        return True
+    async for page in lister.pages(kind, where, nodes.cluster, "provider"):
+        return bool(page)
+    return False
+
+
+async def _graph(lister: Lister, nodes: AzureNodes) -> Finding:
     try:
-        found = 0
-        async for page in lister.pages(kind, Where.of(nodes), nodes.cluster, way):
-            found = len(page)
+        async for _ in lister.pages(NIC, Where.of(nodes), nodes.cluster, "graph"):
             break
     except AzureError as error:
-        if way == "graph" and error.what == "denied":
-            return _finding(nodes, way, "warning", f"{error}: sweeps list by the providers", _MEND["denied"])
+        if error.what == "denied":
+            return _finding(nodes, "graph", "warning", f"{error}: sweeps list by the providers", _MEND["denied"])
         state: State = "unknown" if error.what in ("throttled", "busy", "unreachable") else "wrong"
-        return _finding(nodes, way, state, str(error), _MEND.get(error.what, ""))
-    if not found and way == "provider":
-        said = f"it answers, and its first page has no {what} with tag {CLUSTER_TAG}={nodes.cluster}"
-        return _finding(nodes, way, "fine", f"{said}; where there should be some, azure.nodes names another cluster")
-    return _finding(nodes, way, "fine", f"it answers with {what}")
+        return _finding(nodes, "graph", state, str(error), _MEND.get(error.what, ""))
+    return _finding(nodes, "graph", "fine", "it answers")
 
 
 def _finding(nodes: AzureNodes, way: Way, state: State, what: str, mend: str = "") -> Finding:

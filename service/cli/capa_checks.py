@@ -1,5 +1,6 @@
-"""What `knell doctor` says of Cluster API's AWS provider beside us: is its own collector on, and do the two get along?
-Both may work at once, for each takes what it does not find for gone; but what our settings leave, the other removes."""
+"""What `knell doctor` says of Cluster API's AWS provider beside us: is its own collector on, and what does it ignore?
+Both may work at once, for each takes what it does not find for gone; but the other removes what protection, guard or
+settings of ours keep."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -25,9 +26,9 @@ from service.settings import Settings
 _FLAG: Final = "--feature-gates"
 _TAG: Final = re.compile(r":v(\d+)\.(\d+)\.")
 _ON_SINCE: Final = (2, 5)
-_EXCEPT: Final = (
-    f"It goes by {EXTERNAL_RESOURCE_GC} and {EXTERNAL_RESOURCE_TASKS} alone: annotations of knell.dev on objects and "
-    f"Namespaces, the guard, namesakes and groups that the spec names don't stop it"
+_IGNORES: Final = (
+    f"It goes by {EXTERNAL_RESOURCE_GC} and {EXTERNAL_RESOURCE_TASKS} alone: it ignores protection and policy by "
+    f"knell.dev (on objects, Namespaces and resources), the guard, namesakes, and groups that the spec names"
 )
 _TRUE: Final = ("1", "t", "true")
 _FALSE: Final = ("0", "f", "false")
@@ -138,17 +139,13 @@ def beside(cluster: str, on: bool | None, differences: Sequence[str], where: str
         return _finding(cluster, "unknown", what, f"look at its {_FLAG} and its version")
     if not on:
         return _finding(cluster, "fine", "CAPA's own collector is off: ours alone collects")
-    off = f"set {FEATURE}=false in {_FLAG} of Deployment {where}/{CAPA_MANAGER} (EXTERNAL_RESOURCE_GC=false)"
-    if not differences:
-        what = (
-            f"CAPA's own collector is on beside ours, which is harmless: both remove {', '.join(DEFAULT_TASKS)}, and "
-            f"each takes what it does not find for gone. {_EXCEPT}"
-        )
-        return _finding(cluster, "fine", what, f"where any of that matters, {off}")
     what = (
-        f"CAPA's own collector is on beside ours, which is not harmless here: it removes {', '.join(DEFAULT_TASKS)} of "
-        f"every cluster whose annotations allow it, also where our settings don't: {'; '.join(differences)}. {_EXCEPT}"
+        f"CAPA's own collector is on beside ours: it removes {', '.join(DEFAULT_TASKS)} of every cluster whose "
+        f"annotations allow it. {_IGNORES}"
     )
+    if differences:
+        what += f". Nor does it go by our settings: {'; '.join(differences)}"
+    off = f"set {FEATURE}=false in {_FLAG} of Deployment {where}/{CAPA_MANAGER} (EXTERNAL_RESOURCE_GC=false)"
     return _finding(cluster, "warning", what, off)
 
 

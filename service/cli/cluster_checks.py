@@ -148,7 +148,7 @@ async def _namespace(cluster: Cluster, name: str, namespace: str) -> Finding:
     except Forbidden as error:
         return _finding(name, "namespace", "unknown", f"Namespace {namespace} can't be read: {error}", _role(name))
     if found is None:
-        mend = f"kubectl create namespace {namespace}, or set watch.namespace (KNELL_WATCH_NAMESPACE)"
+        mend = f"knell role --cluster {name} | kubectl apply -f -, or set watch.namespace (KNELL_WATCH_NAMESPACE)"
         return _finding(name, "namespace", "wrong", f"there is no Namespace {namespace} for Leases", mend)
     if found.going:
         mend = "wait until it is gone and create it again, or set watch.namespace (KNELL_WATCH_NAMESPACE)"

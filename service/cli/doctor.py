@@ -1,16 +1,18 @@
-"""`knell doctor`: is the server reachable, new enough, persistent, safe from eviction, ours to use; and the clusters?
-Whatever it finds comes with how to mend it; what a managed server keeps to itself is unknown, not wrong."""
+"""`knell doctor`: are Redis, the clusters, AWS and Azure as they are needed, and which permission is missing?
+Whatever it finds comes with how to mend it, the worst first. What a server keeps to itself is unknown, not wrong."""
 
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator
+from collections import Counter
+from collections.abc import AsyncIterator, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final
 
 import click
 from redis.exceptions import NoPermissionError, RedisError, ResponseError
+from rich.padding import Padding
 from rich.text import Text
 
 from service.cli import output, session
@@ -27,6 +29,7 @@ from service.cli.checks import (
     check_version,
 )
 from service.cli.permissions import lacking
+from service.contract.aws import CAPA
 from service.settings import RedisSettings, Settings
 from service.stream.calls import ServerAway
 from service.stream.connection import is_away
@@ -37,36 +40,49 @@ from service.stream.witnesses import Restored, Witnesses
 
 _STYLES: Final = {"fine": "green", "warning": "yellow", "wrong": "bold red", "unknown": "cyan"}
 _WORDS: Final = {"unknown": "can't tell"}
+_WORST_FIRST: Final = ("wrong", "warning", "unknown", "fine")
 
 
 @click.command()
+@click.option("--all", "everything", is_flag=True, help="Also list what is fine, one by one.")
 @session.output_option
 @session.config_option
-def doctor(form: str, config: Path | None) -> None:
-    """Check the server, the clusters and the groups on Azure, and say what is missing and how to mend it.
+def doctor(form: str, config: Path | None, *, everything: bool) -> None:
+    """Check Redis, the clusters, AWS and Azure, and say what is missing and how to mend it.
 
-    The exit code is 1 if anything is wrong; warnings and what can't be told leave it at 0.
+    On AWS it asks STS who the credentials are, compares that with aws.account, and makes reads of every service that is
+    used; on Azure it reads in every node resource group. A permission that is missing is named. Nothing is changed.
+
+    What is wrong stands first, what is fine in one line. The exit code is 1 if anything is wrong; warnings and what
+    can't be told leave it at 0.
     """
     settings = session.prepared(config)
-    findings = asyncio.run(_gather(settings))
+    findings = sorted(asyncio.run(_gather(settings)), key=lambda one: _WORST_FIRST.index(one.state))
     wrong = sum(finding.state == "wrong" for finding in findings)
     if form == "json":
         output.show_json({"server": settings.redis.described(), "sound": not wrong, "findings": findings})
     else:
-        _show(settings.redis, findings, wrong)
+        _show(settings.redis, findings, everything=everything)
     if wrong:
         click.get_current_context().exit(1)
 
 
-def _show(redis: RedisSettings, findings: list[Finding], wrong: int) -> None:
-    rows = [
-        (finding.check, Text(_WORDS.get(finding.state, finding.state), style=_STYLES[finding.state]),
-         finding.what, finding.mend, finding.node)
-        for finding in findings
-    ]  # fmt: skip
-    output.show([output.table(redis.described(), ("check", "state", "what", "how to mend it", "node"), rows)])
-    if wrong:
-        output.show([output.note(f"{wrong} of {len(findings)} checks found something wrong.", "bold red")])
+def _show(redis: RedisSettings, findings: Sequence[Finding], *, everything: bool) -> None:
+    """A paragraph for each finding: the sentences are too long for the cells of a table."""
+    fine = [finding for finding in findings if finding.state == "fine"]
+    listed = [finding for finding in findings if everything or finding.state != "fine"]
+    for finding in listed:
+        where = f" ({finding.node})" if finding.node else ""
+        words = Text(_WORDS.get(finding.state, finding.state), style=_STYLES[finding.state])
+        output.show([Text.assemble(words, output.note(f": {finding.check}{where}: {finding.what}"))])
+        if finding.mend:
+            output.show([Padding(output.note(f"to mend it: {finding.mend}"), (0, 0, 0, 4), expand=False)])
+    counts = Counter(finding.state for finding in findings)
+    said = ", ".join(f"{counts[state]} {_WORDS.get(state, state)}" for state in _WORST_FIRST if counts[state])
+    output.show([output.note(f"{redis.described()}: {said} of {len(findings)} checks", "bold")])
+    if fine and not everything:
+        names = ", ".join(dict.fromkeys(finding.check for finding in fine))
+        output.show([output.note(f"fine: {names} (--all lists them)", _STYLES["fine"])])
 
 
 async def _gather(settings: Settings) -> list[Finding]:
@@ -75,6 +91,8 @@ async def _gather(settings: Settings) -> list[Finding]:
         findings = [finding async for finding in examine(installation)]
         if settings.clusters:
             findings += [finding async for finding in _clusters(installation)]
+        if any(source.collector == CAPA for source in settings.sources.values()):
+            findings += [finding async for finding in _aws(installation)]
         if settings.azure.nodes:
             findings += [finding async for finding in _azure(installation)]
         return findings
@@ -100,6 +118,14 @@ async def _clusters(installation: Installation) -> AsyncIterator[Finding]:
     if known is not None:
         for finding in await examine_moments(installation):
             yield finding
+
+
+async def _aws(installation: Installation) -> AsyncIterator[Finding]:
+    # Only here, as above.
+    from service.cli.aws_checks import examine_aws
+
+    async for finding in examine_aws(installation):
+        yield finding
 
 
 async def _azure(installation: Installation) -> AsyncIterator[Finding]:

@@ -1,7 +1,8 @@
-"""`knell role`: the service account and the roles that the settings ask for, as manifests; and the IAM policy for AWS.
+"""`knell role`: Namespace, service account and the roles that the settings ask for, as manifests; and the IAM policy.
 They are made anew when sources change, so that the service never has a permission that nobody needs any more."""
 
 from pathlib import Path
+from typing import Any
 
 import click
 import msgspec
@@ -9,7 +10,7 @@ import msgspec
 from service.cli import session
 from service.cli.output import show_json
 from service.settings import Settings
-from service.watching.role import Holder, manifests
+from service.watching.role import Holder, manifests, own_namespaces
 
 
 @click.command()
@@ -24,18 +25,31 @@ def role(
 ) -> None:
     """Print the roles that the service needs, for kubectl apply -f -.
 
-    They are made from the configured sources: minimal verbs, named objects where they are known, no wildcard.
+    They are made from the configured sources: minimal verbs, named objects where they are known, no wildcard. The
+    Namespaces of the service account and of the Leases are created, too; those of others, such as CAPA's, must exist.
+    To take everything away use `knell uninstall`: kubectl delete -f - would delete the Namespace and all that is in it.
     """
     settings = session.settings_of(config)
     if aws_policy:
         click.echo(_aws_policy(settings), nl=False)
         return
     holder = Holder(namespace or settings.watch.namespace, account)
-    made = manifests(settings, chosen_cluster(settings, cluster), holder)
+    own = own_namespaces(settings, holder)
+    made = [*own, *manifests(settings, chosen_cluster(settings, cluster), holder)]
+    if others := sorted(_namespaces(made) - {one["metadata"]["name"] for one in own}):
+        click.echo(
+            f"Roles in {', '.join(others)} are among these: where such a Namespace does not exist yet, apply them "
+            f"again when it does.",
+            err=True,
+        )
     if form == "json":
         show_json({"apiVersion": "v1", "kind": "List", "items": made})
     else:
         click.echo(as_yaml(made), nl=False)
+
+
+def _namespaces(made: list[dict[str, Any]]) -> set[str]:
+    return {one["metadata"]["namespace"] for one in made if "namespace" in one["metadata"]}
 
 
 def _aws_policy(settings: Settings) -> str:

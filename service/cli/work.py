@@ -22,6 +22,7 @@ from service.stream.installation import Installation
 from service.stream.kept import KeptMemory
 from service.surface import Health, Metrics, ProcessCounts, Surface
 from service.surface.watch import Watch
+from service.watching.collectors import check_collectors
 from workers.handlers.objects import Collector
 from workers.handlers.places import Places
 from workers.handlers.protocol import Handler, Planner
@@ -61,7 +62,8 @@ def work(config: Path | None, policies: Policies, simulate: str | None) -> None:
 
 
 async def work_on(settings: Settings, simulate: str | None) -> None:
-    """One worker and its surface, until it is told to stop."""
+    """One worker and its surface, until it is told to stop. Raises SettingsError for an unknown collector."""
+    check_collectors(settings.sources)
     installation = Installation(settings, name=f"knell-{settings.worker.name}")
     watch = Watch(settings, lambda: away(installation))
     duty = Duty()

@@ -8,8 +8,8 @@ from typing import Final, NamedTuple
 from service.settings.durations import write
 from service.settings.sources import ORPHANS, GuardSettings
 
-FLOOR: Final = 5
-"""A percentage of very little would trip at the first deletion; so many are let through by it always."""
+FLOOR: Final = 20
+"""A percentage of a small fleet would trip on an ordinary day; the percentage always lets so many through."""
 
 PREFIX: Final = "guard: "
 """With which the reason begins wherever the guard holds something, so that a release finds it again."""

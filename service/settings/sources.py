@@ -43,8 +43,8 @@ class ClusterSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
 
 class GuardSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """At most so many deletions of a source in a window: not more than `most`, and not more than `percent` of what
-    the source owns (at its most lately), which always lets five through. With the defaults that is 5 an hour for up to
-    25 objects, a fifth of them for up to 2,500, and 500 beyond that."""
+    the source owns (at its most lately), which always lets 20 through. With the defaults that is 20 an hour for up to
+    100 objects, a fifth of them for up to 2,500, and 500 beyond that."""
 
     most: Count = 500
     percent: Annotated[float, msgspec.Meta(ge=0, le=100)] = 20.0

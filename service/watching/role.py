@@ -33,8 +33,16 @@ class Holder:
     name: str = "knell"
 
 
+def own_namespaces(settings: Settings, holder: Holder) -> list[dict[str, Any]]:
+    """Where the account and the Leases are. Without labels, for a Namespace may have been there before; those of others
+    are never among them, because `kubectl delete -f` takes along everything that is in them."""
+    names = dict.fromkeys((holder.namespace, settings.watch.namespace))
+    return [{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}} for name in names]
+
+
 def manifests(settings: Settings, cluster: str, holder: Holder | None = None) -> list[dict[str, Any]]:
-    """What `kubectl apply` makes of it: account, roles, and what binds them."""
+    """What `kubectl apply` makes of it: account, roles, and what binds them. What is in Namespaces of others stands
+    last."""
     namespace = settings.watch.namespace
     who = holder or Holder(namespace)
     sources = {name: one for name, one in settings.sources.items() if cluster_of(settings, name) == cluster}

@@ -246,12 +246,12 @@ async def test_sources_are_counted_apart(world: World) -> None:
 async def test_the_percentage_is_of_what_the_source_owns_now(world: World) -> None:
     guarded = Guarded(world, GuardSettings(most=100, percent=10, window=HOUR))
     key = f"{world.installation.shards[0].stem}source:{SOURCE}"
-    await world.client.hset(key, mapping={"owned.0": 40, "owned.1": 30})
-    assert await guarded.ask(*some("u", 8)) == [True] * 7 + [False]
-    assert "10% of 70 owned" in (await source_of(world))["guard_why"]
+    await world.client.hset(key, mapping={"owned.0": 140, "owned.1": 160})
+    assert await guarded.ask(*some("u", 31)) == [True] * 30 + [False]
+    assert "10% of 300 owned" in (await source_of(world))["guard_why"]
     await guarded.release()
-    await world.client.hset(key, "owned.1", 160)
-    assert await guarded.ask(*some("new", 21)) == [True] * 20 + [False]
+    await world.client.hset(key, "owned.1", 260)
+    assert await guarded.ask(*some("new", 41)) == [True] * 40 + [False]
 
 
 async def test_what_has_gone_does_not_make_the_limit_smaller(world: World) -> None:
@@ -263,7 +263,7 @@ async def test_what_has_gone_does_not_make_the_limit_smaller(world: World) -> No
     assert await guarded.ask("another") == [False]
     # A release begins anew, with what is there.
     await guarded.release()
-    assert await guarded.ask(*some("new", 6)) == [True] * 5 + [False]
+    assert await guarded.ask(*some("new", 21)) == [True] * 20 + [False]
 
 
 async def test_a_guard_that_is_off_lets_everything_through(world: World) -> None:

@@ -33,6 +33,7 @@ from tests.clusters import TestApi
 from tests.engine.world import Running, World
 from tests.kube import Crd
 from tests.servers import TestServer
+from workers.handlers.aws.checking import SETTLED
 from workers.handlers.aws.model import Quota
 from workers.handlers.aws.wiring import AwsSide, aws_side
 from workers.handlers.objects import About, Facts
@@ -252,6 +253,16 @@ class Clustered(World):
             return reason if all(word in reason for word in words) else ""
 
         return await self.until(f"{one.deletion} is held for {words}", why)
+
+    async def until_planned(self, one: Event) -> str:
+        """The id of the job of the last look, once there is a plan."""
+
+        async def found() -> str:
+            jobs = await self.jobs_of(one) if "plan" in await self.deletion(one) else []
+            kinds = {job: (await self.job(job)).get("kind") for job in jobs}
+            return next((job for job, kind in kinds.items() if kind == SETTLED), "")
+
+        return await self.until(f"{one.deletion} is planned", found)
 
     async def until_job(self, one: Event, kind: str, *words: str, held: bool = True) -> dict[str, str]:
         """The record of the first job of a kind that says all of this."""

@@ -14,6 +14,7 @@ from service.local.aws.world import REGION
 from tests import capi
 from tests.integration.aws_looking import Taken, Walk, job_of, last_of, listed
 from tests.integration.clustered import Clustered, marked
+from tests.kubectl import carry_out, command_in
 from workers.handlers.aws.checking import SETTLED
 
 TAGGING = "tagging.GetResources"
@@ -94,6 +95,35 @@ async def test_what_was_made_again_sends_the_job_to_the_lane_of_its_kind_and_bac
         assert lanes[0] == "ec2.DeleteSecurityGroup"
         assert lanes[-1] == "tag.GetResources"
         assert group not in await clustered.resources.standing()
+
+
+@pytest.mark.parametrize("named", ["as it says", "another"])
+async def test_a_vpc_that_is_named_after_the_plan_lets_the_last_look_remove_what_is_in_it(
+    clustered: Clustered, named: str
+) -> None:
+    """The plan was made without a VPC, and then somebody made a group. One that is not there changes nothing."""
+    vpc = await clustered.resources.vpc()
+    clustered.set(account=clustered.account, settle=timedelta(hours=1))
+    one = await clustered.going(clustered.capi.unmanaged("prod", region=REGION, **marked()))
+    async with AsyncExitStack() as stack:
+        first = await clustered.work(stack)
+        job = await clustered.until_planned(one)
+        await first.stop()
+        group = await clustered.resources.group(vpc, by_cloud_provider("prod"))
+        clustered.set(settle=timedelta(0))
+        await clustered.shard(one).retry(job, "test")
+        await clustered.work(stack)
+        said = (await clustered.until_job(one, SETTLED, "names no VPC", vpc.id))["detail"]
+        assert group in await clustered.resources.standing()
+        command = command_in(said)
+        if named == "another":
+            carry_out(clustered.api, capi.AWS_CLUSTERS, command.replace(vpc.id, "vpc-0123456789abcdef0"))
+            await clustered.until_job(one, SETTLED, "vpc-0123456789abcdef0", "is not in account", "lets the object go")
+            assert group in await clustered.resources.standing()
+            return
+        carry_out(clustered.api, capi.AWS_CLUSTERS, command)
+        await clustered.until_done(one)
+    assert group not in await clustered.resources.standing()
 
 
 async def test_after_something_was_made_again_the_settle_time_begins_anew(clustered: Clustered) -> None:

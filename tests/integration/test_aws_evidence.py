@@ -14,6 +14,7 @@ from service.local.aws.tags import by_cloud_provider, by_cluster_api
 from service.local.aws.world import REGION
 from tests import capi
 from tests.integration.clustered import Clustered, marked
+from tests.kubectl import carry_out, command_in
 from workers.handlers.aws.gates import IN_VPC
 
 # ---- too early
@@ -190,19 +191,43 @@ async def test_a_vpc_that_cluster_api_has_deleted_holds_only_where_the_account_i
     clustered.set_status(found, status)
     reason = (await clustered.held(found)).reason
     assert "vpc-0123456789abcdef0" in reason
-    assert f"annotation {AWS_ACCOUNT} on the object" in reason
     assert "the setting aws.account" in reason
     clustered.set(account=clustered.account)
+    await clustered.planned(found)
+    clustered.set(account=None)
+    carry_out(clustered.api, capi.AWS_CLUSTERS, command_in(reason))
     await clustered.planned(found)
 
 
 async def test_without_a_vpc_the_account_must_be_recorded(clustered: Clustered) -> None:
     found = clustered.delete_marked("prod", None)
     reason = (await clustered.held(found)).reason
-    assert f"annotation {AWS_ACCOUNT} on the object" in reason
     assert "the setting aws.account" in reason
-    clustered.capi.annotate(capi.AWS_CLUSTERS, "prod", **{AWS_ACCOUNT: clustered.account})
+    carry_out(clustered.api, capi.AWS_CLUSTERS, command_in(reason))
     await clustered.planned(found)
+
+
+async def test_a_cluster_without_a_vpc_goes_by_what_its_messages_say_and_takes_its_own_along(
+    clustered: Clustered, vpc: Vpc
+) -> None:
+    """The account first, then the VPC that its resources are in."""
+    group = await clustered.resources.group(vpc, by_cloud_provider("prod"))
+    found = clustered.delete_marked("prod", None)
+    for words in ("nothing tells which account", f"if its VPC is {vpc.id}, name it by"):
+        reason = (await clustered.held(found)).reason
+        assert words in reason
+        carry_out(clustered.api, capi.AWS_CLUSTERS, command_in(reason))
+    assert group in [target.id for target in await clustered.planned(found)]
+
+
+async def test_of_several_vpcs_nobody_guesses_which_is_the_clusters(clustered: Clustered, vpc: Vpc) -> None:
+    other = await clustered.resources.vpc()
+    clustered.set(account=clustered.account)
+    for one in (vpc, other):
+        await clustered.resources.group(one, by_cloud_provider("prod"))
+    reason = (await clustered.held(clustered.delete_marked("prod", None))).reason
+    assert " or ".join(sorted((vpc.id, other.id))) in reason
+    assert '{"id":"VPC_ID"}' in command_in(reason)
 
 
 async def test_what_can_not_be_asked_holds_and_says_which_permission_is_wanting(clustered: Clustered, vpc: Vpc) -> None:

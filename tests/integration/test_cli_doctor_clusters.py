@@ -44,8 +44,8 @@ def test_a_cluster_with_everything_is_found_sound(world: Declared) -> None:
     assert "in version v1" in found["source widgets"]["what"]
     if told(world) == "unknown":
         assert "not checked" in found["access"]["what"]
-    table = world.knell(world.config(), "doctor")
-    assert (table.code, "cluster here" in table.out) == (0, True)
+    everything = world.knell(world.config(), "doctor", "--all")
+    assert (everything.code, "fine: reachable (cluster here): " in everything.out) == (0, True)
 
 
 def test_settings_without_clusters_are_not_asked_about_any(world: Declared) -> None:
@@ -80,7 +80,7 @@ def test_what_the_sources_need_is_missed_by_name(world: Declared) -> None:
     answer, found = examined(world, config)
     assert answer.code == 1
     assert found["namespace"]["state"] == "wrong"
-    assert "kubectl create namespace nowhere-at-all" in found["namespace"]["mend"]
+    assert "knell role --cluster here | kubectl apply -f -" in found["namespace"]["mend"]
     assert (found["source widgets"]["state"], found["source ghosts"]["state"]) == ("fine", "warning")
     assert "sources.ghosts.resource" in found["source ghosts"]["mend"]
 

@@ -9,12 +9,14 @@ from typing import Any
 
 import msgspec
 import pytest
+import yaml
 
 from service.cli.role import as_yaml
 from service.contract.names import CONDITION
+from service.local.controlplane import ControlPlane
 from service.local.demo.kinds import KINDS
 from service.settings import load
-from service.watching.role import Holder, manifests
+from service.watching.role import Holder, manifests, own_namespaces
 from tests.clusters import TestApi
 from tests.integration.declared import Declared, declare
 from tests.integration.test_work_command import AT_ONCE, Process, until
@@ -23,6 +25,7 @@ from tests.servers import TestServer
 
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
 PLACES = {
+    "Namespace": "/api/v1/namespaces",
     "ServiceAccount": "/api/v1/namespaces/{}/serviceaccounts",
     "Role": RBAC + "/namespaces/{}/roles",
     "RoleBinding": RBAC + "/namespaces/{}/rolebindings",
@@ -48,14 +51,23 @@ class Account:
 def grant(world: Declared, config: Path) -> Account:
     """Applies what `knell role` prints."""
     account = f"knell-{world.home}"
-    made = world.knell(config, "role", "--account", account, "--output", "json").json["items"]
-    for one in made:
-        path = PLACES[one["kind"]].format(one["metadata"].get("namespace", ""))
-        world.api.kube.create(path, one)
+    made = world.knell(config, "role", "--account", account).out
+    apply(world, made)
     asked = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
     answer = world.api.kube.create(f"/api/v1/namespaces/{world.home}/serviceaccounts/{account}/token", asked)
     token = answer["status"]["token"]
     return Account(token, Kube(world.api.url, token, world.api.ca))
+
+
+def apply(world: Declared, made: str) -> None:
+    """By kubectl where there is a real server, else in the same way: one after the other, what is there stays."""
+    if isinstance(world.api.server, ControlPlane):
+        world.api.server.kubectl("apply", "-f", "-", stdin=made)
+        return
+    for one in yaml.safe_load_all(made):
+        path = PLACES[one["kind"]].format(one["metadata"].get("namespace", ""))
+        if world.api.kube.get(f"{path}/{one['metadata']['name']}") is None:
+            world.api.kube.create(path, one)
 
 
 def kubeconfig(world: Declared, token: str) -> Path:
@@ -129,6 +141,38 @@ def test_without_the_right_to_watch_namespaces_it_is_only_slower(world: Declared
         world.delete("one")
         until("it is released", lambda: world.get("one") is None)
         assert process.number("knell_source_problem") == 0
+
+
+def test_what_is_printed_can_be_applied_where_there_is_nothing_yet(world: Declared) -> None:
+    """Neither the Namespace of the service account nor that of the Leases is there."""
+    account, home, leases = f"knell-{world.home}", f"{world.home}-account", f"{world.home}-leases"
+    config = world.config("admin", watch={"namespace": leases})
+    answer = world.knell(config, "role", "--account", account, "--namespace", home)
+    apply(world, answer.out)
+    try:
+        assert answer.err == ""
+        assert world.api.kube.get(f"/api/v1/namespaces/{home}/serviceaccounts/{account}") is not None
+        assert world.api.kube.get(f"{RBAC}/namespaces/{leases}/roles/{account}") is not None
+        # Once more, and nothing stands in its way.
+        apply(world, answer.out)
+        found = world.knell(config, "doctor", "--output", "json").json["findings"]
+        assert {one["state"] for one in found if one["check"] == "namespace"} == {"fine"}
+    finally:
+        clear(world)
+
+
+def test_a_namespace_of_others_is_never_printed_but_named(world: Declared) -> None:
+    """Who deletes what was applied would delete it with everything in it."""
+    tenant = f"{world.home}-tenant"
+    config = world.config("admin", namespaces=[tenant])
+    answer = world.knell(config, "role", "--account", f"knell-{world.home}", "--output", "json")
+    made = answer.json["items"]
+    assert [one["metadata"]["name"] for one in made if one["kind"] == "Namespace"] == [world.home]
+    assert made[0]["kind"] == "Namespace"
+    assert "labels" not in made[0]["metadata"]
+    places = [one["metadata"].get("namespace", "") for one in made]
+    assert set(places[places.index(tenant) :]) == {tenant}, "what can't be applied yet stands last"
+    assert f"Roles in {tenant} are among these" in answer.err
 
 
 def protect(world: Declared, value: str | None) -> None:
@@ -222,7 +266,8 @@ def test_what_is_shipped_is_what_its_settings_make() -> None:
     settings = load(SHIPPED / "settings.yaml", {})
     assert {one.resource for one in settings.sources.values()} == {kind.resource for kind in KINDS}
     for cluster in settings.clusters:
-        assert (SHIPPED / f"{cluster}.yaml").read_text() == as_yaml(manifests(settings, cluster))
+        made = [*own_namespaces(settings, Holder(settings.watch.namespace)), *manifests(settings, cluster)]
+        assert (SHIPPED / f"{cluster}.yaml").read_text() == as_yaml(made)
 
 
 def test_a_kubeconfig_in_a_secret_is_the_only_secret_it_may_read(world: Declared) -> None:

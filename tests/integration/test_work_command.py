@@ -163,6 +163,21 @@ def test_a_worker_carries_out_a_deletion_and_counts_it(
         assert worker.end(AT_ONCE) == 0
 
 
+@pytest.mark.parametrize("command", ["work", "run"])
+def test_a_collector_that_does_not_exist_is_refused_with_those_that_do(
+    knell: Callable[..., Process], embedded_server: TestServer, tmp_path: Path, command: str
+) -> None:
+    config = tmp_path / "settings.yaml"
+    config.write_text(
+        "clusters: {main: {in_cluster: true}}\n"
+        "sources: {clusters: {resource: awsclusters.infrastructure.cluster.x-k8s.io, collector: cappa}}\n"
+    )
+    process = knell(embedded_server.settings(), "--config", str(config), command)
+    assert process.end() == 2
+    said = " ".join(process.log.read_text().split())
+    assert "sources.clusters.collector: 'cappa' given; allowed: capa, karpenter-azure, none, simulated" in said
+
+
 @pytest.mark.long
 def test_run_works_like_a_worker(knell: Callable[..., Process], embedded_server: TestServer) -> None:
     redis = embedded_server.settings()

@@ -137,7 +137,7 @@ def test_everything_that_is_recorded_must_agree_with_the_callers_account() -> No
 def test_without_a_record_and_without_a_vpc_nobody_can_tell_the_account() -> None:
     fault = account_fault(unmanaged(), ACCOUNT, "")
     assert fault is not None
-    assert f"annotation {AWS_ACCOUNT} on the object" in fault
+    assert f"kubectl annotate {AWS_CLUSTERS} infra -n team {AWS_ACCOUNT}={ACCOUNT}" in fault
     assert "the setting aws.account" in fault
     assert "external-resource-gc=false" in fault
     assert account_fault(unmanaged(), ACCOUNT, ACCOUNT) is None
@@ -149,7 +149,7 @@ def test_the_account_of_the_settings_is_that_of_our_own_credentials_and_of_no_id
     static = {"region": "eu-west-1", "identityRef": {"kind": "AWSClusterStaticIdentity", "name": "tenant"}}
     fault = account_fault(unmanaged(spec=static), ACCOUNT, ACCOUNT)
     assert fault is not None
-    assert f"annotation {AWS_ACCOUNT} on the object" in fault
+    assert f"{AWS_ACCOUNT}={ACCOUNT}" in fault
     assert "the setting aws.account says nothing of AWSClusterStaticIdentity/tenant" in fault
     role = {"region": "eu-west-1", "identityRef": {"kind": "AWSClusterRoleIdentity", "name": "tenant"}}
     assert account_fault(unmanaged(spec=role), ACCOUNT, "") is None

@@ -42,19 +42,21 @@ def test_whether_it_collects_is_told_by_its_flag_and_else_by_its_version(told: b
     assert collects(told) is on
 
 
-def test_both_at_once_are_harmless_unless_settings_leave_what_the_other_removes() -> None:
+def test_one_that_is_on_is_warned_of_with_what_it_ignores() -> None:
     assert beside("here", False, ["anything"]).state == "fine"
     assert beside("here", None, []).state == "unknown"
     both = beside("here", True, [])
-    assert (both.state, "which is harmless: both remove load-balancer" in both.what) == ("fine", True)
     apart = beside("here", True, ["aws.tasks leaves out security-group"], "elsewhere")
-    assert (apart.state, "which is not harmless here" in apart.what) == ("warning", True)
-    assert "leaves out security-group" in apart.what
+    assert "our settings: aws.tasks leaves out security-group" in apart.what
+    assert "our settings" not in both.what
     assert "ExternalResourceGC=false in --feature-gates of Deployment elsewhere/capa-controller-manager" in apart.mend
     for found in (both, apart):
+        assert found.state == "warning"
         # What nothing of ours stops.
         assert EXTERNAL_RESOURCE_GC in found.what
-        assert "annotations of knell.dev on objects and Namespaces, the guard, namesakes" in found.what
+        assert (
+            "ignores protection and policy by knell.dev (on objects, Namespaces and resources), the guard" in found.what
+        )
 
 
 def differences(settings: Settings) -> str:

@@ -1,5 +1,6 @@
 """Logs: one JSON object per line or readable text, with context, and never with a credential."""
 
+import base64
 import json
 import logging
 from collections.abc import Iterator
@@ -114,12 +115,21 @@ def test_a_value_that_json_does_not_know_is_shown_and_breaks_nothing(
     assert line["value"] == "<class 'object'>"
 
 
-@pytest.mark.parametrize("key", ["password", "Authorization", "session_token", "client-secret", "api_key"])
+@pytest.mark.parametrize(
+    "key",
+    [
+        "password", "Authorization", "session_token", "client-secret", "api_key", "clientSecret", "ClientSecret",
+        "accessKey", "secretAccessKey", "sessionToken", "apiKey", "APIKey", "SASToken", "privateKey",
+        "connectionString", "accountKey", "refreshToken", "client-key-data", "dbPassword", "clientAssertion",
+    ],
+)  # fmt: skip
 def test_a_key_that_names_a_secret_is_recognised(key: str) -> None:
     assert names_secret(key)
 
 
-@pytest.mark.parametrize("key", ["fence", "tokens", "password_file", "key", "lane"])
+@pytest.mark.parametrize(
+    "key", ["fence", "tokens", "password_file", "passwordFile", "key", "lane", "accessKeyId", "keySet"]
+)
 def test_an_ordinary_key_is_not_taken_for_a_secret(key: str) -> None:
     assert not names_secret(key)
 
@@ -138,6 +148,15 @@ def test_an_ordinary_key_is_not_taken_for_a_secret(key: str) -> None:
         '{"SecretAccessKey": "hunter2"}',
         "WebIdentityToken=hunter2&Version=1",
         "client_assertion=hunter2&client_assertion_type=urn%3A",
+        '{"clientSecret": "hunter2"}',
+        "accessKey: hunter2",
+        "secretKey=hunter2",
+        "secret_key: hunter2",
+        "privateKey=hunter2",
+        "AccountName=a;AccountKey=hunter2;EndpointSuffix=core",
+        "connectionString='Endpoint=sb://a;x=hunter2'",
+        "passphrase: hunter2",
+        "client-key-data: hunter2",
     ],
 )
 def test_a_credential_inside_a_text_is_taken_out(text: str) -> None:
@@ -146,6 +165,48 @@ def test_a_credential_inside_a_text_is_taken_out(text: str) -> None:
     assert not any(secret in masked for secret in ("hunter2", "ter2", "aHVud"))
 
 
-@pytest.mark.parametrize("text", ["took 3 tokens", "https://host/path?x=1", "a@b"])
+JWT = "eyJhbGciOiJSUzI1NiIsImtpZCI6IjEifQ.eyJpc3MiOiJrbmVsbCIsInN1YiI6Imh1bnRlcjIifQ.c2lnbmF0dXJl-_x"
+PEM = "-----BEGIN {kind}PRIVATE KEY-----\nMIIhunter2\nhunter2==\n-----END {kind}PRIVATE KEY-----"
+
+
+@pytest.mark.parametrize(
+    "token",
+    [JWT, JWT.rpartition(".")[0] + ".", "eyAiYWxnIjogIm5vbmUifQ.eyJzdWIiOiJodW50ZXIyIn0.", f"{JWT}.aHVudGVy.dGFn"],
+    ids=["signed", "unsigned", "with a space", "encrypted"],
+)
+def test_a_jwt_is_taken_out_wherever_it_stands(token: str) -> None:
+    for text, left in (
+        (f"sent {token} to sts", "sent *** to sts"),
+        (f'["{token}"]', '["***"]'),
+        (f"a/{token}", "a/***"),
+    ):
+        assert mask_text(text) == left
+
+
+@pytest.mark.parametrize("kind", ["", "RSA ", "EC ", "ENCRYPTED ", "OPENSSH "])
+def test_a_private_key_in_pem_is_taken_out_with_all_its_lines(kind: str) -> None:
+    key = PEM.format(kind=kind)
+    for one in (key, key.replace("\n", "\\n"), key.replace("\n", " ")):
+        assert mask_text(f"could not load {one}, so nothing was sent") == "could not load ***, so nothing was sent"
+
+
+def test_a_private_key_that_is_cut_off_is_taken_out_to_the_end() -> None:
+    assert mask_text("bad key -----BEGIN PRIVATE KEY-----\nMIIhunt") == "bad key ***"
+
+
+def test_a_private_key_in_base64_is_taken_out_as_in_a_kubeconfig() -> None:
+    encoded = base64.b64encode(PEM.format(kind="RSA ").encode()).decode()
+    assert mask_text(f"value {encoded}, line 3") == "value ***, line 3"
+
+
+def test_a_certificate_is_no_secret() -> None:
+    text = "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----"
+    assert mask_text(text) == text
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["took 3 tokens", "https://host/path?x=1", "a@b", "the host eyjafjoll.example.org.", "a key: see below", "eyJ.a.b"],
+)
 def test_an_ordinary_text_stays_as_it_is(text: str) -> None:
     assert mask_text(text) == text

@@ -1,6 +1,8 @@
 """How many deletions one window lets through, for sources of every size."""
 
+import re
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -12,13 +14,26 @@ from service.settings import GuardSettings
 
 @pytest.mark.parametrize(
     ("owned", "limit"),
-    [(0, 5), (1, 5), (25, 5), (29, 5), (30, 6), (40, 8), (1000, 200), (2500, 500), (5000, 500), (100_000, 500)],
+    [(0, 20), (25, 20), (100, 20), (104, 20), (105, 21), (1000, 200), (2500, 500), (5000, 500), (100_000, 500)],
 )
 def test_with_the_defaults_a_fifth_may_go_but_never_more_than_five_hundred(owned: int, limit: int) -> None:
     assert limit_of(GuardSettings(), owned) == limit
 
 
-def test_five_are_let_through_by_the_percentage_but_not_by_the_plain_number() -> None:
+def test_a_small_fleet_lets_twenty_an_hour_through() -> None:
+    assert GuardSettings().window == timedelta(hours=1)
+    assert min(limit_of(GuardSettings(), owned) for owned in range(1000)) == 20
+
+
+def test_the_formula_in_the_docs_is_the_one_that_counts() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "guard.md").read_text()
+    assert f"limit = min(most, max({FLOOR}, percent % of owned))" in text
+    rows = [(int(owned), int(limit)) for owned, limit in re.findall(r"^\| (\d+) \| (\d+) \|$", text, re.MULTILINE)]
+    assert len(rows) > 5
+    assert [(owned, limit_of(GuardSettings(), owned)) for owned, _ in rows] == rows
+
+
+def test_twenty_are_let_through_by_the_percentage_but_not_by_the_plain_number() -> None:
     assert limit_of(GuardSettings(percent=0), 1000) == FLOOR
     assert limit_of(GuardSettings(most=1), 1000) == 1
     assert limit_of(GuardSettings(most=2, percent=0), 0) == 2
@@ -54,8 +69,8 @@ def test_what_has_gone_counts_as_owned_for_this_window_and_the_next() -> None:
 
 def test_the_reason_says_how_the_limit_came_about_and_what_ends_it() -> None:
     guard = GuardSettings(most=50, percent=20, window=timedelta(minutes=90))
-    assert held_reason("clusters", guard, 40) == (
-        f"{PREFIX}more than 8 deletions of source clusters within 1h30m (most 50, 20% of 40 owned); "
+    assert held_reason("clusters", guard, 140) == (
+        f"{PREFIX}more than 28 deletions of source clusters within 1h30m (most 50, 20% of 140 owned); "
         f"new ones wait for `knell guard release clusters`"
     )
     assert "(most 50)" in held_reason("clusters", guard, None)

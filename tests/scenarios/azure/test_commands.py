@@ -101,11 +101,20 @@ async def test_the_doctor_finds_groups_that_answer_and_those_that_do_not(stage: 
 
 
 async def test_the_doctor_says_which_permission_is_missing(stage: Stage) -> None:
-    await stage.azure.trouble(Fault(what="deny", operation="nic.list", subscription=stage.subscription))
+    faults = [Fault(what="deny", operation=one, subscription=stage.subscription) for one in ("nic.list", "disk.get")]
+    await stage.azure.trouble(*faults)
     answer = await knell(stage, "doctor", "--output", "json")
     (denied,) = [one for one in answer.json["findings"] if one["check"] == "Azure" and one["state"] == "wrong"]
-    assert "AuthorizationFailed" in denied["what"]
+    words = "may not Microsoft.Network/networkInterfaces/read, Microsoft.Compute/disks/read on this group"
+    assert (words in denied["what"], "AuthorizationFailed" in denied["what"]) == (True, True)
     assert "role-definition.json" in denied["mend"]
+
+
+async def test_the_doctor_reads_one_of_each_kind_in_every_group(stage: Stage) -> None:
+    for kind in ("vm.list", "nic.list", "disk.get", "ip.get"):
+        await stage.azure.trouble(Fault(what="deny", operation=kind, subscription=stage.subscription))
+        answer = await knell(stage, "doctor", "--output", "json")
+        assert [one["state"] for one in answer.json["findings"] if one["check"] == "Azure"] == ["wrong"], kind
 
 
 async def test_the_role_lets_nodes_be_read_and_one_process_sweep(stage: Stage) -> None:

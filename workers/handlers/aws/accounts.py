@@ -18,7 +18,8 @@ def account_fault(subject: Subject, account: str, expected: str) -> str | None:
         return f"the caller's account is {account}, but the setting aws.account says {expected}"
     if not subject.vpc and not recorded(subject, expected):
         return (
-            f"nothing tells which account {subject.called} is in, for it names no VPC: {to_record(subject)}; {LET_GO}"
+            f"nothing tells which account {subject.called} is in, for it names no VPC: {to_record(subject, account)}; "
+            f"{LET_GO}"
         )
     return None
 
@@ -28,9 +29,10 @@ def recorded(subject: Subject, expected: str) -> bool:
     return is_told(subject.records, subject.identity, expected)
 
 
-def to_record(subject: Subject) -> str:
-    """What a person does who knows the account."""
-    annotation = f"record the account by annotation {AWS_ACCOUNT} on the object"
+def to_record(subject: Subject, account: str) -> str:
+    """What a person does who knows the account; `account` is the caller's."""
+    command = f"kubectl annotate {subject.addressed} {AWS_ACCOUNT}={account}"
+    recorded_by = f"if it is account {account}, the caller's, record that by `{command}`"
     if subject.own_credentials:
-        return f"{annotation}, or by the setting aws.account for all that use the service's own credentials"
-    return f"{annotation} (the setting aws.account says nothing of {subject.identity})"
+        return f"{recorded_by}, or by the setting aws.account for all that use the service's own credentials"
+    return f"{recorded_by} (the setting aws.account says nothing of {subject.identity})"

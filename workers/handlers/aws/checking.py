@@ -14,12 +14,14 @@ from service.contract.kept import NOTHING_ABANDONED, Abandoned
 from service.settings.aws import AwsSettings
 from workers.handlers.aws.errands import Way, awaiting, errand_of, sent_for
 from workers.handlers.aws.errors import AwsError, NoAccess
+from workers.handlers.aws.evidence import has_vpc
 from workers.handlers.aws.finding import Claim, Finding, Finds, StillListing
 from workers.handlers.aws.limits import draws_of_lane
 from workers.handlers.aws.model import PROVIDER, Owner, Reach
+from workers.handlers.aws.owners import LET_GO
 from workers.handlers.aws.tagging import Paid, Refill
 from workers.handlers.aws.wanting import Wanting
-from workers.handlers.aws.words import named, told, unread, vague
+from workers.handlers.aws.words import named, to_name_vpc, told, unread, vague
 from workers.handlers.memory import Memory
 from workers.handlers.protocol import Batch, Handler
 from workers.handlers.single import Single
@@ -103,6 +105,11 @@ class Settled:
         try:
             paid = Paid(await self._reach.calls(owner.whose, account=owner.account))
             calls = await self._reach.calls(owner.whose, account=owner.account, patient=True)
+            if owner.vpc != settling.owner.vpc and not await has_vpc(calls, owner.vpc):
+                return Refused(
+                    f"VPC {owner.vpc}, which its object names since this was planned, is not in account "
+                    f"{calls.account}, region {owner.whose.region}; {LET_GO}"
+                )
             finds = await self._finding.find(owner, tasks, calls, paid, name=name)
         except StillListing as going:
             return Pending(LATER, str(going), resume=awaiting(job.resume, name).text)
@@ -137,7 +144,9 @@ class Settled:
         if finds.unread:
             return Refused(f"whether everything is gone can't be told: {unread(finds)}")
         if finds.vague:
-            return Refused(vague(finds, "its object"))
+            subject = self._wanting.subject(job.deletion)
+            remedy = LET_GO if subject is None else to_name_vpc(finds, subject)
+            return Refused(f"{vague(finds, 'its object')}; {remedy}")
         if job.resume and not errand_of(job.resume).first:
             return Pending(self._settings.settle, "nothing is left; looked at once more when it has settled")
         return Gone("a fresh list is empty")
@@ -166,8 +175,8 @@ class _Borrowed:
 
 
 def _in_place_of(job: Job) -> Job:
-    errand = errand_of(job.resume)
-    owner = msgspec.structs.replace(_owner_of(job), by=errand.by)
+    errand, owner = errand_of(job.resume), _owner_of(job)
+    owner = msgspec.structs.replace(owner, by=errand.by, vpc=owner.vpc or errand.vpc)
     record = msgspec.structs.replace(
         job.record, kind=errand.kind, target=errand.id, data=msgspec.json.encode(owner).decode(), resume=errand.resume
     )

@@ -26,7 +26,7 @@ from workers.handlers.aws.namesakes import Namesakes
 from workers.handlers.aws.owners import LET_GO, Subject, Unclear
 from workers.handlers.aws.tasks import apart, tasks_of
 from workers.handlers.aws.wanting import BALANCERS, BOTH, Terms, Wanting
-from workers.handlers.aws.words import remarks, told, vague
+from workers.handlers.aws.words import remarks, to_name_vpc, told, vague
 from workers.handlers.memory import Keep, Memory, NoMemory
 from workers.handlers.objects import Facts
 from workers.handlers.places import Place, Places
@@ -129,7 +129,7 @@ class CapaCollector:
         # Who plans it again comes back for the same list: what was made since is for the last look.
         finds = await self._finding.find(owner, tasks, patient, name=f"plan {facts.about.deletion}")
         if finds.vague:
-            raise Held(vague(finds, subject.called), evidence.LATER)
+            raise Held(f"{vague(finds, subject.called)}; {to_name_vpc(finds, subject)}", evidence.LATER)
         return Plan([*targets_of(finds), self._last(owner, tasks)], "; ".join(filter(None, (*early, remarks(finds)))))
 
     def _subject(self, facts: Facts) -> tuple[Subject, Place]:

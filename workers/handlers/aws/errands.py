@@ -44,6 +44,8 @@ class Errand(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     id: str = ""
     by: By = "ccm"
     resume: str = ""
+    # The owner's VPC, which a person may have named only after the plan.
+    vpc: str = ""
     # What the list named beside it, in order.
     rest: tuple[Stop, ...] = ()
     # What could not be removed on this way, by id, and the reasons: the next list puts it last.
@@ -90,7 +92,7 @@ def sent_for(claims: Sequence[Claim], before: Errand) -> Errand:
         return claim.found.id in before.stuck, claim.kind.stage, claim.kind.name, claim.found.id
 
     stops = [Stop(claim.kind.name, claim.found.id, claim.owner.by) for claim in sorted(claims, key=place)[:MOST]]
-    return _at(stops, Errand(idle=before.idle + 1))
+    return _at(stops, Errand(idle=before.idle + 1, vpc=claims[0].owner.vpc))
 
 
 class Way:

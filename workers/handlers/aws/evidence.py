@@ -126,7 +126,7 @@ class Evidence:
         if not recorded(subject, expected):
             raise Held(
                 f"{missing}: Cluster API says that it has deleted it, but nothing else tells whether that account is "
-                f"the right one; {to_record(subject)}; {LET_GO}",
+                f"the right one; {to_record(subject, calls.account)}; {LET_GO}",
                 LATER,
             )
         # Cluster API says itself that it removed it, and the account is known to be the right one.
@@ -195,6 +195,11 @@ async def _named(place: Place, served: Served, kind: str, subject: Subject) -> l
         found += [f"{kind} {one.namespace}/{one.name}" for one in page.items]
         found += [f"{kind} that can't be read ({why})" for why in page.unreadable]
     return found
+
+
+async def has_vpc(calls: Calls, vpc: str) -> bool:
+    """Whether the account and region have it, by a read of its own."""
+    return vpc in await _read_vpcs(standing(calls), calls, [vpc])
 
 
 async def _read_vpcs(_key: Standing, calls: Calls, ids: Collection[str]) -> dict[str, str]:

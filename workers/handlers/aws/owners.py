@@ -66,6 +66,11 @@ class Subject(msgspec.Struct, frozen=True, kw_only=True):
     def called(self) -> str:
         return f"{self.resource} {self.namespace}/{self.object}"
 
+    @property
+    def addressed(self) -> str:
+        """As the arguments of a kubectl command name it."""
+        return f"{self.resource} {self.object} -n {self.namespace}"
+
     def whose(self, source: str) -> Whose:
         return Whose(source=source, namespace=self.namespace, region=self.region, identity=self.identity)
 

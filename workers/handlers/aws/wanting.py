@@ -83,11 +83,18 @@ class Wanting:
         both, balancers = {*terms.tasks} >= BOTH, BALANCERS in terms.tasks
         return msgspec.structs.replace(
             owner,
+            # One that a person named since the plan, which was made without any.
+            vpc=owner.vpc or terms.subject.vpc,
             spared=(*terms.subject.spared, *terms.abandoned),
             both=both,
             balancers=balancers,
             adopted=terms.subject.adopted,
         )
+
+    def subject(self, deletion: str) -> Subject | None:
+        """The object as the last look saw it, but for its annotations."""
+        terms = self._known.get(deletion)
+        return None if terms is None else terms.subject
 
     def is_doubtful(self, job: Job, ready: object) -> bool:
         """Whether it is time to ask for one that may not come to a call for long: something is in its way, it is

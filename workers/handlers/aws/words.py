@@ -3,11 +3,13 @@ They name what is in the way and what to do about it."""
 
 from collections.abc import Sequence
 
+import msgspec
+
 from service.contract.kept import RETAINED_TAG
 from workers.handlers.aws.errors import AwsError
 from workers.handlers.aws.evidence import listed
 from workers.handlers.aws.finding import Claim, Finds
-from workers.handlers.aws.owners import LET_GO
+from workers.handlers.aws.owners import LET_GO, Subject
 from workers.handlers.aws.readying import POLICY
 
 
@@ -32,10 +34,15 @@ def remarks(finds: Finds) -> str:
 
 def vague(finds: Finds, whose: str) -> str:
     """What nobody can tell to be the object's as long as its VPC is not known."""
-    return (
-        f"{named(finds.vague)} may be its, but {whose} names no VPC in spec.network.vpc.id, so nobody can tell; "
-        f"set it, or {LET_GO}"
-    )
+    return f"{named(finds.vague)} may be its, but {whose} names no VPC in spec.network.vpc.id, so nobody can tell"
+
+
+def to_name_vpc(finds: Finds, subject: Subject) -> str:
+    """What a person does about it. CAPA accepts an id where there is none, and no other one afterwards."""
+    vpcs = sorted({claim.found.vpc for claim in finds.vague})
+    patch = {"spec": {"network": {"vpc": {"id": vpcs[0] if len(vpcs) == 1 else "VPC_ID"}}}}
+    command = f"kubectl patch {subject.addressed} --type merge -p '{msgspec.json.encode(patch).decode()}'"
+    return f"if its VPC is {' or '.join(vpcs)}, name it by `{command}`; {LET_GO}"
 
 
 def named(claims: Sequence[Claim]) -> str:
