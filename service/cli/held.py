@@ -1,5 +1,6 @@
-"""`knell held`: what waits for a person, and his word on it: try it again, or drop it for good.
-A held job is tried again by a retry and dropped by abandoning it, with the question that belongs to it."""
+"""`knell held`: what needs a person, and his word on it: try it again, or drop it for good.
+A held job is tried again by a retry and dropped by abandoning it, with the question that belongs to it. What waits by
+itself is listed apart, and the same words count for it."""
 
 from datetime import timedelta
 from pathlib import Path
@@ -27,30 +28,39 @@ def held() -> None:
 
 @held.command("list")
 @click.option("--kind", type=_KIND, help="Only events, deletions or jobs.")
+@click.option("--waiting", is_flag=True, help="What waits by itself and needs no person, instead.")
 @click.option("--limit", default=50, show_default=True, type=click.IntRange(min=1), help="Entries at most.")
 @session.output_option
 @session.config_option
-def listing(kind: str | None, limit: int, form: str, config: Path | None) -> None:
-    """Everything held, with the reason; what waits longest comes first."""
-    found = session.call(lambda opened: list_held(opened, kind=kind, limit=limit), config)
-    _show_listing(found, form)
+def listing(kind: str | None, waiting: bool, limit: int, form: str, config: Path | None) -> None:
+    """Everything that needs a person, with the reason; what is held longest comes first."""
+    found = session.call(lambda opened: list_held(opened, kind=kind, limit=limit, waiting=waiting), config)
+    _show_listing(found, form, waiting=waiting)
 
 
-def _show_listing(found: Listing, form: str) -> None:
+def _show_listing(found: Listing, form: str, *, waiting: bool) -> None:
     if form == "json":
         output.show_json(found)
         return
     if not found.held:
-        output.show([output.note("Nothing is held.")])
+        output.show([output.note("Nothing waits." if waiting else "Nothing is held.")])
+        _show_others(found, waiting=waiting)
         return
-    columns = ("name", "held for", "again in", "why", "about", "shard")
+    title, span = ("waiting", "waits for") if waiting else ("held", "held for")
+    columns = ("name", span, "again in", "why", "about", "shard")
     rows = [
         (view.name, _since(view, found), _again(view, found), view.why, _shortened(view.about), view.shard)
         for view in found.held
     ]
-    output.show([output.table("held", columns, rows, numbers=("held for", "again in", "shard"))])
+    output.show([output.table(title, columns, rows, numbers=(span, "again in", "shard"))])
     if found.more:
         output.show([output.note(f"and more (--limit, now {len(found.held)})")])
+    _show_others(found, waiting=waiting)
+
+
+def _show_others(found: Listing, *, waiting: bool) -> None:
+    if found.waiting and not waiting:
+        output.show([output.note(f"{found.waiting} more wait by themselves (`--waiting` lists them).")])
 
 
 def _since(view: HeldView, found: Listing) -> str:
