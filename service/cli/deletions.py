@@ -180,8 +180,9 @@ def _facts(view: DeletionView) -> Iterator[tuple[str, object]]:
     yield "published", output.moment(view.published_at)
     yield "planned", output.moment(view.planned_at)
     yield "done", output.moment(view.done_at)
-    yield "held since", output.moment(view.held_at) if view.held_why else ""
-    yield "held because", view.held_why
+    word = "waits" if view.state == "waiting" else "held"
+    yield f"{word} since", output.moment(view.held_since) if view.held_why else ""
+    yield f"{word} because", view.held_why
     yield "policy", view.policy
     yield "withdrawn because", view.withdrawn
     if view.published_at and view.done_at:

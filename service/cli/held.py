@@ -1,5 +1,6 @@
-"""`knell held`: what waits for a person, and his word on it: try it again, or drop it for good.
-A held job is tried again by a retry and dropped by abandoning it, with the question that belongs to it."""
+"""`knell held`: what needs a person, and his word on it: try it again, or drop it for good.
+A held job is tried again by a retry and dropped by abandoning it, with the question that belongs to it. What waits by
+itself is listed apart, and the same words count for it."""
 
 from collections.abc import Mapping
 from datetime import timedelta
@@ -35,17 +36,18 @@ def held() -> None:
 
 @held.command("list")
 @click.option("--kind", type=_KIND, help="Only events, deletions or jobs.")
+@click.option("--waiting", is_flag=True, help="What waits by itself and needs no person, instead.")
 @click.option("--limit", default=50, show_default=True, type=click.IntRange(min=1), help="Entries at most.")
 @session.listing_option
 @session.config_option
-def listing(kind: str | None, limit: int, form: str, config: Path | None) -> None:
-    """Everything held, with the reason; what waits longest comes first."""
-    found, whose = session.call(lambda opened: _listed(opened, kind, limit), config)
-    _show_listing(found, whose, form)
+def listing(kind: str | None, waiting: bool, limit: int, form: str, config: Path | None) -> None:
+    """Everything that needs a person, with the reason; what is held longest comes first."""
+    found, whose = session.call(lambda opened: _listed(opened, kind, limit, waiting=waiting), config)
+    _show_listing(found, whose, form, waiting=waiting)
 
 
-async def _listed(installation: Installation, kind: str | None, limit: int) -> tuple[Listing, Whose]:
-    found = await list_held(installation, kind=kind, limit=limit)
+async def _listed(installation: Installation, kind: str | None, limit: int, *, waiting: bool) -> tuple[Listing, Whose]:
+    found = await list_held(installation, kind=kind, limit=limit, waiting=waiting)
     return found, await some_deletions(installation, filter(None, map(_deletion, found.held)))
 
 
@@ -54,7 +56,7 @@ def _deletion(view: HeldView) -> str:
     return "" if view.kind == "event" else deletion_of(view.name.partition(":")[2])
 
 
-def _show_listing(found: Listing, whose: Whose, form: str) -> None:
+def _show_listing(found: Listing, whose: Whose, form: str, *, waiting: bool) -> None:
     if form == "json":
         output.show_json(found)
         return
@@ -62,7 +64,8 @@ def _show_listing(found: Listing, whose: Whose, form: str) -> None:
         output.show_names(_name(view, whose.get(_deletion(view))) for view in found.held)
         return
     if not found.held:
-        output.show([output.note("Nothing is held.")])
+        output.show([output.note("Nothing waits." if waiting else "Nothing is held.")])
+        _show_others(found, waiting=waiting)
         return
     short = addresses.short_ids(one.uid for one in whose.values())
     rows = [
@@ -72,9 +75,16 @@ def _show_listing(found: Listing, whose: Whose, form: str) -> None:
     ]  # fmt: skip
     columns = ("id", "kind", "object", "age", *_WIDE, "reason")
     numbers = ("age", "again in", "shard")
-    output.show([output.table("held", columns, rows, numbers=numbers, wide=_WIDE, cut="reason")])
+    title = "waiting" if waiting else "held"
+    output.show([output.table(title, columns, rows, numbers=numbers, wide=_WIDE, cut="reason")])
     if found.more:
         output.show([output.note(f"and more (--limit, now {len(found.held)})")])
+    _show_others(found, waiting=waiting)
+
+
+def _show_others(found: Listing, *, waiting: bool) -> None:
+    if found.waiting and not waiting:
+        output.show([output.note(f"{found.waiting} more wait by themselves (`--waiting` lists them).")])
 
 
 def _name(view: HeldView, whose: DeletionView | None) -> str:

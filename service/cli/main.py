@@ -39,7 +39,7 @@ _COMMANDS: Final[tuple[tuple[str, str, str, str], ...]] = (
     ("status", "status", "status", "What is going on: lanes, totals, budgets."),
     ("jobs", "jobs", "jobs", "List, show, retry or abandon jobs."),
     ("deletions", "deletions", "deletions", "List deletions, or tell the whole story of one."),
-    ("held", "held", "held", "What waits for a person: list, replay, drop."),
+    ("held", "held", "held", "What needs a person: list, replay, drop."),
     ("kept", "kept", "kept", "What was kept on purpose, and holds a later object of that name: list, forget."),
     ("pause", "pausing", "pause", "Stop all lanes, or one, before the next destructive call."),
     ("resume", "pausing", "resume", "Let all lanes, or one, go on."),

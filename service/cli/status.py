@@ -99,10 +99,11 @@ def _totals(picture: Overview) -> Iterator[tuple[str, object]]:
     yield "deletions", f"{totals.open} open, {totals.done} done"
     yield (
         "jobs",
-        f"{totals.due} due, {totals.queued - totals.due} waiting, "
+        f"{totals.due} due, {totals.queued - totals.due} later, "
         f"{totals.leased} leased, {totals.alone} alone; {totals.opening} stages opening",
     )
     yield "oldest due", output.span(totals.oldest) or "-"
+    yield "waiting", f"{totals.waiting}  ({totals.waiting_deletions} deletions, {totals.waiting_jobs} jobs)"
     yield (
         "held",
         f"{totals.held}  ({totals.held_events} events, {totals.held_deletions} deletions, {totals.held_jobs} jobs)",
@@ -127,7 +128,7 @@ def _warnings(picture: Overview) -> Iterator[RenderableType]:
         asked = output.moment(relist.asked)
         yield output.note(f"Shard {relist.shard}: a relist is asked for since {asked}, {relist.why}.", "yellow")
     if picture.totals.held or picture.totals.dead:
-        yield output.note("Something waits for a person: `knell held list`, `knell jobs list --state dead`.", "yellow")
+        yield output.note("Something needs a person: `knell held list`, `knell jobs list --state dead`.", "yellow")
     if picture.totals.lost:
         yield output.note("Records were found missing; a relist or a sweep brings them back.", "red")
 

@@ -12,7 +12,8 @@ from service.contract.version import VERSION
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What is stored of a job. `state` is there only when it has ended or is set aside.
+    """What is stored of a job. `state` is there only when it has ended or is set aside. `held` (1) needs a person,
+    `waiting` (1) goes on by itself once something else has; `since` is when either began.
 
     The version is written first and always: `take` reads it without decoding the rest.
     """
@@ -31,6 +32,8 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     attempts: int = 0
     waits: int = 0
     held: int = 0
+    waiting: int = 0
+    since: int = 0
     alone: int = 0
     kills: int = 0
     fallen: int = 0
@@ -41,6 +44,11 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     last_error: str = ""
     last_at: int = 0
     due: int = 0
+
+    @property
+    def shown(self) -> str:
+        """The index that shows it, if any does."""
+        return "held" if self.held else "waiting" if self.waiting else ""
 
 
 class Job(msgspec.Struct, frozen=True):

@@ -43,15 +43,16 @@ class Plan(msgspec.Struct, frozen=True):
 
 
 class Hold(msgspec.Struct, frozen=True):
-    """The planner can't tell what to do; the deletion waits for a person, who reads `reason`.
+    """Nothing is planned now, for `reason`: the deletion is held for a person. With `waits` it needs none: something
+    that goes on without anybody, as Machines that are still there, has to end first, and it is shown as waiting.
 
-    With `again` it may pass by itself: it is shown all the same, and planned again later and later, or after exactly
-    the time that `after` names, each time.
+    With `again` it is planned again later and later, or after exactly the time that `after` names, each time.
     """
 
     reason: str
     again: bool = False
     after: timedelta | None = None
+    waits: bool = False
 
 
 def order_of(target: Target) -> tuple[bool, str, int]:

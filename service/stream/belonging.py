@@ -6,7 +6,7 @@ from typing import Final
 
 from service.stream.keys import Keys
 
-INDEXES: Final = (b"open", b"finished", b"alone", b"dead", b"held", b"newer", b"opening", b"withdrawing")
+INDEXES: Final = (b"open", b"finished", b"alone", b"dead", b"held", b"waiting", b"newer", b"opening", b"withdrawing")
 """The sorted sets of a shard whose members belong to deletions."""
 
 _HASHES: Final = (b"deletion:", b"job:", b"abandoned:")
@@ -40,7 +40,7 @@ class Belonging:
 
     def of_member(self, index: bytes, member: bytes) -> int:
         """The shard of a member of an index or of a lane's queue. Events are asked for by `of_event`."""
-        if index in (b"held", b"newer"):
+        if index in (b"held", b"waiting", b"newer"):
             _, _, member = member.partition(b":")
         if index == b"opening":
             member = member.rpartition(b"|")[0]

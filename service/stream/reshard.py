@@ -17,7 +17,7 @@ from service.stream.rows import ms
 
 # Numbers that a survey works out anew. The others in `stats` only ever grow, and are added up.
 _SURVEYED: Final = frozenset(
-    b"surveyed_at due queued leased oldest held aside newer open alone events paused seen".split()
+    b"surveyed_at due queued leased oldest held waiting aside newer open alone events paused seen".split()
 )
 _GLOB: Final = str.maketrans({sign: f"\\{sign}" for sign in "\\*?[]^-"})
 _KEPT: Final = (b"kept:", b"why:")

@@ -48,8 +48,8 @@ class PlanRow(NamedTuple):
 
 
 class Kept(NamedTuple):
-    """An event that can't be planned. `where` is held or newer; after `again` ms it is planned again (0: never), which
-    is doubled each time unless it is `exact`. A `suspect`, whose planners died, is planned alone then."""
+    """An event that can't be planned. `where` is held, waiting or newer; after `again` ms it is planned again (0:
+    never), which is doubled each time unless it is `exact`. A `suspect`, whose planners died, is planned alone then."""
 
     entry: str
     where: str
@@ -64,9 +64,10 @@ class Kept(NamedTuple):
 class Settlement(NamedTuple):
     """What becomes of one attempt's job. `delay` is in milliseconds from the moment it is sent.
 
-    `record` is the new record without its closing brace: the script adds the server's times to it. `of` says how many
-    jobs were taken under the same token, 0 where that is not known. `soon` is the longest delay while something of the
-    same deletion ended lately, 0 for none.
+    `record` is the new record without its closing brace: the script adds the server's times to it. `was` and `shown`
+    are the indexes that show the job before and after it (`held`, `waiting`, or none), `since` is when that began, 0
+    where it begins now. `of` says how many jobs were taken under the same token, 0 where that is not known. `soon` is
+    the longest delay while something of the same deletion ended lately, 0 for none.
     """
 
     job: str
@@ -77,12 +78,13 @@ class Settlement(NamedTuple):
     lane: str
     urgent: int
     next_lane: str
-    was_held: int
-    held: int
+    was: str
+    shown: str
     alone: int
     record: str
     note: str
     of: int = 0
+    since: int = 0
     soon: int = 0
 
 
@@ -115,7 +117,8 @@ def grouped(items: Sequence[Settlement]) -> tuple[list[str], dict[tuple[str, int
     plans: dict[str, int] = {}
     groups: dict[tuple[str, int], Grouped] = {}
     seen: set[tuple[str, int]] = set()
-    for job, fence, kind, delay, stage, lane, urgent, next_lane, was_held, held, alone, record, note, of, soon in items:
+    for one in items:
+        job, fence, kind, delay, stage, lane, urgent, next_lane, was, shown, alone, record, note, of, since, soon = one
         held_as = job, fence
         if held_as in seen:
             continue
@@ -128,7 +131,7 @@ def grouped(items: Sequence[Settlement]) -> tuple[list[str], dict[tuple[str, int
         group = groups.get(batch)
         if group is None:
             group = groups[batch] = Grouped(of)
-        if kind == "gone" and not was_held:
+        if kind == "gone" and not was:
             alike = group.gone.get(note)
             if alike is None:
                 alike = group.gone[note] = ([], {})
@@ -140,7 +143,7 @@ def grouped(items: Sequence[Settlement]) -> tuple[list[str], dict[tuple[str, int
             fields += (number, record + "}")
         else:
             group.rest.append(
-                (kind, job, plan, number, stage, record, note, delay, urgent, next_lane, was_held, held, alone, soon)
+                (kind, job, plan, number, stage, record, note, delay, urgent, next_lane, was, shown, alone, since, soon)
             )
     return list(plans), groups
 

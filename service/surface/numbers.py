@@ -12,7 +12,7 @@ from service.stream.keys import Keys
 from service.surface.together import together
 
 GAUGES: Final = (
-    "due", "queued", "leased", "held", "aside", "newer", "open", "alone", "events", "paused",
+    "due", "queued", "leased", "held", "waiting", "aside", "newer", "open", "alone", "events", "paused",
     "guard_tripped",
 )  # fmt: skip
 COUNTERS: Final = (

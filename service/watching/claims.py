@@ -13,7 +13,7 @@ from service.stream.withdrawal import withdraw
 from service.watching.assignment import Assignment
 from service.watching.reporting import Report
 
-_NOT_BEGUN: Final = frozenset({"published", "held"})
+_NOT_BEGUN: Final = frozenset({"published", "waiting", "held"})
 
 
 class _Told(msgspec.Struct):

@@ -4,7 +4,7 @@ is found is looked at anew, once."""
 
 import asyncio
 import time
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import AsyncIterator, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -121,10 +121,8 @@ class Mending:
         found, now = dict[str, str](), await server_ms(shard)
         for look in due.values():
             look.since.setdefault(shard.number, now)
-        async for page in members(shard, "held"):
-            ids = list(
-                dict.fromkeys(one for one in _deletions(member.name for member in page) if one.startswith(whose))
-            )
+        async for page in _shown(shard):
+            ids = list(dict.fromkeys(one for one in _deletions(page) if one.startswith(whose)))
             rows = await shard.recall(ids, ("source", "namespace", "held", "published_at")) if ids else []
             for one, (source, namespace, held, published) in zip(ids, rows, strict=True):
                 if source == self._assignment.name and self._assignment.share(namespace):
@@ -138,6 +136,14 @@ class Mending:
                 log.warning("more is held than is looked at anew at once", source=self._assignment.name, most=_MOST)
                 break
         return found
+
+
+async def _shown(shard: Shard) -> AsyncIterator[list[str]]:
+    """The names of what is held, and of deletions that wait by themselves: jobs that do are not about marks."""
+    async for page in members(shard, "held"):
+        yield [member.name for member in page]
+    async for page in members(shard, "waiting"):
+        yield [member.name for member in page if member.name.startswith("deletion:")]
 
 
 def _chosen(one: str, held: str, looks: Iterable[_Look]) -> dict[str, str]:

@@ -18,7 +18,7 @@ from service.watching.reporting import Known, Report
 from service.watching.scope import Scope
 from service.watching.strand import Strand
 
-_WITHDRAWABLE: Final = frozenset({"published", "held", "running"})
+_WITHDRAWABLE: Final = frozenset({"published", "waiting", "held", "running"})
 _MOST_ROUNDS: Final = 1000
 
 

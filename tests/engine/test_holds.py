@@ -5,11 +5,12 @@ from datetime import timedelta
 
 import pytest
 
-from service.contract import Event, Hold, Plan
+from service.contract import Blocked, Event, Hold, Pending, Plan, Refused, Throttled, Verdict
 from service.stream.arrange import arrange
 from service.stream.rows import Kept, flat
-from tests.engine.outside import Outside, event, thing
+from tests.engine.outside import LANE, Outside, event, thing
 from tests.engine.world import World
+from workers.handlers.protocol import NotCleared
 
 WHY = "machines are left"
 
@@ -102,6 +103,108 @@ async def test_no_time_at_all_is_as_soon_as_can_be(world: World) -> None:
         return len(outside.planned) >= 2
 
     await world.until("it is planned again", asked_again)
+
+
+# ---- since when, and who has to act
+
+
+async def hold_again(world: World, one: Event, where: str) -> dict[str, str]:
+    """Its time comes, it is planned again and held again, in the way that is named; the answer is its record."""
+    await world.jump(timedelta(seconds=10))
+    await world.tidy()
+    entry = (await world.deletion(one))["entry"]
+    assert await world.shard(one).hold([Kept(entry, where, WHY, one.deletion, flat(one), 9000, exact=True)]) == 1
+    return await world.deletion(one)
+
+
+@pytest.mark.parametrize("where", ["held", "waiting"])
+async def test_what_is_held_again_at_each_recheck_is_held_since_it_began(world: World, where: str) -> None:
+    one = event("a")
+    await world.deliver(one)
+    began = (await hold_again(world, one, where))["held_since"]
+    for _ in range(3):
+        record = await hold_again(world, one, where)
+        assert (record["state"], record["held_since"]) == (where, began)
+        assert await world.members(where) == {f"deletion:{one.deletion}": float(began)}
+        assert float(record["held_at"]) > float(began)
+
+
+async def test_what_waited_by_itself_and_needs_a_person_by_now_is_held_since_then(world: World) -> None:
+    one = event("a")
+    await world.deliver(one)
+    began = (await hold_again(world, one, "waiting"))["held_since"]
+    record = await hold_again(world, one, "held")
+    assert float(record["held_since"]) > float(began)
+    assert await world.members("waiting") == {}
+    assert await world.members("held") == {f"deletion:{one.deletion}": float(record["held_since"])}
+
+
+@pytest.mark.parametrize(("waits", "state"), [(True, "waiting"), (False, "held")])
+async def test_what_a_planner_waits_for_is_shown_apart_from_what_needs_a_person(
+    world: World, waits: bool, state: str
+) -> None:
+    outside, one = Outside(), event("a")
+    outside.plans["a"] = Hold(WHY, again=True, after=timedelta(hours=1), waits=waits)
+    await world.publish(one)
+    await world.start(outside)
+
+    async def reached() -> bool:
+        return await world.state(one) == state
+
+    await world.until(f"it is {state}", reached)
+    assert list(await world.members(state)) == [f"deletion:{one.deletion}"]
+    assert await world.members("held" if waits else "waiting") == {}
+    outside.plans["a"] = Plan([thing("one")])
+    await world.jump(timedelta(hours=1))
+    await world.until_done(one)
+    assert await world.members(state) == {}
+
+
+async def test_what_would_wait_by_itself_but_is_never_planned_again_needs_a_person(world: World) -> None:
+    outside, one = Outside(), event("a")
+    outside.plans["a"] = Hold(WHY, waits=True)
+    await world.publish(one)
+    await world.start(outside)
+
+    async def held() -> bool:
+        return await world.state(one) == "held"
+
+    await world.until("it is held", held)
+
+
+@pytest.mark.parametrize(
+    ("verdict", "index"),
+    [
+        (Refused("tagged with another owner"), "held"),
+        (Blocked("a virtual machine"), "waiting"),
+        (NotCleared("protected", refused=True), "held"),
+        (NotCleared("a Machine is there again", refused=True, waits=True), "waiting"),
+    ],
+    ids=str,
+)
+async def test_a_job_is_shown_since_it_began_to_be_held_or_to_wait(
+    world: World, verdict: Verdict | Exception, index: str
+) -> None:
+    one = event("a")
+    job = (await world.lay(one, [thing("1")]))["1"]
+    since = set[float]()
+    for _ in range(3):
+        await attempted(world, one, verdict)
+        ((name, score),) = (await world.members(index)).items()
+        assert name == f"job:{job}"
+        since.add(score)
+        # In between the quota had nothing left: that changes nothing of it.
+        await attempted(world, one, Throttled(timedelta(0)))
+    assert len(since) == 1
+    assert await world.members("waiting" if index == "held" else "held") == {}
+    await attempted(world, one, Pending(timedelta(0)))
+    assert await world.members(index) == {}
+
+
+async def attempted(world: World, one: Event, verdict: Verdict | Exception) -> None:
+    """The first job of the lane is taken, and settled with that verdict, later than anything before."""
+    await world.jump(timedelta(hours=1))
+    assert await world.settle(await world.take(one, "hand", LANE, 1), "hand", verdict) == [True]
 
 
 # ---- a person's word on what is just planned again

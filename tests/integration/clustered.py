@@ -246,13 +246,19 @@ class Clustered(World):
 
     async def until_held(self, one: Event, *words: str) -> str:
         """Why the whole deletion is held, once it is."""
+        return await self._until_shown(one, "held", *words)
 
+    async def until_waiting(self, one: Event, *words: str) -> str:
+        """For what it waits by itself, once it does."""
+        return await self._until_shown(one, "waiting", *words)
+
+    async def _until_shown(self, one: Event, state: str, *words: str) -> str:
         async def why() -> str:
             record = await self.deletion(one)
-            reason = record.get("held", "") if record.get("state") == "held" else ""
+            reason = record.get("held", "") if record.get("state") == state else ""
             return reason if all(word in reason for word in words) else ""
 
-        return await self.until(f"{one.deletion} is held for {words}", why)
+        return await self.until(f"{one.deletion} is {state} for {words}", why)
 
     async def until_planned(self, one: Event) -> str:
         """The id of the job of the last look, once there is a plan."""
@@ -264,8 +270,11 @@ class Clustered(World):
 
         return await self.until(f"{one.deletion} is planned", found)
 
-    async def until_job(self, one: Event, kind: str, *words: str, held: bool = True) -> dict[str, str]:
-        """The record of the first job of a kind that says all of this."""
+    async def until_job(
+        self, one: Event, kind: str, *words: str, held: bool = True, waits: bool = False
+    ) -> dict[str, str]:
+        """The record of the first job of a kind that says all of this, and is held or waits by itself."""
+        shown = "waiting" if waits else "held"
 
         async def found() -> dict[str, str]:
             if "plan" not in await self.deletion(one):
@@ -274,7 +283,7 @@ class Clustered(World):
                 record = await self.job(job)
                 said = record.get("detail", "")
                 right = record.get("kind") == kind and all(word in said for word in words)
-                if right and (not held or record.get("held") == "1"):
+                if right and (not held or record.get(shown) == "1"):
                     return record
             return {}
 

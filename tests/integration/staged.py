@@ -174,13 +174,19 @@ class Stage(World):
 
     async def until_held(self, one: Event, *words: str) -> str:
         """Why the event is held, once it is."""
+        return await self._until_shown(one, "held", *words)
 
+    async def until_waiting(self, one: Event, *words: str) -> str:
+        """For what it waits by itself, once it does."""
+        return await self._until_shown(one, "waiting", *words)
+
+    async def _until_shown(self, one: Event, state: str, *words: str) -> str:
         async def why() -> str:
             record = await self.deletion(one)
-            reason = record.get("held", "") if record.get("state") == "held" else ""
+            reason = record.get("held", "") if record.get("state") == state else ""
             return reason if all(word in reason for word in words) else ""
 
-        return await self.until(f"{one.deletion} is held for {words}", why)
+        return await self.until(f"{one.deletion} is {state} for {words}", why)
 
     async def until_state(self, one: Event, state: str, within: timedelta = PATIENCE) -> None:
         async def reached() -> bool:

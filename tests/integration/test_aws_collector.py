@@ -79,7 +79,7 @@ async def test_a_cluster_that_is_too_early_is_collected_when_its_machines_are_go
     made = clustered.capi.unmanaged("prod", region=REGION, vpc=vpc.id, **marked())
     one = await clustered.going(made)
     await clustered.work(stack)
-    await clustered.until_held(one, "too early", "prod-1")
+    await clustered.until_waiting(one, "too early", "prod-1")
     assert group in await clustered.resources.standing()
     clustered.capi.delete(capi.MACHINES, "prod-1")
     await clustered.jump(timedelta(seconds=11))

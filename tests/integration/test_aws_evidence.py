@@ -29,7 +29,7 @@ async def test_machines_that_are_left_are_waited_for_by_name(clustered: Clustere
     assert f"Machine {clustered.capi.namespace}/prod-worker-1" in hold.reason
     assert f"MachinePool {clustered.capi.namespace}/prod-pool" in hold.reason
     assert "other-worker" not in hold.reason
-    assert hold.again
+    assert (hold.again, hold.waits) == (True, True)
     assert hold.after is not None
     assert hold.after <= timedelta(seconds=15)
     clustered.capi.delete(capi.MACHINES, "prod-worker-1")
@@ -44,7 +44,8 @@ async def test_an_instance_with_the_ownership_tag_is_waited_for_by_id(
     found = clustered.delete_marked("prod", vpc)
     await clustered.resources.instance(vpc, tags=by_cloud_provider("other"))
     instance = await clustered.resources.instance(vpc, tags=tags)
-    assert f"instance {instance}" in (await clustered.held(found)).reason
+    hold = await clustered.held(found)
+    assert (f"instance {instance}" in hold.reason, hold.waits) == (True, True)
     await clustered.resources.ec2.terminate_instances(InstanceIds=[instance])
     await clustered.planned(found)
 
@@ -55,7 +56,8 @@ async def test_an_eks_cluster_that_lives_is_waited_for_until_it_is_deleting(clus
         await clustered.resources.eks_cluster("payments", vpc)
         made = clustered.capi.managed("prod", eks="payments", region=REGION, vpc=vpc.id, **marked())
         found = clustered.delete(made)
-        assert "EKS cluster payments is ACTIVE" in (await clustered.held(found)).reason
+        hold = await clustered.held(found)
+        assert ("EKS cluster payments is ACTIVE" in hold.reason, hold.waits) == (True, True)
         await clustered.resources.eks.delete_cluster(name="payments")
         await clustered.planned(found)
     finally:
@@ -91,9 +93,11 @@ async def test_an_eks_cluster_that_has_the_name_of_one_on_instances_keeps_it_unt
         hold = await clustered.held(found)
         assert "EKS cluster prod is ACTIVE" in hold.reason
         assert "may be its" in hold.reason
+        assert not hold.waits
         # It is another's, so that it is waited for to the end.
         await clustered.resources.eks.delete_cluster(name="prod")
-        assert "EKS cluster prod is DELETING" in (await clustered.held(found)).reason
+        hold = await clustered.held(found)
+        assert ("EKS cluster prod is DELETING" in hold.reason, hold.waits) == (True, True)
     finally:
         await clustered.aws.set_rate(10)
     await clustered.aws.advance(60)
@@ -110,7 +114,7 @@ async def test_an_eks_cluster_that_takes_the_name_after_the_plan_is_seen_before_
         assert not isinstance(await side.collector.collect(facts), Hold)
         await clustered.resources.eks_cluster("prod", vpc)
         clustered.age(IN_VPC.kept)
-        assert "EKS cluster prod is ACTIVE" in (await side.collector.objects_to(facts) or "")
+        assert "EKS cluster prod is ACTIVE" in str(await side.collector.objects_to(facts))
 
 
 @pytest.mark.invariant(7)
@@ -248,7 +252,8 @@ async def test_the_same_is_asked_before_every_destructive_call(clustered: Cluste
     async with clustered.side() as side:
 
         async def objection() -> str | None:
-            return await side.collector.objects_to(await clustered.facts(found))
+            found_now = await side.collector.objects_to(await clustered.facts(found))
+            return None if found_now is None else found_now.reason
 
         assert await objection() is None
         clustered.capi.pause("prod")

@@ -145,7 +145,7 @@ async def test_a_later_object_of_that_name_is_held_until_the_decision_is_forgott
     assert "uid earlier" in held.reason
     async with clustered.side() as side:
         # Nor is anything called that was planned before.
-        assert "uid earlier" in (await side.collector.objects_to(await clustered.facts(found)) or "")
+        assert "uid earlier" in str(await side.collector.objects_to(await clustered.facts(found)))
     # What can't be read holds as well.
     await clustered.client.hset(memory.key, f"{place}/prod", "earlier {")
     assert "can't be read" in (await clustered.held(found)).reason

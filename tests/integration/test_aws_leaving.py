@@ -187,7 +187,7 @@ async def test_a_namesake_is_asked_again_before_every_destructive_call(
     async with clustered.side() as side:
 
         async def objection() -> str:
-            return await side.collector.objects_to(await clustered.facts(first)) or ""
+            return str(await side.collector.objects_to(await clustered.facts(first)) or "")
 
         assert await objection() == ""
         elsewhere.annotate(capi.AWS_CLUSTERS, "prod", **{EXTERNAL_RESOURCE_TASKS: "load-balancer"})

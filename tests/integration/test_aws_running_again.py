@@ -42,9 +42,9 @@ async def test_nothing_planned_is_deleted_while_something_of_that_name_runs_agai
     else:
         clustered.capi.machine("prod-again", "prod")
     fresh = await world.balancer(vpc, SERVED, of="net")
-    await clustered.until_job(one, "aws.balancer", "too early", instance or "prod-again")
+    await clustered.until_job(one, "aws.balancer", "too early", instance or "prod-again", waits=True)
     await world.protect(balancer, protected=False)
-    await clustered.until_job(one, "aws.balancer", "too early", instance or "prod-again")
+    await clustered.until_job(one, "aws.balancer", "too early", instance or "prod-again", waits=True)
     assert {balancer, fresh} <= await world.standing()
     # It goes on by itself; days have passed again, for who keeps answers.
     if instance:
@@ -78,7 +78,7 @@ async def test_the_last_look_removes_nothing_while_something_of_that_name_runs_a
     instance = await world.instance(vpc, tags=by_cloud_provider("prod"))
     fresh = await world.balancer(vpc, SERVED, of="net")
     await clustered.jump(timedelta(minutes=10))
-    await clustered.until_job(one, SETTLED, "too early", f"instance {instance}")
+    await clustered.until_job(one, SETTLED, "too early", f"instance {instance}", waits=True)
     assert fresh in await world.standing()
     assert clustered.read(made) is not None
 
@@ -96,7 +96,7 @@ async def test_an_errand_of_the_last_look_is_stopped_by_what_runs_by_then(
     clustered.age(DAYS)
     instance = await world.instance(vpc, tags=by_cloud_provider("prod"))
     await world.protect(late, protected=False)
-    await clustered.until_job(one, SETTLED, "too early", f"instance {instance}")
+    await clustered.until_job(one, SETTLED, "too early", f"instance {instance}", waits=True)
     assert late in await world.standing()
 
 
@@ -116,7 +116,7 @@ async def test_a_task_that_is_added_in_the_middle_is_asked_what_it_would_have_be
     await clustered.until_job(one, "aws.balancer", "protect")
     clustered.capi.annotate(capi.AWS_CLUSTERS, "prod", **{EXTERNAL_RESOURCE_TASKS: "load-balancer,volume"})
     await world.protect(balancer, protected=False)
-    await clustered.until_job(one, "aws.balancer", "too early", f"instance {instance} in {other.id}")
+    await clustered.until_job(one, "aws.balancer", "too early", f"instance {instance} in {other.id}", waits=True)
     assert volume in await clustered.volumes()
     clustered.capi.annotate(capi.AWS_CLUSTERS, "prod", **{EXTERNAL_RESOURCE_TASKS: "load-balancer"})
     await clustered.until_done(one)
@@ -159,7 +159,7 @@ async def test_a_burst_of_calls_after_a_plan_asks_nothing_that_the_plan_has_aske
         assert await clustered.calls(INSTANCES) == before
         instance = await clustered.resources.instance(vpc, tags=by_cloud_provider("prod"))
         clustered.age(IN_VPC.kept)
-        assert f"instance {instance}" in (await side.collector.objects_to(facts) or "")
+        assert f"instance {instance}" in str(await side.collector.objects_to(facts))
         # What was found is not kept: it may be gone any moment.
         await clustered.resources.ec2.terminate_instances(InstanceIds=[instance])
         assert await side.collector.objects_to(facts) is None
@@ -174,7 +174,7 @@ async def test_for_what_is_in_no_vpc_it_is_asked_sooner(clustered: Clustered, vp
         instance = await clustered.resources.instance(vpc, tags=by_cloud_provider("prod"))
         assert await side.collector.objects_to(facts) is None
         clustered.age(NOWHERE.kept)
-        assert f"instance {instance}" in (await side.collector.objects_to(facts) or "")
+        assert f"instance {instance}" in str(await side.collector.objects_to(facts))
 
 
 async def test_one_list_of_instances_serves_all_clusters_of_an_account(clustered: Clustered, vpc: Vpc) -> None:
@@ -192,7 +192,7 @@ async def test_one_list_of_instances_serves_all_clusters_of_an_account(clustered
         # That list is of some age, too, when it is used next.
         instance = await clustered.resources.instance(vpc, tags=by_cloud_provider("c7"))
         clustered.age(IN_VPC.kept)
-        assert f"instance {instance}" in (await side.collector.objects_to(facts[7]) or "")
+        assert f"instance {instance}" in str(await side.collector.objects_to(facts[7]))
 
 
 async def test_nothing_is_destroyed_where_it_can_not_be_asked_what_runs(clustered: Clustered, vpc: Vpc) -> None:
@@ -202,7 +202,7 @@ async def test_nothing_is_destroyed_where_it_can_not_be_asked_what_runs(clustere
         assert await side.collector.objects_to(facts) is None
         clustered.age(IN_VPC.kept)
         await clustered.aws.trouble(Fault(what="deny", action=INSTANCES, account=clustered.account))
-        assert "ec2:DescribeInstances is denied" in (await side.collector.objects_to(facts) or "")
+        assert "ec2:DescribeInstances is denied" in str(await side.collector.objects_to(facts))
         await clustered.aws.trouble()
         assert await side.collector.objects_to(facts) is None
 
@@ -218,7 +218,7 @@ async def test_what_is_in_no_vpc_is_never_judged_by_a_list_of_namesakes_that_is_
         facts = await clustered.facts(found)
         assert await side.collector.objects_to(facts) is None
         elsewhere.unmanaged("prod", region=REGION)
-        assert f"{elsewhere.namespace}/prod" in (await side.collector.objects_to(facts) or "")
+        assert f"{elsewhere.namespace}/prod" in str(await side.collector.objects_to(facts))
 
 
 async def test_what_only_a_person_changes_is_looked_at_again_after_a_minute(

@@ -23,7 +23,8 @@ LONG = NOT_READY + timedelta(minutes=1)
 
 async def protects(removing: Removing, claim: str, nodes: Nodes | None = None) -> str:
     name = f"aks-{claim}"
-    return await (nodes or removing.nodes).protects(SOURCE, removing.where.id(VM.type, name), name)
+    found = await (nodes or removing.nodes).protects(SOURCE, removing.where.id(VM.type, name), name)
+    return "" if found is None else f"{found.why}{' (waits)' if found.waits else ''}"
 
 
 def lists(removing: Removing) -> int:
@@ -59,7 +60,7 @@ async def test_a_node_on_another_machine_protects_that_one_only(removing: Removi
 async def test_a_node_that_is_not_ready_for_long_protects_nothing(removing: Removing, status: str) -> None:
     claim = removing.name("a")
     node = removing.node(claim, ready=status, since=timedelta(minutes=1))
-    assert "is not ready for less than 10 minutes" in await protects(removing, claim)
+    assert "is not ready for less than 10 minutes (waits)" in await protects(removing, claim)
     removing.readiness(node, status, LONG)
     assert await protects(removing, claim) == ""
     removing.readiness(node, "True")

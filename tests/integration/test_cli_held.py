@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from service.contract import Hold, Refused
+from service.contract import Blocked, Hold, Refused
 from service.stream.rows import Kept, flat
 from tests.engine.outside import Outside, event, thing
 from tests.engine.world import World
@@ -60,6 +60,48 @@ async def test_everything_held_is_listed_with_its_reason(world: World) -> None:
     table = (await knell(world, "held", "list")).out
     assert "no such account" in table
     assert "\x00" not in table
+
+
+async def waits(world: World) -> tuple[str, str]:
+    """A deletion and a job that wait by themselves, beside a job that is held; the worker has gone."""
+    outside = Outside(plans={"early": Hold("too early: 2 Machines", again=True, after=timedelta(hours=1), waits=True)})
+    outside.answers["busy"].append(Blocked("its machine", timedelta(hours=1)))
+    outside.answers["refused"].append(Refused("tagged with another owner"))
+    running = await world.start(outside)
+    await world.publish(event("early"), event("busy"), event("refused"))
+
+    async def all_wait() -> bool:
+        return len(await world.members("waiting")) == 2 and len(await world.members("held")) == 1
+
+    await world.until("two wait, one is held", all_wait)
+    await running.stop()
+    return f"deletion:{event('early').deletion}", f"job:{event('busy').deletion}#1.0"
+
+
+async def test_what_waits_by_itself_is_listed_and_counted_apart(world: World) -> None:
+    unplanned, busy = await waits(world)
+    assert await names(world) == [f"job:{event('refused').deletion}#1.0"]
+    assert set(await names(world, "--waiting")) == {unplanned, busy}
+    assert "2 more wait by themselves" in (await knell(world, "held", "list")).out
+    listed = (await knell(world, "deletions", "list", "--state", "waiting", "--output", "json")).json["deletions"]
+    assert [(one["id"], one["held_why"]) for one in listed] == [(event("early").deletion, "too early: 2 Machines")]
+    totals = (await knell(world, "status", "--output", "json")).json["totals"]
+    assert (totals["waiting"], totals["waiting_deletions"], totals["waiting_jobs"]) == (2, 1, 1)
+    assert (totals["held"], totals["held_jobs"]) == (1, 1)
+    assert "2  (1 deletions, 1 jobs)" in (await knell(world, "status")).out
+    for shard in world.installation.shards:
+        await shard.survey()
+    stats = await world.stats()
+    assert (stats["waiting"], stats["held"]) == (2, 1)
+
+
+async def test_a_person_may_have_his_word_on_what_waits_by_itself(small: World) -> None:
+    unplanned, busy = await waits(small)
+    assert (await knell(small, "held", "replay", busy)).code == 0
+    assert await names(small, "--waiting") == [unplanned]
+    assert (await knell(small, "held", "drop", unplanned, "--yes")).code == 0
+    assert await names(small, "--waiting") == []
+    assert await small.state(event("early")) == "dropped"
 
 
 async def test_a_replayed_event_is_on_the_stream_again_as_it_was(world: World) -> None:

@@ -75,7 +75,7 @@ async def test_an_absence_that_the_watch_side_has_not_proven_is_left_alone(stage
     await stage.remember(found, gone=0)
     await stage.publish(one := stage.event(found))
     await stage.work()
-    await stage.until_held(one, "is not proven by the watch side")
+    await stage.until_waiting(one, "is not proven by the watch side")
     assert stage.there("w")
     await stage.remember(found)
     await stage.until_done(one)
@@ -127,7 +127,7 @@ async def test_an_object_of_a_crd_that_was_replaced_is_left_alone(
         # The API server says 404, and the CRD is established: still nobody deleted it.
         await stage.publish(one := stage.event(found))
         await stage.work()
-        await stage.until_held(one, "is not proven by the watch side")
+        await stage.until_waiting(one, "is not proven by the watch side")
         assert stage.there("w")
         assert stage.deletes == 0
 

@@ -399,6 +399,7 @@ async def test_only_refused_jobs_are_brought_forward_however_many_there_are(stag
     await stage.settle(await stage.take(one, "hand", HAND_LANE, 1), "hand", Blocked("a volume", MINUTES))
     (in_hand,) = (await stage.take(one, "hand", HAND_LANE, 1)).lanes[0].jobs
     now = await stage.now()
+    held = await stage.members("held")
     before = await stage.queue(HAND_LANE)
     assert len(before) == 2299
     assert min(before.values()) > now
@@ -414,7 +415,8 @@ async def test_only_refused_jobs_are_brought_forward_however_many_there_are(stag
     after = await stage.queue(HAND_LANE)
     now = await stage.now()
     assert sum(due <= now for due in after.values()) == 2298
-    assert await stage.members("held") == {}
+    # What comes of it is not known yet: they are held, and since when they were.
+    assert await stage.members("held") == held
     assert list(await stage.leases(HAND_LANE)) == [in_hand]
     # What is due again is taken as any other job.
     taken = await stage.take(one, "hand", HAND_LANE, 500)

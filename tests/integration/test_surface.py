@@ -16,7 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from service.local.servers import Server
 from service.settings import GuardSettings, RedisSettings, RedisUrl, Secret, Settings, SurfaceSettings
 from service.stream.guard import Going, Guard
-from service.stream.rows import CHUNK
+from service.stream.rows import CHUNK, Kept, flat
 from service.stream.views.overview import overview
 from service.surface import Health, Metrics, ProcessCounts, Surface, SurfaceFailed
 from service.surface.metrics import MOST_LANES, OTHERS
@@ -202,6 +202,17 @@ async def test_a_refused_login_shows_no_password() -> None:
             _, page = await looker.get("/metrics")
             assert "knell_redis_up 0.0" in page
             assert password not in text + page
+
+
+async def test_what_waits_by_itself_is_a_number_apart_from_what_needs_a_person(world: World) -> None:
+    for uid, where in (("a", "waiting"), ("b", "waiting"), ("c", "held")):
+        entry = await world.deliver(one := event(uid))
+        assert await world.shard(one).hold([Kept(entry, where, "why", one.deletion, flat(one), 3_600_000)]) == 1
+    await world.tidy()
+    async with surfaced(world.settings.redis) as looker:
+        numbers = await looker.numbers()
+    for metric, expected in (("knell_waiting", 2), ("knell_held", 1)):
+        assert sum(value for (name, *_), value in numbers.items() if name == metric) == expected
 
 
 async def test_the_numbers_are_those_of_all_shards(world: World) -> None:

@@ -156,7 +156,7 @@ class EngineActor:
         writing.number, writing.offset = answer.number, writing.offset + len(jobs)
         if answer.state != "writing" and writing in self.writing:
             self.writing.remove(writing)
-        if state in ("published", "held") or may_begin:
+        if state in ("published", "held", "waiting") or may_begin:
             require(laws.ANSWER, answer.state != "planned" or final, f"{row}: {answer}")
         else:
             require(laws.ANSWER, answer.state == "stale", f"{row}: {answer}")
@@ -323,7 +323,7 @@ class EngineActor:
         while self.run(self.shard.open())[1]:
             pass
         self.look_round()
-        for member in self.world.scores("held"):
+        for member in (*self.world.scores("held"), *self.world.scores("waiting")):
             self.unhold(member, replay=True)
         for job in self.world.scores("dead"):
             self.run(self.shard.retry(job, "hand"))

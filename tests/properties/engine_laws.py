@@ -20,6 +20,7 @@ SERVED = "a lane is served when its first job is due"
 EVENTS = "no event is lost"
 LEFTOVERS = "nothing is left over"
 HELD = "what is held is shown as held"
+SINCE = "what is held as before is held since then"
 WAITS = "a wait is kept"
 ZOMBIE = "a zombie changes nothing"
 REPEAT = "a repeated call changes nothing and gets the same answer"
@@ -201,19 +202,34 @@ def nothing_is_left_over(world: World, _: History) -> Iterator[Breach]:
 
 
 def held_is_shown(world: World, history: History) -> Iterator[Breach]:
-    shown, dead = world.scores("held"), world.scores("dead")
+    for index in ("held", "waiting"):
+        yield from _shown(world, history, index)
+
+
+def _shown(world: World, history: History, index: str) -> Iterator[Breach]:
+    shown, dead = world.scores(index), world.scores("dead")
     for deletion, record in world.deletions.items():
-        if (f"deletion:{deletion}" in shown) != (record["state"] == "held"):
-            yield HELD, f"{deletion}: {record}, shown are {list(shown)}"
+        if (f"deletion:{deletion}" in shown) != (record["state"] == index):
+            yield HELD, f"{deletion}: {record}, shown as {index} are {list(shown)}"
     for job, told in world.jobs.items():
-        held = world.unfinished(job) and told.get("held") == 1
-        if f"job:{job}" in shown and not held and not (world.unfinished(job) and job in dead):
-            yield HELD, f"{job} is shown as held: {told}"
+        held = world.unfinished(job) and told.get(index) == 1
+        aside = world.unfinished(job) and job in dead and index == "held"
+        if f"job:{job}" in shown and not held and not aside:
+            yield HELD, f"{job} is shown as {index}: {told}"
         if f"job:{job}" not in shown and held:
-            yield HELD, f"{job} is held and not shown: {told}"
+            yield HELD, f"{job} is {index} and not shown: {told}"
+        if f"job:{job}" in shown and held and shown[f"job:{job}"] != told.get("since"):
+            yield SINCE, f"{job} is shown since {shown[f'job:{job}']}: {told}"
     for member in shown:
         if member.startswith("job:") and member[4:] not in world.jobs and not history.lost:
-            yield HELD, f"{member} is shown as held and gone"
+            yield HELD, f"{member} is shown as {index} and gone"
+
+
+def held_since_it_began(world: World, history: History) -> Iterator[Breach]:
+    for deletion, record in world.deletions.items():
+        before, now = history.since.get(deletion), (record.get("held_as", ""), record.get("held_since", ""))
+        if before and before[0] == now[0] and before != now:
+            yield SINCE, f"{deletion} is {now}, and was {before}"
 
 
 def waits_are_kept(world: World, _: History) -> Iterator[Breach]:
@@ -233,6 +249,7 @@ LAWS: tuple[Callable[[World, History], Iterator[Breach]], ...] = (
     lanes_are_scored_in_time,
     published_has_an_entry,
     held_is_shown,
+    held_since_it_began,
     waits_are_kept,
     nothing_is_left_over,
 )

@@ -64,10 +64,11 @@ class EngineDeeds:
     def open(self, most: int) -> None:
         self.a.run(self.a.shard.open(most))
 
-    @deed(which=INDEX, how=st.sampled_from(("held", "newer", "deletion")))
+    @deed(which=INDEX, how=st.sampled_from(("held", "newer", "deletion", "waiting")))
     def hold(self, which: int, how: str) -> None:
         entry, event = self.a.in_hand(which)
-        deletion, where = (event.deletion if how == "deletion" else ""), ("newer" if how == "newer" else "held")
+        deletion = event.deletion if how in ("deletion", "waiting") else ""
+        where = how if how in ("newer", "waiting") else "held"
         kept = Kept(entry, where, "for a test", deletion, flat(event))
         self.a.history.counts["kept"] += self.a.run(self.a.shard.hold([kept]))
 
@@ -180,14 +181,16 @@ class EngineDeeds:
 
     @deed(which=INDEX, replay=st.booleans())
     def unhold(self, which: int, replay: bool) -> None:
-        if self.a.world.scores("held"):
-            self.a.unhold(pick(self.a.world.scores("held"), which), replay=replay)
+        shown = {**self.a.world.scores("held"), **self.a.world.scores("waiting")}
+        if shown:
+            self.a.unhold(pick(shown, which), replay=replay)
 
     @deed(which=INDEX)
     def hold_for_a_while(self, which: int) -> None:
         """It is put on the stream again by itself."""
         entry, event = self.a.in_hand(which)
-        kept = Kept(entry, "held", "for a test", event.deletion, flat(event), 1000, exact=True)
+        where = "waiting" if which % 2 else "held"
+        kept = Kept(entry, where, "for a test", event.deletion, flat(event), 1000, exact=True)
         self.a.history.counts["kept"] += self.a.run(self.a.shard.hold([kept]))
         self.a.look_round()
         self.a.clock.jump(timedelta(seconds=2))
@@ -333,7 +336,7 @@ class EngineDeeds:
             ("leased", sum(len(leases) for leases in world.leases.values())),
             ("events", len(world.entries)),
             ("aside", len(world.scores("dead"))),
-            *((name, len(world.scores(name))) for name in ("open", "held", "alone", "newer")),
+            *((name, len(world.scores(name))) for name in ("open", "held", "waiting", "alone", "newer")),
         ):
             require(laws.COUNTS, int(stats[name]) == real, f"stats {name}: {stats[name]}, really {real}")
 

@@ -10,7 +10,8 @@ from tests.properties.world import World
 class History:
     """`finished` holds each ended deletion's record as it was when it ended; `claims` until when a look set a lane
     aside; `full` when the lease of the latest take ends; `revived` what a planner began though its record was gone;
-    `lost` the plans whose records a hand removed; `held` the deletions that were held and not planned since."""
+    `lost` the plans whose records a hand removed; `held` the deletions that were held and not planned since; `since`
+    how each of them is held, and since when its record said so first."""
 
     cap: int
     finished: dict[str, dict[str, str]] = field(default_factory=dict)
@@ -19,6 +20,7 @@ class History:
     revived: set[str] = field(default_factory=set)
     lost: set[str] = field(default_factory=set)
     held: set[str] = field(default_factory=set)
+    since: dict[str, tuple[str, str]] = field(default_factory=dict)
     counts: Counter[str] = field(default_factory=Counter)
 
     def learn(self, world: World) -> None:
@@ -26,10 +28,15 @@ class History:
             if record.get("state") in ("done", "dropped") and deletion not in self.finished:
                 self.finished[deletion] = record
                 self.counts["done"] += record["state"] == "done"
-            if record.get("state") == "held":
+            if record.get("state") in ("held", "waiting"):
                 self.held.add(deletion)
+                kind, since = record.get("held_as", ""), record.get("held_since", "")
+                if self.since.get(deletion, ("", ""))[0] != kind:
+                    self.since[deletion] = kind, since
             elif record.get("state") != "published":
                 self.held.discard(deletion)
+            if "held_since" not in record:
+                self.since.pop(deletion, None)
 
     def forget(self, deletions: set[str]) -> None:
         """Their retention is over."""

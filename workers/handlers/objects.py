@@ -91,5 +91,5 @@ class Collector(Protocol):
 class Objecting(Protocol):
     """A collector that knows more than policy of what must not be destroyed: it is asked each time before."""
 
-    async def objects_to(self, facts: Facts) -> str | None:
+    async def objects_to(self, facts: Facts) -> Hold | None:
         """What stands against any destructive call for this object right now, or None. Raises where it can't tell."""

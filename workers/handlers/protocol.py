@@ -17,12 +17,15 @@ class NotCleared(Exception):
     """The way is not free: paused, the lease is ending, or the job was taken back. The job is handed back.
 
     With `refused` the live object or its policy forbids it for one deletion: its jobs are shown as held, with the
-    reason, and ask again later and later, but after `wait_ms` at the latest, where that is given.
+    reason, and ask again later and later, but after `wait_ms` at the latest, where that is given. With `waits` it needs
+    no person: they are shown as waiting.
     """
 
-    def __init__(self, reason: str, wait_ms: int = 0, *, refused: bool = False, deletion: str = "") -> None:
+    def __init__(
+        self, reason: str, wait_ms: int = 0, *, refused: bool = False, waits: bool = False, deletion: str = ""
+    ) -> None:
         super().__init__(reason)
-        self.wait_ms, self.refused, self.deletion = wait_ms, refused, deletion
+        self.wait_ms, self.refused, self.waits, self.deletion = wait_ms, refused, waits, deletion
 
 
 class Batch(Protocol):

@@ -93,7 +93,7 @@ class LiveConsent:
         if isinstance(facts, Objection):
             if facts.withdrawn:
                 return await self._cancel(about, facts.reason)
-            return NotCleared(facts.reason, refused=True, deletion=about.deletion)
+            return NotCleared(facts.reason, refused=True, waits=facts.waits, deletion=about.deletion)
         decision = weigh(facts, self._policy)
         if decision.kind == "delete":
             return await self._beside_namesake(about, facts) or await self._collector_objects(about, facts)
@@ -113,12 +113,12 @@ class LiveConsent:
         if objecting is None:
             return None
         async with asyncio.timeout(PATIENCE.total_seconds()):
-            reason = await objecting.objects_to(facts)
-        if reason is None:
+            hold = await objecting.objects_to(facts)
+        if hold is None:
             return None
-        self._tell(Note(facts.about, "CleanupHeld", reason, facts.live))
+        self._tell(Note(facts.about, "CleanupWaiting" if hold.waits else "CleanupHeld", hold.reason, facts.live))
         # What it objects to is not on the object itself, so nobody notices when it has passed.
-        return NotCleared(reason, OBJECTED, refused=True, deletion=about.deletion)
+        return NotCleared(hold.reason, OBJECTED, refused=True, waits=hold.waits, deletion=about.deletion)
 
     async def _beside_namesake(self, about: About, facts: Facts) -> NotCleared | None:
         """A name may have come back since the plan: then what is recognised by it is the other's. What the collector

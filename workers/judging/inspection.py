@@ -17,11 +17,13 @@ from workers.handlers.places import Place, Places
 
 
 class Objection(msgspec.Struct, frozen=True):
-    """Why nothing is done. With `again` it may pass by itself; `withdrawn` is for good: consent once given is gone."""
+    """Why nothing is done. With `again` it may pass, with `waits` it does so without a person; `withdrawn` is for good:
+    consent once given is gone."""
 
     reason: str
     again: bool = False
     withdrawn: bool = False
+    waits: bool = False
 
 
 class Inspector:
@@ -144,12 +146,17 @@ class Inspector:
         # What the inventory saw counts, not what the event says.
         about = msgspec.structs.replace(about, namespace=known.namespace, name=known.name, at=known.at)
         live = await place.get(about.resource, about.namespace, about.name)
-        fault = await place.fault(about.cluster) or await _not_absent(about, place, live)
-        if fault is not None:
+        if (fault := await place.fault(about.cluster)) is not None:
+            return Objection(fault, again=True)
+        if live is not None and live.uid == about.uid:
+            words = f"{about.object} is still there" + (", on its way out" if live.going else "")
+            return Objection(words, again=True, waits=live.going)
+        if (fault := await _undefined(about, place)) is not None:
             return Objection(fault, again=True)
         if not known.gone:
             # A 404 alone proves nothing: its CRD may have been replaced, which only who watches could notice.
-            return Objection(f"the absence of {about.object} is not proven by the watch side yet", again=True)
+            words = f"the absence of {about.object} is not proven by the watch side yet"
+            return Objection(words, again=True, waits=True)
         marks = await self._namespace_marks(about, place, known)
         if isinstance(marks, Objection):
             return marks
@@ -196,13 +203,6 @@ def not_marked(about: About, live: Live | None, finalizer: str) -> Objection | N
     if finalizer not in live.finalizers:
         return Objection(f"{about.object} does not have our finalizer {finalizer}", withdrawn=True)
     return None
-
-
-async def _not_absent(about: About, place: Place, live: Live | None) -> str | None:
-    """Why an observed object can't be taken for gone, or None."""
-    if live is not None and live.uid == about.uid:
-        return f"{about.object} is still there" + (", on its way out" if live.going else "")
-    return await _undefined(about, place)
 
 
 async def _undefined(about: About, place: Place) -> str | None:

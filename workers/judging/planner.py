@@ -57,7 +57,7 @@ class LivePlanner:
                 # What the sweep saw is not so, or not any more: nobody need look at it.
                 return Plan([], facts.reason)
             # The event is not believed: nobody is told of it but who looks at what is held.
-            return Hold(facts.reason, again=facts.again)
+            return Hold(facts.reason, again=facts.again, waits=facts.waits)
         decision = weigh(facts, self._policy)
         if dropped := await self._dropped(event):
             # Whatever policy says by now: a person has decided, and the object would else be held for ever.
@@ -73,7 +73,7 @@ class LivePlanner:
             case kind:
                 found = Hold(f"{kind}: {decision.reason}", again=True)
         if isinstance(found, Hold):
-            self._say(facts, "CleanupHeld", found.reason)
+            self._say(facts, "CleanupWaiting" if found.waits else "CleanupHeld", found.reason)
         return found
 
     def _needs_no_text(self, source: str) -> bool:

@@ -62,7 +62,7 @@ def judge(
     if deadline and outcome.kind not in ("gone", "back"):
         if now >= deadline:
             why = _short(f"gave up at its deadline; last: {outcome.kind} {outcome.note}")
-            dead = replace(outcome.record, state="dead", held=0, last_error=why, last_at=now, due=0)
+            dead = replace(_unshown(outcome.record), state="dead", last_error=why, last_at=now, due=0)
             return Outcome("dead", 0, dead, why)
         if now + outcome.delay > deadline:
             return outcome._replace(delay=deadline - now)
@@ -78,7 +78,7 @@ def _judge(
     match verdict:
         case Gone(detail):
             detail = _short(detail) if detail else ""
-            gone = replace(record, state="gone", verdict="gone", detail=detail, held=0, last_at=now, due=0)
+            gone = replace(_unshown(record), state="gone", verdict="gone", detail=detail, last_at=now, due=0)
             return Outcome("gone", 0, gone, detail)
         case Pending(check_after, detail, lane, resume, kept):
             detail = _short(detail)
@@ -87,7 +87,7 @@ def _judge(
             if fault:
                 return _failed(record, ValueError(fault), retry, jitter)
             lane = lane or record.lane
-            checked = replace(record, verdict="check", detail=detail, waits=0, held=0, resume=resume, lane=lane)
+            checked = replace(_unshown(record), verdict="check", detail=detail, waits=0, resume=resume, lane=lane)
             return Outcome("check", ms(check_after), checked, note)
         case Throttled(retry_after, detail):
             delay, detail = (500 if retry_after is None else ms(retry_after)), _short(detail)
@@ -96,18 +96,22 @@ def _judge(
             by = _short(by)
             soon = ms(retry.unseen_cap) if unseen and until is None else 0
             delay = ms(until) if until is not None else _blocked_delay(record, retry, jitter)
-            blocked = replace(record, verdict="blocked", detail=by, waits=record.waits + 1, held=0)
+            blocked = replace(record, verdict="blocked", detail=by, waits=record.waits + 1, held=0, waiting=1)
             return Outcome("blocked", delay, blocked, by, soon)
         case Refused(reason):
             reason = _short(reason)
-            refused = replace(record, verdict="refused", detail=reason, held=1)
+            refused = replace(record, verdict="refused", detail=reason, held=1, waiting=0)
             return Outcome("refused", ms(retry.refused_recheck), refused, reason)
         case Left(reason):
             reason = _short(reason)
-            left = replace(record, state="dead", verdict="left", detail=reason, held=0, last_at=now, due=0)
+            left = replace(_unshown(record), state="dead", verdict="left", detail=reason, last_at=now, due=0)
             return Outcome("dead", 0, left, reason)
         case _:
             assert_never(verdict)
+
+
+def _unshown(record: Record) -> Record:
+    return replace(record, held=0, waiting=0)
 
 
 def _blocked_delay(record: Record, retry: RetrySettings, jitter: Callable[[], float]) -> int:
@@ -121,18 +125,22 @@ def _failed(record: Record, error: Exception, retry: RetrySettings, jitter: Call
     words = _short(f"{type(error).__name__}: {error}")
     held = int(record.strategy == "required" and attempts >= retry.held_after)
     first = record.first_error or words
-    failed = replace(record, verdict="retry", attempts=attempts, held=held, first_error=first, last_error=words)
+    failed = replace(
+        record, verdict="retry", attempts=attempts, held=held, waiting=0, first_error=first, last_error=words
+    )
     return Outcome("retry", backoff(retry.base, retry.cap, attempts, jitter), failed, words)
 
 
 def _objected(record: Record, error: NotCleared, retry: RetrySettings) -> Outcome:
     """What its owner forbids is asked again soon at first, in case it was a slip, and then as seldom as any refusal,
-    or as its objection says."""
+    or as its objection says. What passes without a person is shown as waiting."""
     reason = _short(str(error))
     soon = ms(retry.blocked_base) * 2 ** min(record.waits, 30)
     seldom = ms(retry.refused_recheck)
-    refused = replace(record, verdict="refused", detail=reason, waits=record.waits + 1, held=1)
-    return Outcome("refused", min(soon, seldom, error.wait_ms or seldom), refused, reason)
+    delay = min(soon, seldom, error.wait_ms or seldom)
+    waits = int(error.waits)
+    refused = replace(record, verdict="refused", detail=reason, waits=record.waits + 1, held=1 - waits, waiting=waits)
+    return Outcome("refused", delay, refused, reason)
 
 
 def settlement(job: Job, lane: str, outcome: Outcome, *, called: bool, of: int = 0) -> Settlement:
@@ -142,17 +150,20 @@ def settlement(job: Job, lane: str, outcome: Outcome, *, called: bool, of: int =
         record = replace(record, alone=0, kills=0, fallen=0, suspect="")
     if outcome.kind not in ("gone", "dead") and (record.due or record.last_at):
         record = replace(record, due=0, last_at=0)
+    since = before.since if record.shown == before.shown else 0
+    if record.since != since:
+        record = replace(record, since=since)
     note = outcome.kind + (" called" if called else "") + (f": {outcome.note}" if outcome.note else "")
     moved = record.lane if record.lane != lane else ""
     return Settlement(
         job.id, job.fence, outcome.kind, outcome.delay, record.stage, lane, record.urgent, moved,
-        before.held, record.held, before.alone, encode_record(record)[:-1], note, of, outcome.soon,
+        before.shown, record.shown, before.alone, encode_record(record)[:-1], note, of, since, outcome.soon,
     )  # fmt: skip
 
 
 def unreadable(job: str, fence: int, lane: str, why: str) -> Settlement:
     """A record that can't be read is set aside as it is."""
-    return Settlement(job, fence, "unreadable", 0, 0, lane, 0, "", 0, 1, 0, "", f"unreadable: {_short(why)}")
+    return Settlement(job, fence, "unreadable", 0, 0, lane, 0, "", "", "held", 0, "", f"unreadable: {_short(why)}")
 
 
 def _kept_fault(kept: str, note: str) -> str | None:

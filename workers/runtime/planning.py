@@ -147,9 +147,14 @@ class Planning:
         with structlog.contextvars.bound_contextvars(deletion=event.deletion, entry=entry):
             arranged, why = await self._arrange(event)
         if isinstance(arranged, Hold):
-            log.warning("deletion held", deletion=event.deletion, reason=arranged.reason, again=arranged.again)
             again, exact = self._wait(arranged)
-            return Kept(entry, "held", mask_text(arranged.reason), event.deletion, list(flat(event)), again, exact)
+            # Without a time at which it is looked at again it could not go on by itself.
+            where = "waiting" if arranged.waits and again else "held"
+            if where == "waiting":
+                log.info("deletion waits", deletion=event.deletion, reason=arranged.reason)
+            else:
+                log.warning("deletion held", deletion=event.deletion, reason=arranged.reason, again=arranged.again)
+            return Kept(entry, where, mask_text(arranged.reason), event.deletion, list(flat(event)), again, exact)
         if len(arranged.jobs) <= CHUNK:
             self._ready.extend(rows(event, entry, arranged, why))
             self._wanted.set()

@@ -155,7 +155,7 @@ class Worker:
             if fence:
                 kinds[item.kind] = kinds.get(item.kind, 0) + 1
                 outcomes.setdefault(item.note, []).append(item.job)
-                if listener is not None and (item.held or item.kind == "blocked"):
+                if listener is not None and (item.shown or item.was):
                     listener.heard(item.job, item.kind, item.record, item.delay)
             else:
                 late.append(item.job)

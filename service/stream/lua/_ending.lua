@@ -23,7 +23,7 @@ local function end_job(job, record, why)
   redis.call('ZREM', stem .. 'alone', job)
   redis.call('ZREM', stem .. 'dead', job)
   redis.call('ZREM', stem .. 'newer', 'job:' .. job)
-  redis.call('ZREM', stem .. 'held', 'job:' .. job)
+  unshow('job:' .. job)
   record.state, record.last_at, record.last_error = 'abandoned', now, why
   record.v = record.v or 1
   write(job, record)

@@ -166,6 +166,13 @@ local function add_again(key, fields)
   end
 end
 
+-- A deletion that is not planned yet waits for a person (`held`) or by itself (`waiting`); the index of that name shows it.
+local function is_held(state) return state == 'held' or state == 'waiting' end
+local function unshow(member)
+  redis.call('ZREM', stem .. 'held', member)
+  redis.call('ZREM', stem .. 'waiting', member)
+end
+
 local opening, finished = {}, {}
 local function open_stage(id, stage)
   opening[#opening + 1] = now

@@ -19,7 +19,7 @@ for _, id in ipairs(redis.call('ZRANGEBYSCORE', stem .. 'finished', '-inf', now 
   doom(key)
   doom(stem .. 'abandoned:' .. id)
   redis.call('ZREM', stem .. 'finished', id)
-  redis.call('ZREM', stem .. 'held', 'deletion:' .. id)
+  unshow('deletion:' .. id)
   removed = removed + 1
 end
 if #doomed > 0 then redis.call('UNLINK', unpack(doomed)) end
@@ -38,6 +38,7 @@ local function forget(index, pattern)
 end
 forget('dead', '^.*$')
 forget('held', '^job:(.*)$')
+forget('waiting', '^job:(.*)$')
 
 redis.call('XTRIM', stem .. 'audit', 'MINID', '~', string.format('%.0f', math.max(0, now - args[3])), 'LIMIT', 1000)
 redis.call('XTRIM', stem .. 'audit', 'MAXLEN', '~', args[4], 'LIMIT', 1000)

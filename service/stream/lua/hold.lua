@@ -1,20 +1,23 @@
 -- Keeps events that can't be planned, whole and with the reason, and acks them, so that the stream goes on.
--- args: list of {entry, where (held | newer), why, deletion id or '', event fields if it has an id, ms until
+-- args: list of {entry, where (held | waiting | newer), why, deletion id or '', event fields if it has an id, ms until
 -- it is planned again (0: never), exact (if not, doubled each time), suspect (its planners died: it is planned alone
 -- then)}; answers how many were kept. What can't be read is copied from the stream itself: its bytes may be no text that
 -- could travel.
 if repeated then return repeated end
 local acked, kept = {}, 0
--- Answers the name under which it is held, or nil where the deletion is past planning: then its entry is a leftover.
-local function hold_deletion(id, entry, why, fields, again, exact, suspect)
+-- Answers the name under which it is held and since when, or nil where the deletion is past planning: then its entry is a
+-- leftover. Planned again in between and held as before, it is held since then.
+local function hold_deletion(id, entry, where, why, fields, again, exact, suspect)
   local key = deletion_key(id)
-  local state = redis.call('HGET', key, 'state')
-  if state and state ~= 'published' and state ~= 'held' then return nil end
+  local state, before, since = unpack(redis.call('HMGET', key, 'state', 'held_as', 'held_since'))
+  if state and state ~= 'published' and not is_held(state) then return nil end
+  if before ~= where or not since then since = moment() end
+  if is_held(state) and state ~= where then unshow('deletion:' .. id) end
   if not state then
     redis.call('HSET', key, 'published_at', now, 'entry', entry)
     redis.call('ZADD', stem .. 'open', now, id)
   end
-  redis.call('HSET', key, 'state', 'held', 'held', why, 'held_at', now, unpack(fields))
+  redis.call('HSET', key, 'state', where, 'held', why, 'held_at', now, 'held_as', where, 'held_since', since, unpack(fields))
   redis.call('HDEL', key, 'event', 'again_at')
   if again and again > 0 then
     if not exact then again = math.min(300000, again * 2 ^ math.min(redis.call('HINCRBY', key, 'holds', 1), 20)) end
@@ -23,7 +26,7 @@ local function hold_deletion(id, entry, why, fields, again, exact, suspect)
   -- The numbers are kept; the names of planners that died before this wait are of no use after it.
   local known = suspect and redis.call('HGET', stem .. 'suspects', entry)
   if known then redis.call('HSET', key, 'suspect', string.match(known, '^%d+ %d+ %d+')) end
-  return 'deletion:' .. id
+  return 'deletion:' .. id, since
 end
 
 local function keep_event(entry, why, fields)
@@ -37,11 +40,11 @@ for _, event in ipairs(args) do
   -- The entry is the proof that nobody settled it meanwhile.
   local found = redis.call('XRANGE', stem .. 'events', entry, entry)
   if #found > 0 then
-    local member
-    if id ~= '' then member = hold_deletion(id, entry, why, event[5], event[6], event[7], event[8])
+    local member, since
+    if id ~= '' then member, since = hold_deletion(id, entry, where, why, event[5], event[6], event[7], event[8])
     else member = keep_event(entry, why, found[1][2]) end
     if member then
-      redis.call('ZADD', stem .. where, now, member)
+      redis.call('ZADD', stem .. where, since or now, member)
       decide(where, member, why)
       kept = kept + 1
     end

@@ -127,7 +127,7 @@ local function take_apart(plan)
     redis.call('ZREM', stem .. 'alone', job)
     redis.call('ZREM', stem .. 'dead', job)
     redis.call('ZREM', stem .. 'newer', 'job:' .. job)
-    redis.call('ZREM', stem .. 'held', 'job:' .. job)
+    unshow('job:' .. job)
   end
   redis.call('UNLINK', stem .. 'job:' .. plan)
   cleared = cleared + #left / 2
@@ -209,10 +209,10 @@ for i = 1, #step[2], 2 do
     finished[#finished + 1] = id
   elseif state == 'published' and now - since > grace then
     if not (record['entry'] and under_way(record['entry'])) then publish_again(id, key, record['entry']) end
-  elseif state == 'held' and record['again_at'] and now >= tonumber(record['again_at']) then
+  elseif is_held(state) and record['again_at'] and now >= tonumber(record['again_at']) then
     redis.call('HSET', key, 'state', 'published')
     redis.call('HDEL', key, 'held', 'again_at')
-    redis.call('ZREM', stem .. 'held', 'deletion:' .. id)
+    unshow('deletion:' .. id)
     publish_again(id, key, nil, 'it was held for a reason that may have passed')
   elseif (state == 'running' or state == 'releasing') and now - tonumber(record['planned_at'] or 0) > grace then
     tend(id, key, record)

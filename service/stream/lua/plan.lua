@@ -68,7 +68,7 @@ local function flip(key, plan, number, whole)
   end
   for _, part in ipairs(plan[10]) do fields[#fields + 1] = part end
   redis.call('HSET', key, unpack(fields))
-  redis.call('HDEL', key, 'plan_writing', 'held', 'held_at', 'event', 'suspect')
+  redis.call('HDEL', key, 'plan_writing', 'held', 'held_at', 'event', 'suspect', 'held_as', 'held_since')
   local why = plan[12]
   if why and why ~= '' then
     redis.call('HSET', key, 'policy', why)
@@ -95,7 +95,7 @@ for i, plan in ipairs(args) do
     published, state = published + 1, 'published'
   end
   local whole = number == 0 and final
-  if state ~= 'published' and state ~= 'held' then
+  if state ~= 'published' and not is_held(state) then
     -- Past planning: the entry is a leftover, and so are the chunks of a plan that lost the race.
     answers[i] = {'stale', number}
     ack(plan[2])
@@ -109,7 +109,7 @@ for i, plan in ipairs(args) do
     write_jobs(plan, number)
     if final then
       flip(key, plan, number, whole)
-      if state == 'held' then redis.call('ZREM', stem .. 'held', 'deletion:' .. id) end
+      if is_held(state) then unshow('deletion:' .. id) end
       planned = planned + 1
       ack(plan[2])
       answers[i] = {'planned', number}

@@ -20,8 +20,8 @@ end
 local function replace(id, key, event)
   local entry = redis.call('XADD', stem .. 'events', '*', unpack(event[2]))
   redis.call('HSET', key, 'state', 'published', 'entry', entry, 'event', event[3])
-  redis.call('HDEL', key, 'held', 'held_at', 'again_at', 'holds', 'suspect', 'name', 'namespace', 'source', 'data')
-  redis.call('ZREM', stem .. 'held', 'deletion:' .. id)
+  redis.call('HDEL', key, 'held', 'held_at', 'held_as', 'held_since', 'again_at', 'holds', 'suspect', 'name', 'namespace', 'source', 'data')
+  unshow('deletion:' .. id)
   decide('published again', id, 'what was held named another object')
   return entry
 end
@@ -36,7 +36,7 @@ for i, event in ipairs(args) do
     answers[i] = {'added', entry}
   else
     local known = redis.call('HMGET', key, 'state', 'entry')
-    if known[1] == 'held' and is_misnamed(key, event[2]) then
+    if is_held(known[1]) and is_misnamed(key, event[2]) then
       answers[i] = {'added', replace(event[1], key, event)}
     else
       answers[i] = {known[1] or 'lost', known[2] or ''}

@@ -56,6 +56,8 @@ local function give_back(lane, worker, job, dead)
     redis.call('ZADD', stem .. 'alone', record.due, job)
     return
   end
+  record.waiting = nil
+  redis.call('ZREM', stem .. 'waiting', 'job:' .. job)
   record.last_error = 'its worker died ' .. record.fallen .. ' times while it was tried alone'
   record.state, record.last_at = is_required(record) and 'aside' or 'dead', now
   write(job, record)

@@ -19,23 +19,22 @@ local function publish_again(id, key)
   if #fields == 0 then return 0 end
   redis.call('HSET', key, 'state', 'published', 'entry', redis.call('XADD', stem .. 'events', '*', unpack(fields)))
   redis.call('HDEL', key, 'held', 'again_at')
-  redis.call('ZREM', stem .. 'held', 'deletion:' .. id)
+  unshow('deletion:' .. id)
   decide('replayed', 'deletion:' .. id, why)
   return 1
 end
 
--- Answers whether the job was refused and is due now; one in somebody's hands is left to him.
+-- Answers whether the job was refused and is due now; one in somebody's hands is left to him. It is shown as before until
+-- it was tried: what comes of that says whether it still is, and since when.
 local function bring_forward(job, text)
   -- Most jobs were not refused: those are not even decoded.
   if not text or not string.find(text, '"refused"', 1, true) then return false end
   local record = decoded(text)
-  if not record or record.state or record.alone == 1 or record.verdict ~= 'refused' or record.held ~= 1 then
-    return false
-  end
-  local queue = lane_key(record.lane, is_urgent(record))
-  if not redis.call('ZSCORE', queue, job) then return false end
-  redis.call('ZREM', stem .. 'held', 'job:' .. job)
-  record.held, record.waits, record.due = nil, nil, now
+  if not record or record.state or record.alone == 1 or record.verdict ~= 'refused' then return false end
+  if record.held ~= 1 and record.waiting ~= 1 then return false end
+  local due = redis.call('ZSCORE', lane_key(record.lane, is_urgent(record)), job)
+  if not due or tonumber(due) <= now then return false end
+  record.waits, record.due = nil, now
   write(job, record)
   enter(job, record.lane, is_urgent(record), now)
   return true
@@ -44,7 +43,7 @@ end
 -- Answers how many were brought forward, and where to go on.
 local function look_through(id, key, first)
   local plan, last = unpack(redis.call('HMGET', key, 'plan', 'last'))
-  if not plan or not last or redis.call('EXISTS', stem .. 'held') == 0 then return 0, -1 end
+  if not plan or not last or redis.call('EXISTS', stem .. 'held', stem .. 'waiting') == 0 then return 0, -1 end
   local most, jobs, forward = tonumber(split(last)[1]), id .. '#' .. plan, 0
   while first <= most and left > 0 do
     local part, numbers = math.min(most - first + 1, left, 200), {}
@@ -61,7 +60,7 @@ end
 for i, one in ipairs(args[4]) do
   local id, key = one[1], deletion_key(one[1])
   local state, forward, next = redis.call('HGET', key, 'state') or '', 0, -1
-  if state == 'held' then
+  if is_held(state) then
     forward = publish_again(id, key)
   elseif state == 'running' or state == 'releasing' then
     forward, next = look_through(id, key, one[2])

@@ -19,8 +19,8 @@ redis.call('ZREM', lane_key(lane, false), job)
 redis.call('ZREM', stem .. 'dead', job)
 redis.call('ZREM', stem .. 'alone', job)
 redis.call('ZREM', stem .. 'newer', 'job:' .. job)
-redis.call('ZREM', stem .. 'held', 'job:' .. job)
-for _, field in ipairs({'state', 'alone', 'kills', 'fallen', 'suspect', 'held', 'attempts', 'waits'}) do record[field] = nil end
+unshow('job:' .. job)
+for _, field in ipairs({'state', 'alone', 'kills', 'fallen', 'suspect', 'held', 'waiting', 'since', 'attempts', 'waits'}) do record[field] = nil end
 record.due = now
 write(job, record)
 enter(job, lane, is_urgent(record), now)

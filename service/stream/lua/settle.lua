@@ -2,9 +2,10 @@
 -- args: {worker, plans, groups}; plans are names DELETION#PLAN; a group is what a lane's batch came to: {lane, fence,
 -- the gone, the rest, how many were taken under the fence (0: not known)}. The gone stand together by their note: {note,
 -- how many, ids as one text, parts}; a part is {plan (index), stage, {number, record, number, record...}}. Of the rest
--- each is {kind, job, plan, number, stage, record, note, delay in ms, urgent (0|1), next lane ('': the same), held before
--- (0|1), held now (0|1), alone (0|1), longest delay in ms while a job of the same deletion ended lately (0: none)}, its
--- record without the closing brace, so that times can be added.
+-- each is {kind, job, plan, number, stage, record, note, delay in ms, urgent (0|1), next lane ('': the same), the index
+-- that showed it before ('' | held | waiting), the one that shows it now, alone (0|1), since when (0: now), longest delay
+-- in ms while a job of the same deletion ended lately (0: none)}, its record without the closing brace, so that times can
+-- be added.
 -- Kinds: dead ends a job, `back` returns it untouched, `unreadable` sets it aside, all others put it back with a due
 -- time. Answers {for each group the jobs that were not accepted, stages opening}.
 if repeated then return repeated end
@@ -43,17 +44,15 @@ end
 
 -- How long a job waits: where nothing shows what blocks it, that may be something of its deletion that just went.
 local function delay_of(item)
-  if item[14] == 0 or item[8] <= item[14] then return item[8] end
+  if item[15] == 0 or item[8] <= item[15] then return item[8] end
   local ended = redis.call('HGET', deletion_key(deletion(item[3])), 'last_end')
-  return ended and now - tonumber(ended) < LATELY and item[14] or item[8]
+  return ended and now - tonumber(ended) < LATELY and item[15] or item[8]
 end
 
-local function mark(job, before_, now_)
-  if now_ == 1 and before_ == 0 then
-    redis.call('ZADD', stem .. 'held', now, 'job:' .. job)
-  elseif before_ == 1 and now_ == 0 then
-    redis.call('ZREM', stem .. 'held', 'job:' .. job)
-  end
+local function mark(job, before_, now_, since)
+  if before_ == now_ then return end
+  if before_ ~= '' then redis.call('ZREM', stem .. before_, 'job:' .. job) end
+  if now_ ~= '' then redis.call('ZADD', stem .. now_, since, 'job:' .. job) end
 end
 
 local function move(lane, item)
@@ -62,6 +61,7 @@ local function move(lane, item)
     -- What can't be read is left as it is, for a person to look at.
     redis.call('ZADD', stem .. 'dead', now, job)
     redis.call('ZADD', stem .. 'held', now, 'job:' .. job)
+    redis.call('ZREM', stem .. 'waiting', 'job:' .. job)
     decide('set aside', job, item[7])
     return
   end
@@ -74,7 +74,8 @@ local function move(lane, item)
     job_over(plan, stage, 1)
   else
     local due = now + delay_of(item)
-    keep(plan, number, item[6] .. ',"last_at":' .. moment() .. ',"due":' .. string.format('%.0f', due) .. '}')
+    local began = item[12] ~= '' and item[14] == 0 and ',"since":' .. moment() or ''
+    keep(plan, number, item[6] .. ',"last_at":' .. moment() .. ',"due":' .. string.format('%.0f', due) .. began .. '}')
     if item[13] == 1 and kind == 'back' then
       -- Handed back before it was tried: it is still under suspicion.
       redis.call('ZADD', stem .. 'alone', due, job)
@@ -83,7 +84,7 @@ local function move(lane, item)
       enter(job, item[10] ~= '' and item[10] or lane, item[9] == 1, due)
     end
   end
-  mark(job, item[11], item[12])
+  mark(job, item[11], item[12], item[14] ~= 0 and item[14] or now)
 end
 
 -- One entry for the batch: a field for each different outcome, with the jobs that had it.

@@ -36,7 +36,7 @@ if step[1] ~= '0' then
 end
 redis.call('HDEL', meta, 'survey_cursor', 'survey_due', 'survey_queued', 'survey_leased', 'survey_oldest')
 redis.call('HSET', stats, 'surveyed_at', now, 'due', due, 'queued', queued, 'leased', leased, 'oldest', oldest,
-  'held', redis.call('ZCARD', stem .. 'held'), 'aside', redis.call('ZCARD', stem .. 'dead'),
+  'held', redis.call('ZCARD', stem .. 'held'), 'waiting', redis.call('ZCARD', stem .. 'waiting'), 'aside', redis.call('ZCARD', stem .. 'dead'),
   'newer', redis.call('ZCARD', stem .. 'newer'), 'open', redis.call('ZCARD', stem .. 'open'),
   'alone', redis.call('ZCARD', stem .. 'alone'),
   'events', redis.call('XLEN', stem .. 'events'), 'paused', redis.call('HLEN', stem .. 'paused'))

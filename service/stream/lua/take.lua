@@ -50,6 +50,7 @@ local function put_aside(job, text)
   elseif not version_of(text) then
     redis.call('ZADD', stem .. 'dead', now, job)
     redis.call('ZADD', stem .. 'held', now, 'job:' .. job)
+    redis.call('ZREM', stem .. 'waiting', 'job:' .. job)
     decide('set aside', job, 'its record has no version')
   else
     -- Looked at before it is leased: a process that knows this version puts it back.

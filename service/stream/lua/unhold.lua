@@ -9,7 +9,8 @@ local state, held_at, entry
 if kind == 'deletion' then state, held_at, entry = unpack(redis.call('HMGET', deletion_key(id), 'state', 'held_at', 'entry')) end
 -- A plan takes `held_at` away: what lost its jobs and is planned anew waits for nobody's word.
 local replanned = state == 'published' and held_at
-if not kind or not (replanned or redis.call('ZSCORE', stem .. 'held', member)) then return answer({'unknown'}) end
+local shown = redis.call('ZSCORE', stem .. 'held', member) or redis.call('ZSCORE', stem .. 'waiting', member)
+if not kind or not (replanned or shown) then return answer({'unknown'}) end
 local word = replay and 'replayed' or 'dropped'
 local function drop(deletion)
   redis.call('HSET', deletion_key(deletion), 'state', 'dropped', 'done_at', now)
@@ -32,16 +33,16 @@ elseif kind == 'deletion' then
   if replanned and replay then
     -- Whoever plans it now may have looked before the word was given. What kills planners is planned alone, and once.
     if not redis.call('HGET', stem .. 'suspects', entry or '') then add_again(key, args[4]) end
-  elseif state == 'held' and replay then
+  elseif is_held(state) and replay then
     add_again(key, args[4])
     redis.call('HSET', key, 'state', 'published')
     redis.call('HDEL', key, 'held', 'again_at')
-  elseif replanned or state == 'held' then
+  elseif replanned or is_held(state) then
     drop(id)
   end
 else
   return answer({'a job: use retry or abandon'})
 end
-redis.call('ZREM', stem .. 'held', member)
+unshow(member)
 decide(replay and 'replayed' or 'dropped', member, 'by ' .. who)
 return answer({word})

@@ -11,11 +11,11 @@ local function begin()
   local key = deletion_key(id)
   local state, known = unpack(redis.call('HMGET', key, 'state', 'withdrawn'))
   if not state then return 'unknown' end
-  if state == 'published' or state == 'held' then
+  if state == 'published' or is_held(state) then
     redis.call('HSET', key, 'state', 'dropped', 'done_at', now, 'withdrawn', why)
     redis.call('HDEL', key, 'again_at')
     redis.call('ZREM', stem .. 'open', id)
-    redis.call('ZREM', stem .. 'held', 'deletion:' .. id)
+    unshow('deletion:' .. id)
     redis.call('ZADD', stem .. 'finished', now, id)
     state = 'dropped'
   elseif known then

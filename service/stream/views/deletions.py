@@ -13,7 +13,7 @@ from service.stream.installation import Installation
 from service.stream.views.jobs import JobView, describe
 from service.stream.views.reading import PAGE, batch, members, moment, number, records, server_ms, text
 
-OPEN_STATES: Final = ("published", "running", "releasing", "held")
+OPEN_STATES: Final = ("published", "running", "releasing", "waiting", "held")
 FINISHED_STATES: Final = ("done", "dropped")
 
 
@@ -37,7 +37,7 @@ class DeletionView(msgspec.Struct, frozen=True, kw_only=True):
     published_at: datetime | None
     planned_at: datetime | None
     done_at: datetime | None
-    held_at: datetime | None
+    held_since: datetime | None
     held_why: str
     jobs: int
     left: int
@@ -183,7 +183,7 @@ def deletion_view(shard: int, deletion: str, record: Mapping[str, str]) -> Delet
         published_at=moment(record.get("published_at")),
         planned_at=moment(record.get("planned_at")),
         done_at=moment(record.get("done_at")),
-        held_at=moment(record.get("held_at")),
+        held_since=moment(record.get("held_since")),
         held_why=record.get("held", ""),
         jobs=sum(stage.jobs for stage in stages),
         left=sum(stage.left for stage in stages),
@@ -220,7 +220,7 @@ async def _pages(shard: Shard, state: str | None) -> AsyncIterator[list[str]]:
         async for names in _latest(shard):
             yield names
         return
-    source, prefix = ("held", "deletion:") if state == "held" else ("open", "")
+    source, prefix = (state, "deletion:") if state in ("held", "waiting") else ("open", "")
     async for page in members(shard, source):
         yield [member.name.removeprefix(prefix) for member in page if member.name.startswith(prefix)]
 

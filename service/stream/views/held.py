@@ -1,5 +1,5 @@
-"""What waits for a person: events that can't be read, deletions that can't be planned, jobs that get stuck.
-Each has a name that says what it is (`event:`, `deletion:`, `job:`), since when, and why."""
+"""What is held for a person: events that can't be read, deletions that can't be planned, jobs that get stuck; and what
+waits by itself. Each has a name that says what it is (`event:`, `deletion:`, `job:`), since when, and why."""
 
 from collections.abc import AsyncIterator, Sequence
 from datetime import datetime
@@ -13,6 +13,8 @@ from service.stream.views.jobs import describe
 from service.stream.views.reading import Member, batch, members, moment, records, server_ms
 
 KINDS: Final = ("event", "deletion", "job")
+INDEXES: Final = ("held", "waiting")
+"""What needs a person, and what goes on without one."""
 
 
 class HeldView(msgspec.Struct, frozen=True, kw_only=True):
@@ -29,40 +31,46 @@ class HeldView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Listing(msgspec.Struct, frozen=True, kw_only=True):
-    """`more` says that the limit cut something off."""
+    """`more` says that the limit cut something off; `waiting` counts what goes on without a person."""
 
     at: datetime | None
     held: list[HeldView]
     more: bool
+    waiting: int = 0
 
 
-async def list_held(installation: Installation, *, kind: str | None = None, limit: int = 50) -> Listing:
-    """Those that wait longest first."""
+async def list_held(
+    installation: Installation, *, kind: str | None = None, limit: int = 50, waiting: bool = False
+) -> Listing:
+    """What needs a person, or what is `waiting` by itself; those that wait longest first."""
     found: list[HeldView] = []
     for shard in installation.shards:
         part: list[Member] = []
-        async for page in names(shard, kind):
+        async for page in names(shard, kind, "waiting" if waiting else "held"):
             part += page
             if len(part) > limit:
                 break
         found += await _views(shard, part[: limit + 1])
     found.sort(key=lambda view: view.since.timestamp() if view.since else 0.0)
     at = moment(await server_ms(installation.shards[0]))
-    return Listing(at=at, held=found[:limit], more=len(found) > limit)
+    counts = [(await batch(shard.caller, [("ZCARD", shard.stem + "waiting")]))[0] for shard in installation.shards]
+    return Listing(at=at, held=found[:limit], more=len(found) > limit, waiting=sum(counts))
 
 
-async def names(shard: Shard, kind: str | None = None) -> AsyncIterator[list[Member]]:
+async def names(shard: Shard, kind: str | None = None, index: str = "held") -> AsyncIterator[list[Member]]:
     """The names of what one shard holds, in pages."""
-    async for page in members(shard, "held"):
+    async for page in members(shard, index):
         yield [member for member in page if kind is None or member.name.startswith(f"{kind}:")]
 
 
 async def shards_with(installation: Installation, name: str) -> list[int]:
-    """The shards that hold something of this name; two shards may have an event of the same entry. A deletion that was
-    held counts until it is planned, also while it is just being planned again."""
-    commands = [("ZSCORE", shard.stem + "held", name) for shard in installation.shards]
-    scores = [(await batch(installation.caller, [command]))[0] for command in commands]
-    found = [number for number, score in enumerate(scores) if score is not None]
+    """The shards that hold something of this name, or in which it waits; two shards may have an event of the same
+    entry. A deletion that was held counts until it is planned, also while it is just being planned again."""
+    found = []
+    for shard in installation.shards:
+        scores = await batch(shard.caller, [("ZSCORE", shard.stem + index, name) for index in INDEXES])
+        if any(score is not None for score in scores):
+            found.append(shard.number)
     kind, _, identity = name.partition(":")
     if found or kind != "deletion":
         return found

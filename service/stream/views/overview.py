@@ -69,8 +69,8 @@ class RestoredCluster(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Totals(msgspec.Struct, frozen=True, kw_only=True):
-    """`lag` are events that no planner was given yet; done, throttled, abandoned, lost and planner_deaths (of planners
-    that had one event alone) are all so far."""
+    """`lag` are events that no planner was given yet; `held` needs a person, `waiting` goes on without one. Done,
+    throttled, abandoned, lost and planner_deaths (of planners that had one event alone) are all so far."""
 
     events: int
     lag: int
@@ -81,6 +81,9 @@ class Totals(msgspec.Struct, frozen=True, kw_only=True):
     leased: int
     alone: int
     opening: int
+    waiting: int
+    waiting_deletions: int
+    waiting_jobs: int
     held: int
     held_events: int
     held_deletions: int
@@ -118,6 +121,7 @@ class _Part(msgspec.Struct, frozen=True, kw_only=True):
     paused: list[PauseView]
     relist: Relist | None
     held: "Counter[str]"
+    waiting: "Counter[str]"
 
 
 async def overview(installation: Installation) -> Overview:
@@ -172,7 +176,7 @@ async def lane_names(shard: Shard) -> list[str]:
 async def _look(shard: Shard, silence: timedelta) -> _Part:
     stem, now = shard.stem, await server_ms(shard)
     heard = now - int(silence / timedelta(milliseconds=1))
-    sets = ("open", "alone", "opening", "held", "dead", "newer")
+    sets = ("open", "alone", "opening", "held", "waiting", "dead", "newer")
     commands: list[tuple[Any, ...]] = [("ZCARD", stem + name) for name in sets]
     commands += [
         ("XLEN", stem + "events"),
@@ -197,7 +201,8 @@ async def _look(shard: Shard, silence: timedelta) -> _Part:
         dry={lane: number(until) for lane, until in texts(dry).items()},
         paused=_pauses(paused),
         relist=Relist(shard=shard.number, asked=moment(relist[0]), why=text(relist[1] or b"")) if relist[0] else None,
-        held=await _held(shard),
+        held=await _kinds(shard, "held"),
+        waiting=await _kinds(shard, "waiting"),
     )
 
 
@@ -230,9 +235,9 @@ def _lane_reads(shard: Shard, lane: str, now: int) -> list[tuple[Any, ...]]:
     return [*reads, ("ZCARD", f"{shard.stem}leases:{lane}")]
 
 
-async def _held(shard: Shard) -> "Counter[str]":
+async def _kinds(shard: Shard, index: str) -> "Counter[str]":
     kinds: Counter[str] = Counter()
-    async for page in members(shard, "held", page=1000):
+    async for page in members(shard, index, page=1000):
         kinds.update(member.name.partition(":")[0] for member in page)
         if kinds.total() >= MOST_HELD_SORTED:
             break
@@ -269,6 +274,7 @@ def _totals(parts: Sequence[_Part], lanes: Sequence[LaneView], shards: int) -> T
         return sum(part.counts[name] for part in parts)
 
     held: Counter[str] = sum((part.held for part in parts), Counter())
+    waiting: Counter[str] = sum((part.waiting for part in parts), Counter())
     return Totals(
         events=of("events"),
         lag=sum(part.lag for part in parts),
@@ -279,6 +285,9 @@ def _totals(parts: Sequence[_Part], lanes: Sequence[LaneView], shards: int) -> T
         leased=sum(lane.leased for lane in lanes),
         alone=of("alone"),
         opening=of("opening"),
+        waiting=of("waiting"),
+        waiting_deletions=waiting["deletion"],
+        waiting_jobs=waiting["job"],
         held=of("held"),
         held_events=held["event"],
         held_deletions=held["deletion"],

@@ -92,7 +92,7 @@ def milestones(story: Story) -> list[Moment]:
     told = [
         (view.object_at, "happened", "as the event says"),
         (view.published_at, "published", ""),
-        (view.held_at if view.held_why else None, "held", view.held_why),
+        (view.held_since if view.held_why else None, view.state, view.held_why),
         (view.planned_at, "planned", f"{view.jobs} jobs in {len(story.stages)} stages"),
         (view.done_at, view.state, ""),
     ]

@@ -65,19 +65,19 @@ class CapaCollector:
         except Unclear as error:
             return Hold(str(error), again=True)
         except Held as held:
-            return Hold(str(held), again=True, after=held.after)
+            return Hold(str(held), again=True, after=held.after, waits=held.waits)
         except StillListing as going:
-            return Hold(str(going), again=True, after=evidence.AGAIN)
+            return Hold(str(going), again=True, after=evidence.AGAIN, waits=True)
         except NoAccess as error:
             return Hold(str(error), again=True, after=evidence.AGAIN if error.again else None)
         except AwsError as error:
-            after = (error.after or evidence.AGAIN) if error.what == "throttled" else evidence.AGAIN
-            return Hold(told(error), again=True, after=None if error.what == "denied" else after)
+            after, waits = error.after or evidence.AGAIN, error.what == "throttled"
+            return Hold(told(error), again=True, after=None if error.what == "denied" else after, waits=waits)
         except ClusterError as error:
             reason = f"its management cluster can't be asked: {type(error).__name__}: {error}"
             return Hold(reason, again=True, after=evidence.AGAIN)
 
-    async def objects_to(self, facts: Facts) -> str | None:
+    async def objects_to(self, facts: Facts) -> Hold | None:
         """Right before a destructive call, for the tasks that are wanted now. What only AWS can tell of the resource
         itself is asked by the attempt, in the account that is recorded in its target. Raises where something can't be
         asked."""
@@ -89,12 +89,14 @@ class CapaCollector:
             account = await self._account(subject, facts, tasks, recent=apart(tasks))
             calls = await self._reach.calls(subject.whose(facts.about.source), account=account, paced=True)
             await self._gates.still_open(subject, place, calls, apart=apart(tasks))
-        except (Unclear, Held, NoAccess) as error:
-            return str(error)
+        except Held as held:
+            return Hold(str(held), waits=held.waits)
+        except (Unclear, NoAccess) as error:
+            return Hold(str(error))
         except AwsError as error:
             if error.what not in ("denied", "throttled"):
                 raise
-            return told(error)
+            return Hold(told(error), waits=error.what == "throttled")
         abandoned = await self._memory.abandoned(facts.about.deletion)
         given_up = tuple(job.target for job in abandoned.jobs)
         self._wanting.note(facts.about.deletion, Terms(subject, tasks, given_up))
@@ -147,12 +149,13 @@ class CapaCollector:
             raise Held(fault, evidence.LATER)
         other = await self._namesakes.of(subject, facts.about.source, account, tasks, recent=recent)
         if other is not None:
-            why = f" (both are going, but {other.why})" if other.why else ""
+            why = f" (both are going, but {other.way.why})" if other.way.why else ""
             raise Held(
                 f"{other.called} has the same name in its tags ({subject.name}), in the same region and, as far as is "
                 f"known, in the same account: what is tagged may be its{why}; {LET_GO}",
                 # One that is going may be gone soon; else a person has to do something.
-                evidence.AGAIN if other.why else evidence.LATER,
+                evidence.AGAIN if other.way.why else evidence.LATER,
+                waits=other.way.waits,
             )
         await self._nothing_kept(subject, account)
         return account

@@ -43,11 +43,12 @@ _EKS_NAME: Final = re.compile(r"[0-9A-Za-z][0-9A-Za-z_-]{0,99}")
 
 
 class Held(Exception):
-    """Nothing is done now; the message names what is waited for, `after` is when to look again."""
+    """Nothing is done now; the message names what is waited for, `after` is when to look again. What `waits` goes on
+    without a person."""
 
-    def __init__(self, reason: str, after: timedelta | None = AGAIN) -> None:
+    def __init__(self, reason: str, after: timedelta | None = AGAIN, *, waits: bool = False) -> None:
         super().__init__(reason)
-        self.after = after
+        self.after, self.waits = after, waits
 
 
 class Standing(NamedTuple):
@@ -100,7 +101,7 @@ async def no_machines(subject: Subject, place: Place) -> None:
         *await _objects(place, MACHINE_POOLS, "MachinePool", subject),
     ]
     if left:
-        raise Held(f"too early: {listed(left)} of cluster {subject.name} must be gone first")
+        raise Held(f"too early: {listed(left)} of cluster {subject.name} must be gone first", waits=True)
 
 
 class Evidence:
@@ -145,7 +146,7 @@ class Evidence:
         found = await self._instances.carrying(standing(calls), calls, tags, within)
         if running := {one for one in found if not (apart and one.is_elsewhere(subject.vpc))}:
             words = listed(sorted(f"instance {one.id}{f' in {one.vpc}' if one.vpc else ''}" for one in running))
-            raise Held(f"too early: {words} of cluster {subject.name} must be gone first")
+            raise Held(f"too early: {words} of cluster {subject.name} must be gone first", waits=True)
 
     async def aclose(self) -> None:
         for reads in (self._vpcs, self._instances, self._eks):
@@ -164,9 +165,11 @@ class Evidence:
                 f"EKS cluster {subject.name} is {state} in the same account and region, and has the same name in its "
                 f"tags: what is tagged may be its until it is gone; {LET_GO}",
                 AGAIN if state == "DELETING" else LATER,
+                waits=state == "DELETING",
             )
         if state not in (None, "DELETING"):
-            raise Held(f"too early: EKS cluster {subject.name} is {state}; it must be deleting or gone first")
+            words = f"too early: EKS cluster {subject.name} is {state}; it must be deleting or gone first"
+            raise Held(words, waits=True)
         return state is not None
 
 

@@ -19,7 +19,7 @@ from service.settings import Settings, SourceSettings
 from workers.handlers.aws.errors import AwsError, NoAccess
 from workers.handlers.aws.evidence import Evidence, Held, no_machines, not_moving
 from workers.handlers.aws.model import Reach, Whose
-from workers.handlers.aws.namesakes import Other
+from workers.handlers.aws.namesakes import InTheWay, Other
 from workers.handlers.aws.owners import Subject, Unclear, subject_of, whole
 from workers.handlers.aws.tasks import tasks_of
 from workers.handlers.aws.words import told
@@ -38,16 +38,18 @@ class Leaving:
         self._settings, self._places, self._reach = settings, places, reach
         self._evidence, self._guarded = evidence, guarded
 
-    async def objection(self, other: Other, whose: Whose, account: str, tasks: Collection[Task]) -> str:
-        """Why what these tasks are about can't go as long as the other is there; empty where it can. `whose` calls in
+    async def objection(self, other: Other, whose: Whose, account: str, tasks: Collection[Task]) -> InTheWay | None:
+        """Why what these tasks are about can't go as long as the other is there; None where it can. `whose` calls in
         the account that both are in. Raises ClusterError."""
         try:
             await self._agrees(other, whose, account, tasks)
         except AwsError as error:
-            return told(error)
-        except (Unclear, Held, NoAccess) as error:
-            return str(error)
-        return ""
+            return InTheWay(told(error), waits=error.what == "throttled")
+        except Held as held:
+            return InTheWay(str(held), held.waits)
+        except (Unclear, NoAccess) as error:
+            return InTheWay(str(error))
+        return None
 
     async def _agrees(self, other: Other, whose: Whose, account: str, tasks: Collection[Task]) -> None:
         place = self._places.of(other.whose.source)
@@ -55,10 +57,10 @@ class Leaving:
             raise Held(f"this process has no way to the cluster of source {other.whose.source}")
         live = await place.get(other.resource, other.whose.namespace, other.object)
         if live is None or live.uid != other.uid:
-            raise Held("it is another one by now")
+            raise Held("it is another one by now", waits=True)
         subject = whole(subject_of(other.resource, live.raw))
         if (subject.name, subject.region) != (other.name, whose.region):
-            raise Held("it was changed just now")
+            raise Held("it was changed just now", waits=True)
         if not (subject.going and subject.marked):
             raise Held("it does not wait to be collected")
         if kept := [task for task in tasks if task not in tasks_of(subject.annotations, self._settings.aws)]:

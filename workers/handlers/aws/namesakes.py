@@ -49,14 +49,21 @@ Index = Mapping[tuple[str, str], tuple[Other, ...]]
 """By name in the tags and region; an empty region stands for one that is not known, and may be any."""
 
 
+class InTheWay(NamedTuple):
+    """Why two that are going can't go side by side, empty for one that lives; what `waits` ends without a person."""
+
+    why: str = ""
+    waits: bool = False
+
+
 class Namesake(NamedTuple):
-    """How it is called; for one that is going, too, why the two can't go side by side."""
+    """How it is called, and in which way it is in the way."""
 
     called: str
-    why: str = ""
+    way: InTheWay
 
 
-Objection = Callable[[Other, Whose, str, Collection[Task]], Awaitable[str]]
+Objection = Callable[[Other, Whose, str, Collection[Task]], Awaitable[InTheWay | None]]
 """Why what tasks are about can't go as long as another that is leaving is there, as `leaving` says it."""
 
 
@@ -74,8 +81,8 @@ class Namesakes:
         """Another object that may have tagged resources as this one's are, which these tasks would remove; None where
         there is none. Raises Held where that can't be told, and ClusterError."""
         async for other in self._others(subject, account, recent=recent):
-            if (why := await self._in_the_way(other, subject, source, account, tasks)) is not None:
-                return Namesake(other.called, why)
+            if (way := await self._in_the_way(other, subject, source, account, tasks)) is not None:
+                return Namesake(other.called, way)
         return None
 
     async def all_elsewhere(self, subject: Subject, account: str) -> bool:
@@ -92,19 +99,19 @@ class Namesakes:
 
     async def _in_the_way(
         self, other: Other, subject: Subject, source: str, account: str, tasks: Collection[Task]
-    ) -> str | None:
+    ) -> InTheWay | None:
         """None where both can go. Two that go at the same time would else wait for each other for ever."""
         if not (other.leaving and subject.deleting):
-            return ""
+            return InTheWay()
         nowhere = NOWHERE & {*tasks}
         if nowhere != {*tasks} and not _elsewhere(other, subject):
-            return "their VPCs don't tell them apart"
+            return InTheWay("their VPCs don't tell them apart")
         if nowhere:
             # Side by side, not one after the other: an address may be in use by what the other has still to remove.
-            return await self._objection(other, subject.whose(source), account, sorted(nowhere)) or None
+            return await self._objection(other, subject.whose(source), account, sorted(nowhere))
         # The one that began to go first goes first.
         first = (subject.deleting, subject.uid) < (other.leaving, other.uid)
-        return None if first else "it began to go first"
+        return None if first else InTheWay("it began to go first", waits=True)
 
     async def aclose(self) -> None:
         await self._lists.aclose()
@@ -163,7 +170,7 @@ class Namesakes:
                 # A kind that is not installed has no objects.
                 await not_installed(place, resource)
                 return []
-        raise Held(f"{resource} of cluster {place.name} change faster than they can be listed")
+        raise Held(f"{resource} of cluster {place.name} change faster than they can be listed", waits=True)
 
     # ---- where
 

@@ -101,7 +101,7 @@ class KarpenterCollector:
                 return Hold(before.words, again=True)
         return None
 
-    async def objects_to(self, facts: Facts) -> str | None:
+    async def objects_to(self, facts: Facts) -> Hold | None:
         """It objects to nothing: handlers are told which claim was looked at, so that they remove nothing else."""
         self._consents.note(facts.about.deletion, Consenting(facts.about.source, facts.about.name))
         return None

@@ -4,7 +4,7 @@ Nodes are read fresh; what can't be read protects, and says so."""
 import asyncio
 import math
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -45,39 +45,49 @@ class _Stand(msgspec.Struct, frozen=True):
 _node: Final = msgspec.json.Decoder(_Node)
 
 
+class Protection(NamedTuple):
+    """Why a machine must stay; what `waits` ends without a person, if its Node stays as it is."""
+
+    why: str
+    waits: bool = False
+
+
 class Nodes:
     def __init__(self, places: Places, not_ready: timedelta) -> None:
         self._places, self._not_ready = places, not_ready
         self._lists = Shared[str, dict[str, _Stand]](self._listed)
 
-    async def protects(self, source: str, machine: str, node: str) -> str:
-        """Why a machine (its id in small letters) must stay, empty where no Node speaks for it. `node` is how it names
+    async def protects(self, source: str, machine: str, node: str) -> Protection | None:
+        """Why a machine (its id in small letters) must stay, None where no Node speaks for it. `node` is how it names
         itself: where the Node has that name, it is found by one read."""
         place = self._places.of(source)
         if place is None:
-            return f"nobody can tell whether its Node lives: there is no way to the cluster of source {source}"
+            return Protection(
+                f"nobody can tell whether its Node lives: there is no way to the cluster of source {source}"
+            )
         try:
             stand = await self._named(place, node) if node else None
             # One that does not say yet on which machine it runs has its name.
             if stand is not None and stand.machine in ("", machine) and (why := await self._speaks(place, stand)):
                 return why
             stand = (await self._all(source)).get(machine)
-            return await self._speaks(place, stand) if stand is not None else ""
+            return await self._speaks(place, stand) if stand is not None else None
         except ClusterError as error:
-            return f"its Node can't be read: {type(error).__name__}: {error}"
+            return Protection(f"its Node can't be read: {type(error).__name__}: {error}")
 
     async def aclose(self) -> None:
         await self._lists.aclose()
 
-    async def _speaks(self, place: Place, stand: _Stand) -> str:
+    async def _speaks(self, place: Place, stand: _Stand) -> Protection | None:
         if stand.not_ready is None:
-            return f"Node {stand.name} runs on it and is Ready, or does not say that it is not"
+            return Protection(f"Node {stand.name} runs on it and is Ready, or does not say that it is not")
         # The server's clock has written both times.
         gone = await place.cluster.server_time() - stand.not_ready
         if gone < self._not_ready:
             minutes = self._not_ready / timedelta(minutes=1)
-            return f"Node {stand.name} runs on it, and is not ready for less than {minutes:g} minutes"
-        return ""
+            words = f"Node {stand.name} runs on it, and is not ready for less than {minutes:g} minutes"
+            return Protection(words, waits=True)
+        return None
 
     async def _named(self, place: Place, name: str) -> _Stand | None:
         found = await place.get(NODES, "", name)

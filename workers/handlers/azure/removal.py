@@ -20,6 +20,7 @@ from workers.handlers.azure.limits import lane_draws
 from workers.handlers.azure.meaning import meaning
 from workers.handlers.azure.meters import BatchMeter
 from workers.handlers.azure.model import Accepted, Found, Meter, Owner, Where
+from workers.handlers.azure.nodes import Protection
 from workers.handlers.azure.ownership import judged, older
 from workers.handlers.azure.trails import Trail
 from workers.handlers.freshness import Outdated, clear_until, comes_again, fresh_until
@@ -49,8 +50,8 @@ _owner: Final = msgspec.json.Decoder(Owner)
 
 
 class Protecting(Protocol):
-    async def protects(self, source: str, machine: str, node: str) -> str:
-        """Why a machine must stay; empty where nothing speaks for it."""
+    async def protects(self, source: str, machine: str, node: str) -> Protection | None:
+        """Why a machine must stay; None where nothing speaks for it."""
 
 
 class Turn(NamedTuple):
@@ -260,9 +261,10 @@ class Removal:
     async def _protected(self, turn: Turn) -> None:
         name = turn.job.target
         # A Node of Karpenter's has its machine's name, but for the casing.
-        why = await self._nodes.protects(turn.owner.source, turn.where.id(VM.type, name), name.lower())
-        if why:
-            raise NotCleared(f"{name} stays: {why}", LIVES, refused=True, deletion=turn.job.deletion)
+        found = await self._nodes.protects(turn.owner.source, turn.where.id(VM.type, name), name.lower())
+        if found is not None:
+            words = f"{name} stays: {found.why}"
+            raise NotCleared(words, LIVES, refused=True, waits=found.waits, deletion=turn.job.deletion)
 
     async def _unfit(self, turn: Turn, found: Found) -> Verdict | None:
         if found.going:
