@@ -54,7 +54,7 @@ class WorkerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     background_share: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.1
     # How many times the declared rate is used, at most, of a limit whose state the provider does not report (AWS), as
     # long as nothing is refused. 1: never more than is declared.
-    learn_up_to: Annotated[float, msgspec.Meta(ge=1)] = 4.0
+    learn_up_to: Annotated[float, msgspec.Meta(ge=1, le=100)] = 4.0
     # An event whose planner has been silent for so long is given to another.
     plan_claim: Positive = timedelta(seconds=60)
     # A plan that takes longer is given up and made again later.

@@ -98,6 +98,22 @@ async def test_status_shows_pauses_dry_lanes_and_budgets(world: World) -> None:
     assert "70%" in table
 
 
+async def test_status_shows_what_was_learned_of_a_limit(world: World) -> None:
+    world.stop_clock()
+    limit = Limit.bucket("deletes", 10, 10, learns=True)
+    await world.lay(event("a"), [thing("1")])
+    ask = Ask("sim/acct/delete", 30, 30, 0, (Draw(limit),))
+    for _ in range(60):
+        world.offset += timedelta(milliseconds=100)
+        await world.installation.budgets.reserve("sim/acct", 0.1, [ask])
+    (budget,) = (await knell(world, "status", "--output", "json")).json["budgets"]
+    assert (budget["learned"], budget["refused"], budget["factor"]) == (1.25, None, 1)
+    assert "125%" in (await knell(world, "status")).out
+    await world.installation.budgets.correct("sim/acct", [Said(limit, 1, pause=1000, strike=1)])
+    (budget,) = (await knell(world, "status", "--output", "json")).json["budgets"]
+    assert (budget["learned"], budget["refused"]) == (1, 1.25)
+
+
 async def test_an_empty_server_has_an_empty_status(server: TestServer) -> None:
     answer = await asyncio.to_thread(invoke, environment(server.settings()), "status")
     assert (answer.code, answer.err) == (0, "")

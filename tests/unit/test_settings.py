@@ -42,7 +42,7 @@ def test_a_file_sets_every_section(tmp_path: Path) -> None:
         redis: {url: "rediss://db:7000/2", prefix: p, shards: 8, call_timeout: 250ms, tls: {verify: false}}
         worker: {concurrency: 3, lane_caps: {"azure/*": 5}, background_share: 0}
         retry: {cap: 1h30m}
-        limits: {"arm.*": {capacity: 10, rate: 0.5}, "nrp.*": {window: 5m}}
+        limits: {"arm.*": {capacity: 10, rate: 0.5}, "nrp.*": {window: 5m}, "elb.*": {learns: false}}
         retention: {lanes: 2h}
         surface: {port: 0}
         log: {level: debug, format: json}
@@ -58,6 +58,7 @@ def test_a_file_sets_every_section(tmp_path: Path) -> None:
     assert settings.limits == {
         "arm.*": LimitOverride(capacity=10, rate=0.5),
         "nrp.*": LimitOverride(window=timedelta(minutes=5)),
+        "elb.*": LimitOverride(learns=False),
     }
     assert settings.surface.port == 0
     assert (settings.log.level, settings.log.format) == ("debug", "json")
@@ -178,7 +179,7 @@ def test_all_wrong_values_are_told_at_once_with_what_is_allowed(tmp_path: Path) 
         tmp_path,
         """
         redis: {mode: clster, shards: 0, prefix: "a{b", sentinels: [nohost], max_connections: true}
-        worker: {lease: 5x, lane_caps: {a: 0}, background_share: 2}
+        worker: {lease: 5x, lane_caps: {a: 0}, background_share: 2, learn_up_to: 0.5}
         limits: {x: 3, y: {rate: 0}}
         surface: 7
         """,
@@ -196,6 +197,7 @@ def test_all_wrong_values_are_told_at_once_with_what_is_allowed(tmp_path: Path) 
         "'5x' given; allowed: a duration such as",
         "worker.lane_caps.a (from",
         "2 given; allowed: a number from 0 to 1",
+        "0.5 given; allowed: a number from 1 to 100",
         "limits.x (from",
         "limits.y.rate (from",
         "7 given; allowed: a mapping with the keys host, port",
@@ -203,7 +205,7 @@ def test_all_wrong_values_are_told_at_once_with_what_is_allowed(tmp_path: Path) 
         "retry.cap (from KNELL_RETRY_CAP): '-1s' given",
     ):
         assert part in message
-    assert "13 problems" in message
+    assert "14 problems" in message
 
 
 def test_a_wrong_value_inside_a_mapping_variable_names_that_variable() -> None:
