@@ -1,11 +1,8 @@
 """What the watch of the objects does not tell: marks of their Namespaces, and those that changed while a source changed
 hands. Everything here would else be looked at again after minutes, longer than any test waits."""
 
-import asyncio
-import contextlib
-from collections.abc import AsyncIterator, Awaitable, Collection
+from collections.abc import Collection
 from datetime import timedelta
-from pathlib import Path
 
 import msgspec
 import pytest
@@ -15,84 +12,18 @@ from service.contract import Event
 from service.settings import GuardSettings
 from service.stream.inventory import end_removed
 from service.stream.rows import Kept, flat
-from service.watching.assignment import Assignment
-from service.watching.collectors import COLLECTORS
 from service.watching.mending import BEGUN
 from service.watching.mending import NAMESPACE as CHANGED
 from service.watching.namespace_marks import NamespaceMarks
 from service.watching.run import SourceRun
-from tests.clusters import TestApi
-from tests.integration.operating import knell
-from tests.integration.staged import SOURCE, Stage, staged
-from tests.servers import TestServer
+from tests.integration.staged import SOURCE, Stage
+from tests.integration.watch_side import Side, ongoing, side, stage
+
+__all__ = ["side", "stage"]
 
 POLICY = "knell.dev/deletion-policy"
 PROTECTED = "knell.dev/prevent-delete"
 MOMENT = timedelta(seconds=1)
-
-
-@contextlib.asynccontextmanager
-async def ongoing(work: Awaitable[None]) -> AsyncIterator[None]:
-    task = asyncio.ensure_future(work)
-    try:
-        yield
-    finally:
-        task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await task
-
-
-class Side:
-    """The watch side of the stage's source: it begins, ends, and begins anew, as if another replica had taken over."""
-
-    def __init__(self, stage: Stage, cluster: Cluster) -> None:
-        self.stage, self.cluster = stage, cluster
-        self.namespaces: NamespaceMarks | None = None
-        self._open = contextlib.AsyncExitStack()
-
-    async def begin(self) -> SourceRun:
-        run = SourceRun(
-            Assignment(
-                name=SOURCE,
-                settings=self.stage.settings.sources[SOURCE],
-                cluster=self.cluster,
-                cluster_uid=self.stage.identity,
-                installation=self.stage.install(),
-                recognise=COLLECTORS["simulated"],
-                namespaces=self.namespaces,
-            )
-        )
-        await self._open.enter_async_context(ongoing(run.run()))
-
-        async def ready() -> bool:
-            return run.ready
-
-        await self.stage.until("everything is listed", ready)
-        return run
-
-    async def follow_namespaces(self, cluster: Cluster | None = None) -> NamespaceMarks:
-        watch = msgspec.structs.replace(self.stage.settings.watch, retry=timedelta(milliseconds=100))
-        self.namespaces = NamespaceMarks(cluster or self.cluster, watch)
-        await self._open.enter_async_context(ongoing(self.namespaces.run()))
-        return self.namespaces
-
-    async def end(self) -> None:
-        await self._open.aclose()
-
-
-@pytest.fixture
-async def stage(api: TestApi, embedded_server: TestServer, tmp_path: Path) -> AsyncIterator[Stage]:
-    async with staged(api, embedded_server, tmp_path) as made:
-        made.source(namespaces=(made.namespace,))
-        made.have_patience()
-        yield made
-
-
-@pytest.fixture
-async def side(stage: Stage, cluster: Cluster) -> AsyncIterator[Side]:
-    made = Side(stage, cluster)
-    yield made
-    await made.end()
 
 
 async def observed(stage: Stage, run: SourceRun, name: str) -> Event:
@@ -356,67 +287,3 @@ async def test_what_an_observed_source_held_when_it_was_renamed_says_what_to_do_
     await side.begin()
     await stage.until_done(one)
     assert not stage.there("w")
-
-
-# ---- a person's word
-
-
-async def test_a_dropped_deletion_keeps_its_resources_after_its_record_has_expired(stage: Stage, side: Side) -> None:
-    await side.begin()
-    await stage.work()
-    one = await stage.gone("w", annotations={PROTECTED: "true"})
-    await stage.until_held(one, PROTECTED)
-    # From here on the source is not watched, until every record has expired.
-    await side.end()
-    answer = await knell(stage, "held", "drop", f"deletion:{one.deletion}", "--yes")
-    assert answer.code == 0, answer.err
-    now = timedelta()
-    await stage.shard(one).expire(finished=now, audit=now, audit_entries=100, lanes=now, most=100)
-    assert await stage.state(one) is None
-    stage.annotate("w", **{PROTECTED: None})
-    await side.begin()
-
-    async def released() -> bool:
-        return stage.read("w") is None
-
-    await stage.until("w is released", released)
-    assert stage.there("w")
-    assert stage.deletes == 0
-    # Of an object that is gone nothing has to be remembered.
-    await side.end()
-    assert await stage.inventory.dropped() == {one.uid: (stage.namespace, "w")}
-    await side.begin()
-    assert await stage.inventory.dropped() == {}
-
-
-async def test_what_was_not_dropped_in_the_end_is_not_remembered_as_dropped(stage: Stage, side: Side) -> None:
-    await side.begin()
-    await stage.work()
-    one = await stage.gone("w", annotations={PROTECTED: "true"})
-    await stage.until_held(one, PROTECTED)
-    assert (await knell(stage, "held", "replay", f"deletion:{one.deletion}")).code == 0
-    stage.annotate("w", **{PROTECTED: None})
-    await stage.until_done(one)
-    answer = await knell(stage, "held", "drop", f"deletion:{one.deletion}", "--yes")
-    assert (answer.code, "is not held" in answer.err) == (1, True)
-    assert await stage.inventory.dropped() == {}
-
-
-async def test_a_dropped_deletion_is_remembered_while_its_object_is_outside_the_selector(
-    stage: Stage, side: Side
-) -> None:
-    stage.source(selector="team=a")
-    await side.begin()
-    await stage.work()
-    one = await stage.gone("w", annotations={PROTECTED: "true"}, labels={"team": "a"})
-    await stage.until_held(one, PROTECTED)
-    await side.end()
-    assert (await knell(stage, "held", "drop", f"deletion:{one.deletion}", "--yes")).code == 0
-    path = stage.path("w")
-    stage.api.kube.patch(path, {"metadata": {"labels": {"team": "b"}}})
-    await side.begin()
-    assert await stage.inventory.dropped() == {one.uid: (stage.namespace, "w")}
-    stage.unmark("w")
-    await side.end()
-    await side.begin()
-    assert await stage.inventory.dropped() == {}

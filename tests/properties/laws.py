@@ -3,6 +3,7 @@
 So a planted fault can be told from an accident.
 """
 
+from collections.abc import Callable
 from typing import ClassVar
 
 
@@ -19,3 +20,12 @@ class Broken(AssertionError):
 def require(law: str, holds: bool, what: str) -> None:
     if not holds:
         raise Broken(law, what)
+
+
+def broken(check: Callable[[], None]) -> str | None:
+    """The law that a check finds broken, if any."""
+    try:
+        check()
+    except Broken as error:
+        return error.law
+    return None

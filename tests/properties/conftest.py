@@ -1,0 +1,15 @@
+"""A rig on the embedded server, for properties that are checked without a machine of random deeds."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.properties.rig import Rig
+from tests.servers import TestServer
+
+
+@pytest.fixture
+def rig(embedded_server: TestServer) -> Iterator[Rig]:
+    made = Rig(embedded_server.settings(shards=1))
+    yield made
+    made.close()
