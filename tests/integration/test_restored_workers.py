@@ -18,7 +18,8 @@ from tests.integration import azure_removing, staged
 from tests.integration.azure_removing import azure, own_api, removing
 from tests.integration.azure_sweeping import Sweeping, sweeping
 from tests.integration.staged import Stage
-from tests.integration.watch_side import Side, observed, reasons
+from tests.integration.test_mending import observed, reasons
+from tests.integration.watch_side import Side
 from tests.integration.witnessed import made_lease, noted
 from tests.servers import TestServer
 from workers.sweeps.passing import NoPass
