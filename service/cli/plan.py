@@ -1,7 +1,8 @@
 """`knell plan KIND/NAME`: what would be deleted with an object, in which stages, why, and how long it takes at least.
 It only reads: the object, its Namespace, the guard, the budgets; nothing is published, marked or counted."""
 
-from collections.abc import Awaitable, Sequence
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime
 from pathlib import Path
@@ -37,6 +38,8 @@ from workers.judging.wiring import places_in
 _STYLES = {"delete": "bold red", "retain": "green"}
 
 T = TypeVar("T")
+There = Callable[[Target], Awaitable[bool | None]]
+"""Whether a target is there; None where nobody can tell."""
 
 
 @click.command()
@@ -84,6 +87,7 @@ async def _plan(
                 err=True,
             )
         collectors, handlers = list[Collector]([Nothing(), provider]), list[Handler]([provider])
+        there: There | None = None
         if one.settings.collector == CAPA:
             clusters = await stack.enter_async_context(reached_clusters(settings))
             places = places_in(settings, clusters, installation)
@@ -96,8 +100,12 @@ async def _plan(
             azure = await stack.enter_async_context(azure_of(settings, places_in(settings, {}, installation), None))
             collectors.append(azure.collector)
             handlers += azure.handlers
+            there = azure.there
         plan = await _collected(facts, collectors) if decision.kind in ("delete", "dry-run") else Plan([])
         found = [] if isinstance(plan, Hold) else sorted(plan.targets, key=order_of)
+        found, remark = await _sighted(found, there)
+        if remark and isinstance(plan, Plan):
+            plan = Plan(found, "; ".join(filter(None, (plan.why, remark))))
         estimate = await _estimate(installation, found, handlers, asks=guard is not None)
     return _picture(one, decision, plan, found, estimate) | {"guard": plan_guard.picture(guard, decision)}
 
@@ -133,6 +141,22 @@ async def _collected(facts: Facts, collectors: Sequence[Collector]) -> Plan | Ho
             f"this command knows no collector {wanted!r} (there is: {', '.join(one.name for one in collectors)})"
         )
     return await collector.collect(facts)
+
+
+async def _sighted(targets: list[Target], there: There | None) -> tuple[list[Target], str]:
+    """Without those that a plan only names and that are not there now, and a remark on them."""
+    asked = [target for target in targets if not target.seen] if there is not None else []
+    answers = await asyncio.gather(*map(there, asked)) if there is not None else []
+    absent = [target for target, found in zip(asked, answers, strict=True) if found is False]
+    parts = [f"looked for and not there now: {_listed(absent)}"] if absent else []
+    if unread := [target for target, found in zip(asked, answers, strict=True) if found is None]:
+        parts.append(f"nobody can tell whether it is there: {_listed(unread)}")
+    gone = {id(target) for target in absent}
+    return [target for target in targets if id(target) not in gone], "; ".join(parts)
+
+
+def _listed(targets: Sequence[Target]) -> str:
+    return ", ".join(f"{target.kind} {target.id}" for target in targets)
 
 
 async def _or_none(reading: Awaitable[T]) -> T | None:
@@ -228,7 +252,8 @@ def _show(picture: dict[str, Any]) -> None:
         columns = ("chain", "stage", "kind", "id", "strategy", "lane")
         listed = [tuple(target[column] for column in columns) for target in targets]
         number = sum(target["chain"] != FINALLY for target in targets)
-        title = f"{number} resources would be removed; stages of a chain wait for each other"
+        count = "1 resource" if number == 1 else f"{number} resources"
+        title = f"{count} would be removed; stages of a chain wait for each other"
         output.show([output.table(title, columns, listed, numbers=("stage",), wide=("strategy", "lane"))])
     elif not picture["held"]:
         output.show([output.note("Nothing outside the cluster would be removed.")])

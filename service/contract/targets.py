@@ -20,7 +20,8 @@ FINALLY: Final = "finally"
 
 class Target(msgspec.Struct, frozen=True, kw_only=True):
     """One outside resource, and how it is to be removed. `data` is text that its handler understands; `after` is how
-    long it is left alone, from when its stage opens."""
+    long it is left alone, from when its stage opens. One that was not `seen` is looked for by name, and need not be
+    there."""
 
     kind: str
     id: str
@@ -30,6 +31,7 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
     strategy: Strategy = "required"
     data: str = ""
     after: timedelta = timedelta(0)
+    seen: bool = True
 
 
 class Plan(msgspec.Struct, frozen=True):

@@ -13,9 +13,11 @@ LONGEST_KEPT: Final = 8_000
 
 
 class Gone(msgspec.Struct, frozen=True, tag="gone"):
-    """A read made in this attempt says that the target does not exist."""
+    """A read made in this attempt says that the target does not exist. With `absent` it was never seen to be there: a
+    plan named it without having seen it, and it counts as no resource."""
 
     detail: str = ""
+    absent: bool = False
 
 
 class Pending(msgspec.Struct, frozen=True, tag="check"):

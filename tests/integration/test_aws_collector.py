@@ -9,9 +9,11 @@ from service.contract.aws import AWS_FINALIZER, DELETE_FOR_MOVE, EXTERNAL_RESOUR
 from service.local.aws.behaviour import Fault
 from service.local.aws.tags import by_cloud_provider, by_cluster_api
 from service.local.aws.world import REGION
+from service.stream.views.progress import ending
 from tests import capi
 from tests.clusters import TestApi
 from tests.integration.clustered import Clustered, marked
+from workers.telling.words import done
 
 
 @pytest.mark.parametrize("finding", ["tagging", "describe"])
@@ -85,6 +87,8 @@ async def test_a_cluster_that_is_too_early_is_collected_when_its_machines_are_go
     await clustered.jump(timedelta(seconds=11))
     await clustered.until_done(one)
     assert group not in await clustered.resources.standing()
+    # The last look at what is left is no resource.
+    assert done(await ending(clustered.installation, one.deletion)) == "1 of 1 resources removed"
 
 
 # ---- in the middle

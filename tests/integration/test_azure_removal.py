@@ -37,7 +37,7 @@ def pending(verdict: object, operation: str) -> Pending:
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
 async def test_what_a_read_says_is_not_there_is_gone_and_costs_one_call(removing: Removing, kind: Kind) -> None:
-    assert await removing.one(removing.hand(kind, looks=True)) == Gone()
+    assert await removing.one(removing.hand(kind, looks=True)) == Gone(absent=True)
     assert await removing.asked() == [READS[kind]]
 
 

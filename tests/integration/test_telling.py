@@ -2,7 +2,6 @@
 engine's expense."""
 
 import asyncio
-import json
 from collections.abc import AsyncIterator
 from datetime import timedelta
 from pathlib import Path
@@ -11,20 +10,27 @@ from typing import Any
 import msgspec
 import pytest
 
+from service.contract import FINALLY, Gone
 from service.contract.names import CONDITION, FINALIZER
 from service.local.provider.world import Resource, Seed
 from service.settings import FeedbackSettings, GuardSettings
 from service.stream.keys import deletion_of
+from service.stream.rows import flat
+from service.stream.views.progress import Ending, Obstacle, What, ending
+from service.stream.withdrawal import withdraw
 from tests.clusters import TestApi
+from tests.engine.outside import LANE as HAND_LANE
+from tests.engine.outside import event, thing
 from tests.integration.staged import ACCOUNT, SOURCE, Stage, staged
 from tests.integration.test_surface import surfaced
 from tests.servers import TestServer
 from workers.handlers.notes import Note, Reason
 from workers.handlers.objects import about_event
 from workers.handlers.places import Places
+from workers.judging.planner import counted, listed
 from workers.judging.records import Records
 from workers.telling.teller import Teller
-from workers.telling.words import Waiting, waited_for
+from workers.telling.words import done, in_the_way
 
 OTHER = "example.com/other"
 
@@ -116,9 +122,79 @@ async def test_what_blocks_is_told_by_name_and_until_when(stage: Stage) -> None:
     await stage.work()
     kind, note = await until_event(stage, one.uid, "CleanupWaiting")
     assert kind == "Normal"
-    assert note.startswith("waiting for 1 resource: w-0: used by vm, tried again at 2")
-    told = await until_condition(stage, "w", "CleanupWaiting", "used by vm")
+    assert note.startswith("waiting for 1 resource: w-0: blocked: vm, tried again at 2")
+    told = await until_condition(stage, "w", "CleanupWaiting", "blocked: vm")
     assert told["status"] == "False"
+
+
+async def test_the_condition_names_what_is_in_the_way_now_and_nothing_that_is_gone(stage: Stage) -> None:
+    stage.change("retry", blocked_base=timedelta(seconds=1), blocked_cap=timedelta(seconds=1))
+    stage.make("w", 2, finalizers=[FINALIZER, OTHER])
+    stage.provider.world.add(
+        Seed(resources=tuple(Resource(account=ACCOUNT, id=f"vm-{number}", owner="x") for number in (0, 1)) + tuple(
+            Resource(account=ACCOUNT, id=f"w-{number}", owner="tag", blocked_by=(f"vm-{number}",)) for number in (0, 1)
+        ))
+    )  # fmt: skip
+    await stage.publish(one := stage.event(stage.delete("w")))
+    await stage.work()
+    await until_condition(stage, "w", "CleanupWaiting", "waiting for 2 resources", "w-0", "w-1")
+    stage.provider.world.standing.pop((ACCOUNT, "vm-1"))
+    told = await until_condition(stage, "w", "CleanupWaiting", "waiting for 1 resource: w-0: blocked: vm-0")
+    assert "w-1" not in told["message"]
+    stage.provider.world.standing.pop((ACCOUNT, "vm-0"))
+    await stage.until_done(one)
+    await until_condition(stage, "w", "CleanupDone", "2 of 2 resources removed")
+
+
+async def test_the_condition_follows_a_reason_that_changes_though_it_is_held_as_before(stage: Stage) -> None:
+    """It is not planned again by itself in this hour: what is said, the second hold has said."""
+    stage.change("retry", base=timedelta(hours=1), cap=timedelta(hours=1))
+    one = await stage.going("w", annotations={"knell.dev/deletion-policy": "remove"})
+    await stage.work()
+    await until_condition(stage, "w", "CleanupHeld", "allowed: delete, retain")
+    stage.annotate("w", **{"knell.dev/deletion-policy": None, "knell.dev/prevent-delete": "true"})
+    name = f"deletion:{one.deletion}"
+    assert await stage.shard(one).unhold(name, replay=True, who="tests", event=list(flat(one))) == "replayed"
+    told = await until_condition(stage, "w", "CleanupHeld", "knell.dev/prevent-delete")
+    assert "allowed" not in told["message"]
+    assert int((await stage.deletion(one))["holds"]) == 2
+
+
+async def test_the_condition_says_that_everything_is_paused_until_it_is_not(stage: Stage) -> None:
+    stage.change("retry", blocked_base=timedelta(seconds=1), blocked_cap=timedelta(seconds=1))
+    stage.make("w", 1, finalizers=[FINALIZER, OTHER])
+    stage.provider.world.add(
+        Seed(resources=(Resource(account=ACCOUNT, id="vm", owner="x"),
+                        Resource(account=ACCOUNT, id="w-0", owner="tag", blocked_by=("vm",))))
+    )  # fmt: skip
+    await stage.publish(one := stage.event(stage.delete("w")))
+    await stage.work()
+    await until_condition(stage, "w", "CleanupWaiting", "blocked: vm")
+    await stage.stop_lanes()
+    await until_condition(stage, "w", "CleanupPaused", "everything is paused by test since", "`knell resume`", "w-0")
+    await stage.going("x", 2, finalizers=[FINALIZER, OTHER])
+    await until_condition(stage, "x", "CleanupPaused", "everything is paused by test since")
+    await stage.free_lanes()
+    told = await until_condition(stage, "w", "CleanupWaiting", "blocked: vm")
+    assert "paused" not in told["message"]
+    await until_condition(stage, "x", "CleanupDone", "2 of 2 resources removed")
+    stage.provider.world.standing.pop((ACCOUNT, "vm"))
+    await stage.until_done(one)
+
+
+async def test_what_waits_by_itself_is_told_apart_from_what_needs_a_person(stage: Stage) -> None:
+    """A job that is held for its own reason, beside one that only waits: a person is called."""
+    stage.make("w", 2)
+    stage.provider.world.add(
+        Seed(resources=(Resource(account=ACCOUNT, id="vm", owner="x"),
+                        Resource(account=ACCOUNT, id="w-0", owner="tag", blocked_by=("vm",)),
+                        Resource(account=ACCOUNT, id="w-1", owner="somebody else")))
+    )  # fmt: skip
+    await stage.publish(one := stage.event(stage.delete("w")))
+    await stage.work()
+    told = await until_condition(stage, "w", "CleanupHeld", "1 resource needs a person: w-1", "waiting for 1 resource")
+    assert told["message"].index("w-1") < told["message"].index("w-0")
+    assert (await until_event(stage, one.uid, "CleanupHeld"))[0] == "Warning"
 
 
 async def test_what_is_held_is_told_with_its_reason(stage: Stage) -> None:
@@ -235,7 +311,7 @@ async def test_what_can_not_wait_is_dropped_and_counted(stage: Stage) -> None:
     for _ in range(5):
         teller.tell(Note(about, "CleanupHeld", "why"))
     for number in range(5):
-        teller.heard(f"c/things/u{number}/1#1.0", "blocked", json.dumps({"target": "t"})[:-1], 1000)
+        teller.heard(f"c/things/u{number}/1#1.0")
     assert teller.dropped == 6
     assert deletion_of("c/things/u0/1#1.0") == "c/things/u0/1"
 
@@ -267,11 +343,73 @@ async def test_of_one_object_things_are_told_in_their_order(stage: Stage, monkey
         assert [reason for one, reason in told if one == uid] == ["CleanupStarted", "CleanupDone"]
 
 
+# ---- counts
+
+
+async def test_the_last_look_and_what_was_never_there_are_no_resources(stage: Stage) -> None:
+    one, named = event("u1"), [thing("a"), thing("b"), thing("c")]
+    assert counted([*named, thing("look", chain=FINALLY)]) == "removing 3 resources (3 thing)"
+    await stage.lay(one, [*named, thing("look", chain=FINALLY)])
+    for verdict in (Gone(), Gone(), Gone(absent=True), Gone("a fresh list is empty")):
+        assert await stage.settle(await stage.take(one, "hand", HAND_LANE, 1), "hand", verdict) == [True]
+        while (await stage.shard(one).open())[1]:
+            pass
+    assert done(await ending(stage.installation, one.deletion)) == "2 of 2 resources removed"
+
+
+async def test_of_a_withdrawn_deletion_as_many_are_left_as_there_were(stage: Stage) -> None:
+    one = event("u1")
+    await stage.lay(one, [thing("a"), thing("b"), thing("look", chain=FINALLY)])
+    assert await withdraw(stage.installation, one.deletion, "retain: so")
+    words = done(await ending(stage.installation, one.deletion))
+    assert words == "0 of 2 resources removed, 2 left by decision, withdrawn: retain: so"
+
+
+def test_what_a_plan_only_names_is_looked_for_and_not_counted() -> None:
+    unseen = [msgspec.structs.replace(thing(name), seen=False) for name in ("a", "b")]
+    assert counted(unseen) == "looking for what is left of it (2 thing)"
+    assert counted([thing("c"), *unseen]) == "removing 1 resource (1 thing); looking for what is left of it (2 thing)"
+    assert listed(unseen).startswith("what is there of 2 resources: thing a")
+
+
+def test_where_nothing_was_there_nothing_was_left_to_be_removed() -> None:
+    nothing = Ending(resources=0, removed=0, abandoned=0, given_up=0, absent=3, policy="", withdrawn="")
+    assert done(nothing) == "nothing was left to be removed"
+
+
+# ---- words
+
+
+def obstacle(target: str, why: str, after: int = 0, *, held: bool = False, what: What = "resource") -> Obstacle:
+    verdict = "refused" if held else "blocked"
+    return Obstacle(what=what, target=target, held=held, verdict=verdict, why=why, due=1_700_000_000_000 + after)
+
+
+def test_what_needs_a_person_is_said_first_and_those_alike_stand_together() -> None:
+    found = [obstacle("eni-0", "vm-0"), *(obstacle(f"sg-{n}", "protected", n, held=True) for n in range(2))]
+    assert in_the_way(found) == (
+        "2 resources need a person: sg-0, sg-1: protected, tried again at 2023-11-14 22:13:20 UTC; "
+        "waiting for 1 resource: eni-0: blocked: vm-0, tried again at 2023-11-14 22:13:20 UTC"
+    )
+    assert in_the_way(found, times=False) == (
+        "2 resources need a person: sg-0, sg-1: protected; waiting for 1 resource: eni-0: blocked: vm-0"
+    )
+
+
+def test_the_last_look_and_the_release_are_no_resources() -> None:
+    found = [obstacle("prod", "sg-1 is there again", what="look"), obstacle("eni-0", "vm-0")]
+    assert in_the_way(found, times=False) == (
+        "waiting for 1 resource and the last look at what is left: blocked: sg-1 is there again; eni-0: blocked: vm-0"
+    )
+    released = [obstacle("c/things/u/1", "paused by policy", held=True, what="release")]
+    assert in_the_way(released, times=False) == "the release of the object needs a person: paused by policy"
+
+
 def test_a_sentence_names_the_first_few_and_counts_the_rest() -> None:
-    waiting = [Waiting(f"eni-{number}", "blocked", f"vm-{number}", 1_700_000_000_000 + number) for number in range(12)]
-    words = waited_for(waiting)
+    waiting = [obstacle(f"eni-{number}", f"vm-{number}", number) for number in range(12)]
+    words = in_the_way(waiting)
     assert words.startswith(
-        "waiting for 12 resources: eni-0: used by vm-0, tried again at 2023-11-14 22:13:20 UTC; eni-1"
+        "waiting for 12 resources: eni-0: blocked: vm-0, tried again at 2023-11-14 22:13:20 UTC; eni-1"
     )
     assert words.endswith("; and 4 more")
     assert len(words) < 1024

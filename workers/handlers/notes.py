@@ -10,19 +10,28 @@ from service.cluster import Live
 from workers.handlers.objects import About
 
 Reason = Literal[
-    "CleanupStarted", "CleanupWaiting", "CleanupHeld", "ResourcesRetained", "ConsentWithdrawn", "CleanupDone"
+    "CleanupStarted",
+    "CleanupWaiting",
+    "CleanupHeld",
+    "CleanupPaused",
+    "ResourcesRetained",
+    "ConsentWithdrawn",
+    "CleanupDone",
 ]
 DONE: Final = "CleanupDone"
 WARNINGS: Final[frozenset[Reason]] = frozenset({"CleanupHeld", "ConsentWithdrawn"})
 
 
 class Note(msgspec.Struct, frozen=True):
-    """`live` is the object as it was read just now, where it is at hand."""
+    """`live` is the object as it was read just now, where it is at hand. `same` is the message without what changes all
+    the time, such as when something is tried again. Without `event` it is news for the condition only."""
 
     about: About
     reason: Reason
     message: str
     live: Live | None = None
+    same: str = ""
+    event: bool = True
 
 
 Tell = Callable[[Note], None]

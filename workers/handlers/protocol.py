@@ -76,10 +76,10 @@ class Consent(Protocol):
 
 
 class Listener(Protocol):
-    """Hears what keeps jobs waiting, to tell the objects' owners. It returns at once and fails nobody."""
+    """Hears of what is in the way of jobs, to tell the objects' owners. It returns at once and fails nobody."""
 
-    def heard(self, job: str, kind: str, record: str, delay: int) -> None:
-        """A job that waits: its record but for the closing brace, and milliseconds until it is tried again."""
+    def heard(self, job: str) -> None:
+        """A job is held or waits, or did so until now."""
 
     async def run(self) -> None:
         """Goes on for ever."""

@@ -101,7 +101,6 @@ class LiveConsent:
             # Said on the object or its Namespace, not by a changed setting: what is left stays, and it is let go.
             return await self._cancel(about, f"retain: {decision.reason}")
         reason = f"{decision.kind}: {decision.reason}"
-        self._tell(Note(facts.about, "CleanupHeld", reason, facts.live))
         return NotCleared(reason, refused=True, deletion=about.deletion)
 
     def _objecting(self, source: str) -> Objecting | None:
@@ -116,7 +115,6 @@ class LiveConsent:
             hold = await objecting.objects_to(facts)
         if hold is None:
             return None
-        self._tell(Note(facts.about, "CleanupWaiting" if hold.waits else "CleanupHeld", hold.reason, facts.live))
         # What it objects to is not on the object itself, so nobody notices when it has passed.
         return NotCleared(hold.reason, OBJECTED, refused=True, waits=hold.waits, deletion=about.deletion)
 
@@ -132,7 +130,6 @@ class LiveConsent:
         reason = f"another {about.object} lives by now, and what is recognised by that name may be its"
         if now is not None and not now:
             return await self._cancel(about, reason)
-        self._tell(Note(facts.about, "CleanupHeld", reason, facts.live))
         return NotCleared(reason, refused=True, deletion=about.deletion)
 
     async def _targets(self, facts: Facts) -> set[tuple[str, str, str]] | None:

@@ -90,7 +90,7 @@ class LivePlanner:
         if isinstance(plan, Hold):
             return plan
         targets, remark = list(plan.targets), f"; {plan.why}" if plan.why else ""
-        self._say(facts, "CleanupStarted", f"removing {counted(targets)}{remark}")
+        self._say(facts, "CleanupStarted", f"{counted(targets)}{remark}")
         return Plan(targets, f"delete: {decision.reason}{remark}{BESIDE if facts.namesake else ''}")
 
     async def _rehearse(self, facts: Facts, decision: Decision) -> Hold:
@@ -116,18 +116,31 @@ class LivePlanner:
 
 
 def counted(targets: list[Target]) -> str:
-    """How many of which kind; what comes last of all is a look at what is left, and no resource."""
-    kinds = Counter(target.kind for target in targets if target.chain != FINALLY)
-    if not kinds:
-        return "nothing: it owns nothing outside"
-    return f"{_resources(kinds.total())} ({', '.join(f'{number} {kind}' for kind, number in sorted(kinds.items()))})"
+    """How many of which kind; what comes last of all is a look at what is left, and no resource. What a plan only names
+    is not counted before it was seen."""
+    seen = Counter(target.kind for target in targets if target.chain != FINALLY and target.seen)
+    named = Counter(target.kind for target in targets if target.chain != FINALLY and not target.seen)
+    parts = [f"removing {_resources(seen.total())} ({_kinds(seen)})"] if seen else []
+    if named:
+        parts.append(f"looking for what is left of it ({_kinds(named)})")
+    return "; ".join(parts) or "removing nothing: it owns nothing outside"
+
+
+def _kinds(kinds: Counter[str]) -> str:
+    return ", ".join(f"{number} {kind}" for kind, number in sorted(kinds.items()))
 
 
 def listed(targets: list[Target]) -> str:
-    """The first few by name, as they would be removed."""
+    """The first few by name, as they would be removed; of those that were not seen it is said."""
     ordered = sorted((target for target in targets if target.chain != FINALLY), key=order_of)
     if not ordered:
         return "nothing: it owns nothing outside"
+    if not all(target.seen for target in ordered):
+        return f"what is there of {_listed(ordered)}"
+    return _listed(ordered)
+
+
+def _listed(ordered: list[Target]) -> str:
     named = ", ".join(f"{target.kind} {target.id}" for target in ordered[:NAMED])
     more = f" and {len(ordered) - NAMED} more" if len(ordered) > NAMED else ""
     return f"{_resources(len(ordered))}: {named}{more}"

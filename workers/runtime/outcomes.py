@@ -76,10 +76,10 @@ def _judge(
     if isinstance(verdict, Exception):
         return _failed(record, verdict, retry, jitter)
     match verdict:
-        case Gone(detail):
+        case Gone(detail, absent):
             detail = _short(detail) if detail else ""
             gone = replace(_unshown(record), state="gone", verdict="gone", detail=detail, last_at=now, due=0)
-            return Outcome("gone", 0, gone, detail)
+            return Outcome("gone", 0, replace(gone, absent=1) if absent else gone, detail)
         case Pending(check_after, detail, lane, resume, kept):
             detail = _short(detail)
             note = f"{detail}: {kept}" if kept else detail

@@ -156,7 +156,7 @@ class Worker:
                 kinds[item.kind] = kinds.get(item.kind, 0) + 1
                 outcomes.setdefault(item.note, []).append(item.job)
                 if listener is not None and (item.shown or item.was):
-                    listener.heard(item.job, item.kind, item.record, item.delay)
+                    listener.heard(item.job)
             else:
                 late.append(item.job)
         self.tally.late += len(late)

@@ -1,8 +1,13 @@
 """Tells what happens as Events beside the object and as a condition on it, each only as often as the settings allow.
-What is to be told waits in a short queue; when it is full, it is counted and dropped, for nobody waits for it here."""
+What is to be told waits in a short queue; when it is full, it is counted and dropped, for nobody waits for it here.
+
+What is in the way of a deletion is read from its records whenever it may have changed, so that the condition names what
+is in the way now, whichever worker came upon it.
+"""
 
 import asyncio
-import time
+import hashlib
+from collections.abc import Iterable
 from weakref import WeakValueDictionary
 
 import structlog
@@ -12,31 +17,41 @@ from service.cluster import Seen
 from service.cluster.conditions import ConditionStatus, set_condition
 from service.cluster.events import EventType, post
 from service.contract.names import CONDITION
+from service.masking import mask_text
 from service.settings import FeedbackSettings
+from service.stream.engine import Shard
 from service.stream.installation import Installation
 from service.stream.keys import deletion_of
 from service.stream.telling import first_to_tell, told_key
-from service.stream.views.deletions import one_deletion
-from workers.handlers.notes import DONE, WARNINGS, Note, Reason
+from service.stream.views.overview import pauses
+from service.stream.views.progress import Progress, ending, progress
+from service.stream.views.reading import chunks, members
+from workers.handlers.notes import DONE, WARNINGS, Note
 from workers.handlers.objects import About
 from workers.handlers.places import Places
 from workers.judging.records import Records
-from workers.telling.words import Waiting, done, waited_for, waiting_of
+from workers.telling.words import GOING_ON, done, in_the_way, paused
 
 log = structlog.get_logger(__name__)
 
 MOST = 2_000
-"""Notes that may wait, and deletions whose waiting jobs are gathered."""
-
-NAMES = 1_000
-"""Waiting jobs remembered of one deletion between two tellings."""
+"""Notes that may wait, and deletions that are to be looked at."""
 
 GATHERED = 1.0
-"""Seconds for which waiting jobs are gathered, so that one sentence names them all."""
+"""Seconds for which news of a deletion are gathered before it is looked at."""
+
+AT_ONCE = 100
+"""Deletions that are read together."""
+
+REST = 2_000
+"""Milliseconds for which a deletion that was looked at is not looked at again, by any worker."""
+
+PAUSES = 1.5
+"""Seconds between two looks whether everything is paused."""
 
 TELLERS = 8
 CONDITION_EVERY = 60_000
-"""Milliseconds for which a condition with the same reason is not written again."""
+"""Milliseconds for which a condition that would say the same is not written again."""
 
 
 class Teller:
@@ -54,10 +69,12 @@ class Teller:
         self._installation, self._settings, self._places, self._records = installation, settings, places, records
         self._most = most
         self._notes: asyncio.Queue[Note] = asyncio.Queue(most)
-        self._heard: dict[str, dict[str, Waiting]] = {}
+        self._stale: set[str] = set()
+        # By shard, what is said of a pause of everything; without one nothing.
+        self._paused: dict[int, str] = {}
         # Of one object things are told in their order: the last word must be the latest.
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
-        self._news = asyncio.Event()
+        self._news, self._room = asyncio.Event(), asyncio.Event()
         self.dropped = 0
 
     # ---- hearing
@@ -73,30 +90,30 @@ class Teller:
         except asyncio.QueueFull:
             self._drop()
 
-    def heard(self, job: str, kind: str, record: str, delay: int) -> None:
-        deletion = deletion_of(job)
-        jobs = self._heard.get(deletion)
-        if jobs is None:
-            if len(self._heard) >= self._most:
-                self._drop()
-                return
-            jobs = self._heard[deletion] = {}
-            self._news.set()
-        if len(jobs) < NAMES:
-            waiting = waiting_of(kind, record, int(time.time() * 1000) + delay)
-            if waiting is not None:
-                jobs[job] = waiting
+    def heard(self, job: str) -> None:
+        self._look_at(deletion_of(job))
+
+    def _look_at(self, deletion: str) -> None:
+        if deletion in self._stale:
+            return
+        if len(self._stale) >= self._most:
+            self._drop()
+            return
+        self._stale.add(deletion)
+        self._news.set()
 
     def _drop(self) -> None:
         self.dropped += 1
         if self.dropped & (self.dropped - 1) == 0:
             log.warning("more to tell than can be told", dropped=self.dropped)
 
-    # ---- telling
+    # ---- looking
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._gather())
+            if self._settings.conditions:
+                group.create_task(self._watch_pauses())
             for _ in range(TELLERS):
                 group.create_task(self._work())
 
@@ -108,15 +125,53 @@ class Teller:
             await self._news.wait()
             await asyncio.sleep(GATHERED)
             self._news.clear()
-            heard, self._heard = self._heard, {}
-            try:
-                known = await self._records.about(heard)
-            except Exception as error:  # noqa: BLE001  # as below
-                log.warning("not told", deletions=len(heard), error=str(error))
-                continue
-            for deletion, about in known.items():
-                for note in _notes(about, list(heard[deletion].values())):
-                    self.tell(note)
+            stale, self._stale = self._stale, set()
+            self._room.set()
+            for part in chunks(stale, AT_ONCE):
+                try:
+                    await self._look(part)
+                except Exception as error:  # noqa: BLE001  # as below
+                    log.warning("not told", deletions=len(part), error=str(error))
+
+    async def _look(self, deletions: Iterable[str]) -> None:
+        known = await self._records.about(deletions)
+        turns = await asyncio.gather(*map(self._is_turn, known.values()))
+        mine = {one: about for (one, about), turn in zip(known.items(), turns, strict=True) if turn}
+        for one in known.keys() - mine.keys():
+            # Another look was made a moment ago, perhaps before what is news.
+            self._look_at(one)
+        found = await progress(self._installation, mine)
+        for one, about in mine.items():
+            if one in found and (note := _note(about, found[one])) is not None:
+                self.tell(note)
+
+    async def _is_turn(self, about: About) -> bool:
+        key = told_key(self._installation, about.deletion, about.uid, "look")
+        return bool(await self._installation.caller.command("SET", key, "1", "NX", "PX", REST))
+
+    async def _watch_pauses(self) -> None:
+        """A pause of everything, and its end, concern every open deletion; no job says so."""
+        while True:
+            for shard in self._installation.shards:
+                try:
+                    await self._look_for_pause(shard)
+                except Exception as error:  # noqa: BLE001  # as below
+                    log.warning("pauses not seen", shard=shard.number, error=str(error))
+            await asyncio.sleep(PAUSES)
+
+    async def _look_for_pause(self, shard: Shard) -> None:
+        words = next((paused(one) for one in await pauses(shard) if one.lane == "*"), "")
+        if words == self._paused.get(shard.number, ""):
+            return
+        self._paused[shard.number] = words
+        async for page in members(shard, "open"):
+            for member in page:
+                if len(self._stale) >= self._most:
+                    self._room.clear()
+                    await self._room.wait()
+                self._look_at(member.name)
+
+    # ---- telling
 
     async def _work(self) -> None:
         while True:
@@ -135,40 +190,68 @@ class Teller:
         if place is None:
             return
         about, every = note.about, self._settings.every
-        event = self._settings.events and await first_to_tell(
-            self._installation, about.deletion, about.uid, note.reason, every
+        if note.reason == DONE:
+            note = replace(note, message=done(await ending(self._installation, about.deletion)))
+        event = (
+            self._settings.events
+            and note.event
+            and await first_to_tell(self._installation, about.deletion, about.uid, note.reason, every)
         )
-        condition = self._settings.conditions and await self._is_new_condition(note)
+        now = self._with_pause(note)
+        condition = self._settings.conditions and await self._is_new_condition(now)
         if not (event or condition):
             return
-        message = note.message
-        if note.reason == DONE:
-            message = done(await one_deletion(self._installation, note.about.deletion))
         seen = note.live or _named(about)
         served = await place.served(about.resource)
         if condition:
-            status: ConditionStatus = "True" if note.reason == DONE else "False"
-            await set_condition(place.cluster, served, seen, CONDITION, status, note.reason, message)
+            status: ConditionStatus = "True" if now.reason == DONE else "False"
+            await set_condition(place.cluster, served, seen, CONDITION, status, now.reason, mask_text(now.message))
         if event:
             kind: EventType = "Warning" if note.reason in WARNINGS else "Normal"
-            await post(place.cluster, served, seen, note.reason, message, kind)
+            await post(place.cluster, served, seen, note.reason, mask_text(note.message), kind)
+
+    def _with_pause(self, note: Note) -> Note:
+        """As the condition has it: while everything is paused, it says so before anything else."""
+        words = self._paused.get(self._installation.keys.shard_of(note.about.deletion), "")
+        match note.reason if words else "":
+            case "CleanupStarted":
+                return replace(note, reason="CleanupPaused", message=words, same="")
+            case "CleanupWaiting" | "CleanupHeld":
+                same = f"{words}; {note.same or note.message}"
+                reason = note.reason if note.reason == "CleanupHeld" else "CleanupPaused"
+                return replace(note, reason=reason, message=f"{words}; {note.message}", same=same)
+            case _:
+                return note
 
     async def _is_new_condition(self, note: Note) -> bool:
-        """Whether nobody, in any replica, told this lately. An Event is told once per reason; a condition whenever its
-        reason changes."""
-        key = told_key(self._installation, note.about.deletion, note.about.uid, "condition")
-        before = await self._installation.caller.command(
-            "SET", key, note.reason, "PX", CONDITION_EVERY, "GET", get=True
-        )  # fmt: skip
-        return bool(before != note.reason.encode())
+        """Whether nobody, in any replica, told this lately. An Event is told once per reason; a condition whenever what
+        it says changes, and nothing more after the end."""
+        round_ = note.about.deletion.rpartition("/")[2]
+        key = told_key(self._installation, note.about.deletion, note.about.uid, f"condition:{round_}")
+        said = hashlib.sha256((note.same or note.message).encode()).hexdigest()[:32]
+        text = f"{note.reason} {said}".encode()
+        before = await self._installation.caller.command("GET", key)
+        if before == text or (before or b"").startswith(DONE.encode()):
+            return False
+        before = await self._installation.caller.command("SET", key, text, "PX", CONDITION_EVERY, "GET", get=True)
+        return bool(before != text)
 
 
-def _notes(about: About, waiting: list[Waiting]) -> list[Note]:
-    """What is held, by a person's or a policy's word or after too many failures, is told apart from what is in use."""
-    parts: dict[Reason, list[Waiting]] = {}
-    for one in waiting:
-        parts.setdefault("CleanupWaiting" if one.kind == "blocked" else "CleanupHeld", []).append(one)
-    return [Note(about, reason, waited_for(found)) for reason, found in parts.items()]
+def _note(about: About, found: Progress) -> Note | None:
+    """What the records say; None where there is nothing to tell, as of a deletion that is just planned or has ended."""
+    match found.state:
+        case "held":
+            return Note(about, "CleanupHeld", found.why)
+        case "waiting":
+            return Note(about, "CleanupWaiting", found.why)
+        case "running" | "releasing" if found.obstacles:
+            held = any(one.held for one in found.obstacles)
+            words, same = in_the_way(found.obstacles), in_the_way(found.obstacles, times=False)
+            return Note(about, "CleanupHeld" if held else "CleanupWaiting", words, same=same)
+        case "running" | "releasing":
+            return Note(about, "CleanupStarted", GOING_ON, event=False)
+        case _:
+            return None
 
 
 def _named(about: About) -> Seen:

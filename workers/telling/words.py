@@ -1,73 +1,81 @@
-"""The sentences that owners read: what is waited for, by name and until when, and what was done, with counts.
-Pure: what was heard goes in, a sentence comes out, no longer than an Event may be."""
+"""The sentences that owners read: what is in the way, by name and until when, and what was done, with counts.
+Pure: what stands in the records goes in, a sentence comes out, no longer than an Event may be."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
-from typing import NamedTuple
 
-import msgspec
-
-from service.stream.views.deletions import DeletionView
+from service.stream.views.overview import PauseView
+from service.stream.views.progress import Ending, Obstacle
 
 NAMED = 8
 """Resources that a sentence names; of the others it says how many there are."""
 
-
-class Waiting(NamedTuple):
-    """A job that waits: for what, and until when (milliseconds of the epoch) it is left alone."""
-
-    target: str
-    kind: str
-    why: str
-    until: int
+GOING_ON = "what is left is being removed"
 
 
-class _Heard(msgspec.Struct, frozen=True):
-    """What of a job's record says why it waits."""
-
-    target: str = ""
-    verdict: str = ""
-    detail: str = ""
-    last_error: str = ""
-
-
-def waiting_of(kind: str, record: str, until: int) -> Waiting | None:
-    """From a job's record as it was settled; None where it can't be read."""
-    try:
-        heard = msgspec.json.decode(record + "}", type=_Heard)
-    except msgspec.DecodeError:
-        return None
-    return Waiting(heard.target, kind, heard.last_error if kind == "retry" else heard.detail, until)
+def in_the_way(found: Iterable[Obstacle], *, times: bool = True) -> str:
+    """What needs a person comes first, then what is tried again first. Without `times` it says the same for as long as
+    nothing but the time of the next try has changed."""
+    ordered = sorted(found, key=lambda one: one.due)
+    held, waiting = [one for one in ordered if one.held], [one for one in ordered if not one.held]
+    parts = []
+    if held:
+        verb = "needs" if len(held) == 1 else "need"
+        parts.append(f"{_counted(held)} {verb} a person: {_named(held, times=times)}")
+    if waiting:
+        parts.append(f"waiting for {_counted(waiting)}: {_named(waiting, times=times)}")
+    return "; ".join(parts)
 
 
-def waited_for(found: Iterable[Waiting]) -> str:
-    """Those that are tried again first come first."""
-    ordered = sorted(found, key=lambda one: one.until)
-    named = "; ".join(f"{one.target}: {_why(one)}, tried again at {_clock(one.until)}" for one in ordered[:NAMED])
-    more = f"; and {len(ordered) - NAMED} more" if len(ordered) > NAMED else ""
-    return f"waiting for {'1 resource' if len(ordered) == 1 else f'{len(ordered)} resources'}: {named}{more}"
-
-
-def done(view: DeletionView | None) -> str:
-    """The release itself is a job too, which nobody asks for."""
-    if view is None or not view.jobs:
+def done(ending: Ending | None) -> str:
+    if ending is None:
         return "released"
-    targets = view.jobs - 1
-    removed = targets - view.abandoned - view.given_up
-    parts = [f"{removed} of {targets} resources removed"] if targets else ["nothing was to be removed"]
-    if view.abandoned:
-        parts.append(f"{view.abandoned} left by decision")
-    if view.given_up:
-        parts.append(f"{view.given_up} given up")
-    if view.withdrawn:
-        parts.append(f"withdrawn: {view.withdrawn}")
-    elif not targets and view.policy:
-        parts.append(view.policy)
+    count = ending.resources
+    nothing = "nothing was left to be removed" if ending.absent else "nothing was to be removed"
+    parts = [f"{ending.removed} of {count} resources removed" if count else nothing]
+    if ending.abandoned:
+        parts.append(f"{ending.abandoned} left by decision")
+    if ending.given_up:
+        parts.append(f"{ending.given_up} given up")
+    if ending.withdrawn:
+        parts.append(f"withdrawn: {ending.withdrawn}")
+    elif not count and ending.policy:
+        parts.append(ending.policy)
     return ", ".join(parts)
 
 
-def _why(one: Waiting) -> str:
-    return f"used by {one.why}" if one.kind == "blocked" else one.why or one.kind
+def paused(pause: PauseView) -> str:
+    since = f" since {pause.since:%Y-%m-%d %H:%M:%S UTC}" if pause.since else ""
+    return f"everything is paused by {pause.who}{since}, and nothing is removed until `knell resume`"
+
+
+def _counted(found: Sequence[Obstacle]) -> str:
+    """The last look and the release are no resources."""
+    number = sum(one.what == "resource" for one in found)
+    looks = [_OTHERS[one.what] for one in found if one.what != "resource"]
+    resources = [] if not number else ["1 resource" if number == 1 else f"{number} resources"]
+    return " and ".join([*resources, *dict.fromkeys(looks)])
+
+
+_OTHERS = {"look": "the last look at what is left", "release": "the release of the object"}
+
+
+def _named(ordered: Sequence[Obstacle], *, times: bool) -> str:
+    """Those for which the same is said stand together."""
+    groups: dict[str, list[Obstacle]] = {}
+    for one in ordered[:NAMED]:
+        groups.setdefault(_why(one), []).append(one)
+    parts = []
+    for why, alike in groups.items():
+        names = ", ".join(one.target for one in alike if one.what == "resource")
+        again = f", tried again at {_clock(alike[0].due)}" if times and alike[0].due else ""
+        parts.append(f"{names}{': ' if names else ''}{why}{again}")
+    more = [f"and {len(ordered) - NAMED} more"] if len(ordered) > NAMED else []
+    return "; ".join([*parts, *more])
+
+
+def _why(one: Obstacle) -> str:
+    return f"blocked: {one.why}" if one.verdict == "blocked" else one.why or one.verdict
 
 
 def _clock(at: int) -> str:

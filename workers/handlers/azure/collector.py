@@ -132,7 +132,7 @@ class KarpenterCollector:
         operation = kind.removing if judged else kind.reading
         return Target(
             kind=kind.name, id=resource_name(facts.about.name), lane=where.lane(operation), chain=chain,
-            stage=kind.stage, data=msgspec.json.encode(owner).decode(),
+            stage=kind.stage, data=msgspec.json.encode(owner).decode(), seen=bool(judged),
         )  # fmt: skip
 
 

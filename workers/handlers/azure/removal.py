@@ -148,9 +148,10 @@ class Removal:
     async def _look(self, turn: Turn) -> Verdict:
         """Nothing is destroyed here. Most of what is asked for is gone, for others have removed it."""
         found = await turn.calls.read(self._kind, turn.job.target)
-        against = self._judge(turn, self._kind, found, turn.trail.guid)
-        if against is not None or found is None:
-            return against or Gone()
+        if found is None:
+            return Gone(absent=not turn.trail.guid)
+        if (against := self._judge(turn, self._kind, found, turn.trail.guid)) is not None:
+            return against
         trail = turn.trail
         if found.going:
             return self._later(turn, trail._replace(guid=found.guid, looks=trail.looks + 1), "it is being deleted")
