@@ -238,7 +238,7 @@ async def test_a_cluster_goes_although_no_list_of_its_account_fits_into_an_attem
     await clustered.aws.trouble(Fault(what="slow", action=PAGES, account=clustered.account, seconds=0.5))
     one = await clustered.going(clustered.capi.unmanaged("prod", region=REGION, vpc=vpc.id, **marked()))
     await clustered.work(stack)
-    await clustered.until_held(one, GOES_ON)
+    await clustered.until_waiting(one, GOES_ON)
 
     async def done() -> bool:
         # Whoever waits for a list is woken: the ten seconds until he looks again are not what this is about.
