@@ -41,8 +41,8 @@ _BEARER: Final = re.compile(r"\b(bearer|basic)\s+[\w.~+/=-]{6,}", re.IGNORECASE)
 _ASSIGNED: Final = re.compile(
     r"\b([\w-]*(?:password|passwd|passphrase|secret|token|assertion|authorization|signature|jwt|connection[_-]?string|key[_-]?data"
     r"|(?:api|access|account|private|secret|shared)[_-]?key|identity[_-]header|external_?id)"
-    r"|(?:[\w-]*[_-])?sig)([\"']?\s*[=:]\s*)"
-    r"(?!\*\*\*)(\"[^\"]*\"|'[^']*'|[^\s&,;\"'}\])]+)",
+    r"|(?:[\w-]*[_-])?sig)(\\*[\"']?\s*[=:]\s*)"
+    r"(?!\*\*\*)(\\+\"[^\"\\]*\\+\"|\"[^\"]*\"|'[^']*'|[^\s&,;\"'}\])]+)",
     re.IGNORECASE,
 )
 
@@ -58,7 +58,10 @@ _PEM: Final = re.compile(
     r"-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----.*?(?:-----END [A-Z0-9 ]*PRIVATE KEY-----|\Z)", re.DOTALL
 )
 # The same in base64, as kubeconfig files and Secrets have it. Nobody can tell a certificate from a key there.
-_PEM_BASE64: Final = re.compile(r"LS0tLS1CRUdJTi[\w+/=-]+")
+# It may be wrapped: lines of a key are long, and the last one ends it.
+_PEM_BASE64: Final = re.compile(
+    r"LS0tLS1CRUdJTi[\w+/=-]+(?:(?:\\n|\s)+[\w+/=-]{40,})*(?:(?:\\n|\s)+[\w+/-]*={1,2}(?!\w))?"
+)
 
 
 def names_secret(key: str) -> bool:

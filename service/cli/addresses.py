@@ -1,6 +1,7 @@
 """Addresses of deletions, jobs and held entries as an operator types them: KIND/NAME with -n, an id, or its start.
 Every command finds what is meant here. An address that could mean two things is never guessed at: the answer lists them
-and what to type for each. One that fits a deletion under way means that one, although finished ones fit as well."""
+and what to type for each. For a command that shows or tries again, one that fits a deletion under way means that one,
+although finished ones fit as well. For one that gives something up (`certain`) no other object may fit at all."""
 
 import re
 from collections import Counter
@@ -113,7 +114,7 @@ async def find_deletion(installation: Installation, address: Address) -> str:
     return found[0].id
 
 
-async def _deletions(installation: Installation, address: Address) -> list[DeletionView]:
+async def _deletions(installation: Installation, address: Address, *, certain: bool = False) -> list[DeletionView]:
     cluster = await _cluster_uid(installation, address.cluster)
     if _ID.fullmatch(address.what):
         view = await one_deletion(installation, address.what)
@@ -128,7 +129,13 @@ async def _deletions(installation: Installation, address: Address) -> list[Delet
         return []
     else:
         sought = Sought(uid=address.what, namespace=address.namespace, cluster=cluster)
-    return await _find(installation, sought, "open") or await _find(installation, sought, "finished")
+    under_way = await _find(installation, sought, "open")
+    if not certain:
+        return under_way or await _find(installation, sought, "finished")
+    every = under_way + await _find(installation, sought, "finished")
+    if len({view.uid for view in every}) > 1:
+        raise ambiguous(address, [_candidate(address, view) for view in {view.uid: view for view in every}.values()])
+    return under_way or every
 
 
 async def _find(installation: Installation, sought: Sought, among: Literal["open", "finished"]) -> list[DeletionView]:
@@ -150,12 +157,12 @@ async def _cluster_uid(installation: Installation, cluster: str | None) -> str |
 # ---- jobs
 
 
-async def find_job(installation: Installation, address: Address) -> str:
+async def find_job(installation: Installation, address: Address, *, certain: bool = False) -> str:
     """The id of the job that is meant: of a deletion with one job under way it need not be said which."""
     parted = address.parted
-    if parted.job and _ID.fullmatch(parted.what):
+    if parted.job and _ID.fullmatch(parted.what) and address.namespace is None and address.cluster is None:
         return address.what
-    found = await _deletions(installation, parted)
+    found = await _deletions(installation, parted, certain=certain)
     if not found:
         raise session.Trouble(_unknown("job", address))
     if len(found) > 1:
@@ -177,7 +184,7 @@ async def find_job(installation: Installation, address: Address) -> str:
 # ---- what is held
 
 
-async def find_held(installation: Installation, address: Address) -> str:
+async def find_held(installation: Installation, address: Address, *, certain: bool = False) -> str:
     """The name of the held entry that is meant, as `event:`, `deletion:` or `job:` with its id."""
     kind, colon, identity = address.what.partition(":")
     if not colon or kind not in KINDS:
@@ -188,7 +195,7 @@ async def find_held(installation: Installation, address: Address) -> str:
     found = list[Candidate]()
     if _ENTRY.fullmatch(identity) and not kind and await shards_with(installation, f"event:{identity}"):
         found.append(Candidate(f"event:{identity}", [f"event:{identity}"], "an event"))
-    for view in await _deletions(installation, parted):
+    for view in await _deletions(installation, parted, certain=certain):
         whole = f"deletion:{view.id}"
         if kind != "job" and not parted.job and await shards_with(installation, whole):
             found.append(_candidate(parted, view)._replace(id=whole))

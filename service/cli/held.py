@@ -246,7 +246,7 @@ async def _fields(installation: Installation, shard: Shard, name: str) -> dict[s
 
 async def _found(installation: Installation, address: addresses.Address, shard: int | None) -> tuple[str, int, str]:
     """Its name, its shard, and how a person is asked about it."""
-    name = await addresses.find_held(installation, address)
+    name = await addresses.find_held(installation, address, certain=True)
     place = await _place(installation, name, shard)
     view = await one_deletion(installation, name.removeprefix("deletion:")) if name.startswith("deletion:") else None
     return name, place.number, f"{name} ({view.object})" if view is not None else name

@@ -250,7 +250,7 @@ def abandon(what: str, namespace: str | None, cluster: str | None, yes: bool, co
     as in `knell jobs show`.
     """
     address = addresses.Address(what, namespace, cluster)
-    job = session.call(lambda opened: addresses.find_job(opened, address), config)
+    job = session.call(lambda opened: addresses.find_job(opened, address, certain=True), config)
     click.echo(abandon_job(job, yes=yes, config=config))
 
 

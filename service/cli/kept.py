@@ -187,8 +187,13 @@ def forget(
             f"the record of {output.clean(name)} can't be read, so the resources that carry its tag are not known; "
             f"--record-only removes the record alone"
         )
-    meant = [one for one in found.decisions or () if name == what or addresses.fits_decision(address, one)]
-    chosen = [one for one in meant if uid in (None, one.uid)]
+    meant = found.decisions or ()
+    if name != what:
+        meant = [one for one in meant if addresses.fits_decision(address, one)]
+    chosen = [one for one in meant if uid in (None, one.uid) and namespace in (None, one.namespace)]
+    if name != what and len({one.uid for one in chosen}) > 1:
+        ways = [Candidate(one.uid, [one.uid], f"{one.object}, {one.why}") for one in chosen]
+        raise addresses.ambiguous(address, ways)
     if found.decisions is not None and not chosen:
         raise session.Trouble(_unknown(name))
     others = [one for one in found.decisions or () if one not in chosen]

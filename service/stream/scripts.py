@@ -31,7 +31,7 @@ class Scripts:
     """All moves. `changed` replaces the text of files, which tests use to plant faults."""
 
     def __init__(self, changed: Mapping[str, str] | None = None) -> None:
-        self._changed = dict(changed or {})
+        self.changed = dict(changed or {})
         self._built: dict[str, Script] = {}
 
     def __getitem__(self, name: str) -> Script:
@@ -45,7 +45,7 @@ class Scripts:
             if name in HEARTBEAT_MOVES:
                 shared.append("_heartbeats")
             parts = ("_move", *shared, name)
-            source = "\n".join(self._changed.get(part) or _text(part) for part in parts)
+            source = "\n".join(self.changed.get(part) or _text(part) for part in parts)
             script = Script(name, source, hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest())
             self._built[name] = script
         return script

@@ -172,6 +172,34 @@ async def test_orders_reach_the_job_that_was_addressed_and_no_other(small: World
     assert (await knell(small, "jobs", "retry", "widget/blue", "-n", "team-a")).code == 0
 
 
+async def test_nothing_is_given_up_by_an_address_that_another_object_has_or_had(small: World) -> None:
+    """Numbers of jobs are the same for all: what was meant may have ended meanwhile, and another is under way."""
+    running = await small.start(Outside())
+    await small.publish(BLUE)
+    await small.until_done(BLUE)
+    await running.stop()
+    jobs = await small.lay(OTHER_BLUE, [thing("1"), thing("2")])
+    number = jobs["1"].rpartition("#")[2]
+    assert (await knell(small, "jobs", "show", f"widget/blue#{number}")).code == 0
+    ways = offered(await knell(small, "jobs", "abandon", f"widget/blue#{number}", "--yes"))
+    assert (await small.job(jobs["1"])).get("state") is None
+    assert [f"widget/blue#{number}", "-n", "team-b"] in ways
+    assert (await knell(small, "jobs", "abandon", f"widget/blue#{number}", "-n", "team-b", "--yes")).code == 0
+    full = ("jobs", "abandon", jobs["2"], "--yes")
+    assert (await knell(small, *full, "-n", "team-a")).code == 1
+    assert (await small.job(jobs["2"])).get("state") is None
+    assert (await knell(small, *full, "-n", "team-b")).code == 0
+
+
+async def test_a_held_deletion_is_not_dropped_by_an_address_that_another_object_has(small: World) -> None:
+    await hold(small)
+    await small.publish(OTHER_BLUE)
+    ways = offered(await knell(small, "held", "drop", "widget/blue", "--yes"))
+    assert (await small.deletion(BLUE))["state"] == "held"
+    assert ["widget/blue", "-n", "team-a"] in ways
+    assert (await knell(small, "held", "drop", "widget/blue", "-n", "team-a", "--yes")).code == 0
+
+
 async def test_a_deletion_without_a_job_under_way_says_so(small: World) -> None:
     await small.publish(BLUE)
     answer = await knell(small, "jobs", "show", "widget/blue")
@@ -231,6 +259,10 @@ async def test_what_was_kept_is_forgotten_with_the_object_that_was_addressed_onl
     listed = (await knell(small, "kept", "list", "--output", "name")).out
     assert listed == "widget.example.org/prod\n"
     words = ("kept", "forget", "--record-only", "--yes")
+    assert len(offered(await knell(small, *words, "widget/prod"))) == 2
+    name = "aws/123456789012/eu-west-1/prod"
+    assert (await knell(small, *words, name, "-n", "team-c")).code == 1
+    assert len(await memory.decisions("aws/123456789012/eu-west-1", "prod")) == 2
     answer = await knell(small, *words, "widget/prod", "-n", "team-c")
     assert (answer.code, "nothing is remembered as kept under widget/prod" in answer.err) == (1, True)
     assert (await knell(small, *words, "widget/prod", "-n", "team-b")).code == 0

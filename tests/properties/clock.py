@@ -5,9 +5,16 @@ The scripts still read the server's time; the offset that they are given takes a
 
 import time
 from datetime import timedelta
+from typing import Final
+
+from service.stream.scripts import lua_text
 
 TICK = 150
 """Milliseconds between two calls: more than a call takes, so that time does not go back by itself."""
+
+_SERVER_CLOCK: Final = "clock[1] * 1000 + math.floor(clock[2] / 1000) + tonumber(ARGV[2])"
+GIVEN_CLOCK: Final = lua_text("_move").replace(_SERVER_CLOCK, "tonumber(ARGV[2])")
+"""The opening of all scripts, with the offset taken for the time itself: however slow a call is, it sees no more."""
 
 
 class JumpingClock:

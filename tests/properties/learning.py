@@ -11,7 +11,7 @@ from typing import NamedTuple
 from service.contract import Draw, Limit
 from service.stream.budgets import Ask, Budgets, Said
 from service.stream.scripts import Scripts
-from tests.properties.clock import JumpingClock
+from tests.properties.clock import GIVEN_CLOCK, GivenClock
 from tests.properties.laws import require
 from tests.properties.rig import Rig
 
@@ -95,8 +95,9 @@ class Learning:
 
     def __init__(self, rig: Rig, case: Case, scripts: Scripts | None = None) -> None:
         self.rig, self.case, self.seen = rig, case, Seen()
-        self.clock, self.keys = JumpingClock(tick=0), rig.keys()
-        self.budgets = Budgets(rig.caller(self.clock, scripts), self.keys, learn_up_to=case.most)
+        self.clock, self.keys = GivenClock(tick=0), rig.keys()
+        given = Scripts(changed={**(scripts.changed if scripts is not None else {}), "_move": GIVEN_CLOCK})
+        self.budgets = Budgets(rig.caller(self.clock, given), self.keys, learn_up_to=case.most)
         self._chance = random.Random(case.seed)
         self._begun = self.clock.at
         rate = case.limit.capacity / case.limit.per.total_seconds()

@@ -67,11 +67,11 @@ def test_an_account_that_grants_three_times_as_much_is_used_after_a_minute(rig: 
 
 
 def test_an_account_that_grants_what_is_declared_is_used_as_before(rig: Rig) -> None:
-    """One step is tried, and a second of the pause that it costs is all there is to pay."""
+    """One step is tried, and the pause that it costs, a second, is nearly all there is to pay."""
     shares = []
     for most in (1.0, 4.0):
         run = Learning(rig, Case(CALLS, 1.0, (Phase(90),), workers=4, slowest=0.2, most=most))
         seen = run.run()
         shares.append(seen.share(run.rate, 0, 90))
         assert seen.throttled < 0.005
-    assert shares[1] >= shares[0] - 0.01
+    assert shares[1] >= shares[0] - 1.5 / 90

@@ -19,7 +19,7 @@ from service.stream.keys import Keys
 from service.stream.scripts import Scripts, lua_text
 from tests.dropping_proxy import Command, DroppingProxy, is_script
 from tests.properties.alike import alike, in_order
-from tests.properties.clock import GivenClock, JumpingClock
+from tests.properties.clock import GIVEN_CLOCK, GivenClock, JumpingClock
 from tests.properties.errands import ERRANDS, PLACE, Site
 from tests.properties.rig import WrittenDown
 from tests.properties.world import read_keys
@@ -96,14 +96,12 @@ async def both(server: TestServer, move: str, scripts: Scripts) -> tuple[Ending,
 
 
 READS = {"recall"}
-SERVER_CLOCK = "clock[1] * 1000 + math.floor(clock[2] / 1000) + tonumber(ARGV[2])"
-GIVEN_CLOCK = lua_text("_move").replace(SERVER_CLOCK, "tonumber(ARGV[2])")
-"""Scripts take the time that they are given for the server's: both runs see the same, to the millisecond."""
 
 
 @pytest.mark.parametrize("move", MOVES)
 async def test_a_lost_answer_changes_nothing(embedded_server: TestServer, move: str) -> None:
     assert move in ERRANDS, f"{move}.lua is new: give it an errand in tests/properties/errands.py"
+    # With the time that they are given both runs see the same, to the millisecond.
     assert lua_text("_move") != GIVEN_CLOCK
     undisturbed, disturbed, proxy = await both(embedded_server, move, Scripts(changed={"_move": GIVEN_CLOCK}))
 

@@ -199,6 +199,21 @@ def test_a_private_key_in_base64_is_taken_out_as_in_a_kubeconfig() -> None:
     assert mask_text(f"value {encoded}, line 3") == "value ***, line 3"
 
 
+def test_a_private_key_in_base64_is_taken_out_with_all_lines_that_it_is_wrapped_in() -> None:
+    key = "-----BEGIN PRIVATE KEY-----\n" + "\n".join("k" * 64 for _ in range(9)) + "==\n-----END PRIVATE KEY-----\n"
+    encoded = base64.b64encode(key.encode()).decode()
+    for ending in ("\n", "\\n", "\n      "):
+        wrapped = ending.join(encoded[place : place + 76] for place in range(0, len(encoded), 76))
+        assert mask_text(f"value {wrapped}\nline 3 is fine") == "value ***\nline 3 is fine"
+
+
+@pytest.mark.parametrize("backslashes", ["\\", "\\\\\\"])
+def test_a_credential_in_json_inside_json_is_taken_out(backslashes: str) -> None:
+    quote = backslashes + '"'
+    text = f"{{{quote}clientSecret{quote}: {quote}hunter2{quote},{quote}region{quote}:{quote}eu{quote}}}"
+    assert mask_text(text) == f"{{{quote}clientSecret{quote}: ***,{quote}region{quote}:{quote}eu{quote}}}"
+
+
 def test_a_certificate_is_no_secret() -> None:
     text = "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----"
     assert mask_text(text) == text

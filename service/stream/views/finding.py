@@ -11,6 +11,7 @@ from service.contract.resource_names import fits_kind
 from service.stream.engine import Shard
 from service.stream.installation import Installation
 from service.stream.views.deletions import DeletionView, deletion_view
+from service.stream.views.held import INDEXES
 from service.stream.views.reading import PAGE, batch, chunks, records, text
 
 _STEP: Final = 1000
@@ -56,10 +57,12 @@ async def find_deletions(
 
 
 async def held_jobs(installation: Installation, deletion: str) -> list[str]:
-    """The ids of the jobs of a deletion that are held."""
-    shard = installation.shard_of(deletion)
-    pages = _walk(shard, "held", f"job:{deletion.translate(_GLOB)}#*")
-    return sorted({name.removeprefix("job:") async for page in pages for name in page})
+    """The ids of the jobs of a deletion that are held, or wait by themselves."""
+    shard, found = installation.shard_of(deletion), set[str]()
+    for index in INDEXES:
+        async for page in _walk(shard, index, f"job:{deletion.translate(_GLOB)}#*"):
+            found.update(name.removeprefix("job:") for name in page)
+    return sorted(found)
 
 
 async def _ids(shard: Shard, among: str, sought: Sought) -> AsyncIterator[list[str]]:
