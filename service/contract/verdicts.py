@@ -43,10 +43,12 @@ class Throttled(msgspec.Struct, frozen=True, tag="throttled"):
 
 
 class Blocked(msgspec.Struct, frozen=True, tag="blocked"):
-    """Something still uses the target. `until` is exact where the provider names a time."""
+    """Something still uses the target. `until` is exact where the provider names a time. It goes by itself, unless it
+    takes a `person`: then the job is held, and looked at as often all the same."""
 
     by: str
     until: timedelta | None = None
+    person: bool = False
 
 
 class Refused(msgspec.Struct, frozen=True, tag="refused"):

@@ -65,8 +65,8 @@ class Settlement(NamedTuple):
     """What becomes of one attempt's job. `delay` is in milliseconds from the moment it is sent.
 
     `record` is the new record without its closing brace: the script adds the server's times to it. `was` and `shown`
-    are the indexes that show the job before and after it (`held`, `waiting`, or none), `since` is when that began, 0
-    where it begins now. `of` says how many jobs were taken under the same token, 0 where that is not known.
+    are the indexes that show the job before and after it: `held`, `waiting`, or none. `of` says how many jobs were
+    taken under the same token, 0 where that is not known.
     """
 
     job: str
@@ -83,7 +83,6 @@ class Settlement(NamedTuple):
     record: str
     note: str
     of: int = 0
-    since: int = 0
 
 
 class Grouped:
@@ -115,7 +114,7 @@ def grouped(items: Sequence[Settlement]) -> tuple[list[str], dict[tuple[str, int
     plans: dict[str, int] = {}
     groups: dict[tuple[str, int], Grouped] = {}
     seen: set[tuple[str, int]] = set()
-    for job, fence, kind, delay, stage, lane, urgent, next_lane, was, shown, alone, record, note, of, since in items:
+    for job, fence, kind, delay, stage, lane, urgent, next_lane, was, shown, alone, record, note, of in items:
         held_as = job, fence
         if held_as in seen:
             continue
@@ -140,7 +139,7 @@ def grouped(items: Sequence[Settlement]) -> tuple[list[str], dict[tuple[str, int
             fields += (number, record + "}")
         else:
             group.rest.append(
-                (kind, job, plan, number, stage, record, note, delay, urgent, next_lane, was, shown, alone, since)
+                (kind, job, plan, number, stage, record, note, delay, urgent, next_lane, was, shown, alone)
             )
     return list(plans), groups
 
