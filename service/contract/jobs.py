@@ -13,8 +13,7 @@ from service.contract.version import VERSION
 
 class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What is stored of a job. `state` is there only when it has ended or is set aside. `held` (1) needs a person,
-    `waiting` (1) goes on by itself once something else has; `since` is when either began.
-    One that is gone and `absent` (1) was never there.
+    `waiting` (1) goes on by itself once something else has. One that is gone and `absent` (1) was never there.
 
     The version is written first and always: `take` reads it without decoding the rest.
     """
@@ -34,7 +33,6 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     waits: int = 0
     held: int = 0
     waiting: int = 0
-    since: int = 0
     absent: int = 0
     alone: int = 0
     kills: int = 0

@@ -44,11 +44,13 @@ class Throttled(msgspec.Struct, frozen=True, tag="throttled"):
 
 class Blocked(msgspec.Struct, frozen=True, tag="blocked"):
     """Something still uses the target. `until` is exact where the provider names a time. `unseen` says that no read
-    shows what it is: most likely something that went just now, so the target is tried again soon while that can be."""
+    shows what it is: most likely something that went just now, so the target is tried again soon while that can be. It
+    goes by itself, unless it takes a `person`: then the job is held, and looked at as often all the same."""
 
     by: str
     until: timedelta | None = None
     unseen: bool = False
+    person: bool = False
 
 
 class Refused(msgspec.Struct, frozen=True, tag="refused"):

@@ -65,9 +65,9 @@ class Settlement(NamedTuple):
     """What becomes of one attempt's job. `delay` is in milliseconds from the moment it is sent.
 
     `record` is the new record without its closing brace: the script adds the server's times to it. `was` and `shown`
-    are the indexes that show the job before and after it (`held`, `waiting`, or none), `since` is when that began, 0
-    where it begins now. `of` says how many jobs were taken under the same token, 0 where that is not known. `soon` is
-    the longest delay while something of the same deletion ended lately, 0 for none.
+    are the indexes that show the job before and after it: `held`, `waiting`, or none. `of` says how many jobs were
+    taken under the same token, 0 where that is not known. `soon` is the longest delay while something of the same
+    deletion ended lately, 0 for none.
     """
 
     job: str
@@ -84,7 +84,6 @@ class Settlement(NamedTuple):
     record: str
     note: str
     of: int = 0
-    since: int = 0
     soon: int = 0
 
 
@@ -117,8 +116,7 @@ def grouped(items: Sequence[Settlement]) -> tuple[list[str], dict[tuple[str, int
     plans: dict[str, int] = {}
     groups: dict[tuple[str, int], Grouped] = {}
     seen: set[tuple[str, int]] = set()
-    for one in items:
-        job, fence, kind, delay, stage, lane, urgent, next_lane, was, shown, alone, record, note, of, since, soon = one
+    for job, fence, kind, delay, stage, lane, urgent, next_lane, was, shown, alone, record, note, of, soon in items:
         held_as = job, fence
         if held_as in seen:
             continue
@@ -143,7 +141,7 @@ def grouped(items: Sequence[Settlement]) -> tuple[list[str], dict[tuple[str, int
             fields += (number, record + "}")
         else:
             group.rest.append(
-                (kind, job, plan, number, stage, record, note, delay, urgent, next_lane, was, shown, alone, since, soon)
+                (kind, job, plan, number, stage, record, note, delay, urgent, next_lane, was, shown, alone, soon)
             )
     return list(plans), groups
 

@@ -88,6 +88,12 @@ def test_a_mark_as_held_goes_with_anything_but_a_hand_back_or_a_throttle() -> No
         assert judge(job(held=1), waiting, RETRY, NOW).record.held == 1
 
 
+def test_what_blocks_waits_by_itself_unless_it_takes_a_person() -> None:
+    for person in (False, True):
+        record = judge(job(), Blocked("x", person=person), RETRY, NOW).record
+        assert (record.shown, record.held, record.waiting) == ("held" if person else "waiting", person, not person)
+
+
 def test_long_words_of_a_provider_are_cut() -> None:
     outcome = judge(job(), OSError("x" * 10_000), RETRY, NOW)
     assert len(outcome.record.last_error) == 500

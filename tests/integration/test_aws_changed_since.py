@@ -47,7 +47,7 @@ async def test_rules_of_groups_whose_task_was_taken_away_are_theirs_from_then_on
     await clustered.until_job(one, "aws.balancer", "protect")
     clustered.capi.annotate(capi.AWS_CLUSTERS, "prod", **{EXTERNAL_RESOURCE_TASKS: taken})
     await clustered.resources.protect(balancer, protected=False)
-    await clustered.until_job(one, "aws.security-group", f"rule of {stays}", "not the cluster's own", held=False)
+    await clustered.until_job(one, "aws.security-group", f"rule of {stays}", "not the cluster's own")
     assert await rules_of(clustered, stays) == {rule}
     await clustered.resources.ec2.revoke_security_group_ingress(GroupId=stays, SecurityGroupRuleIds=[rule])
     await clustered.until_done(one)

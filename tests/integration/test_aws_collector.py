@@ -3,12 +3,14 @@
 from contextlib import AsyncExitStack
 from datetime import timedelta
 
+import msgspec
 import pytest
 
 from service.contract.aws import AWS_FINALIZER, DELETE_FOR_MOVE, EXTERNAL_RESOURCE_GC
 from service.local.aws.behaviour import Fault
 from service.local.aws.tags import by_cloud_provider, by_cluster_api
 from service.local.aws.world import REGION
+from service.settings import FeedbackSettings
 from service.stream.views.progress import ending
 from tests import capi
 from tests.clusters import TestApi
@@ -79,10 +81,17 @@ async def test_a_cluster_that_is_too_early_is_collected_when_its_machines_are_go
     group = await clustered.resources.group(vpc, by_cloud_provider("prod"))
     clustered.capi.machine("prod-1", "prod")
     made = clustered.capi.unmanaged("prod", region=REGION, vpc=vpc.id, **marked())
+    clustered.settings = msgspec.structs.replace(clustered.settings, feedback=FeedbackSettings())
     one = await clustered.going(made)
     await clustered.work(stack)
     await clustered.until_waiting(one, "too early", "prod-1")
     assert group in await clustered.resources.standing()
+
+    async def told() -> bool:
+        conditions = ((clustered.read(made) or {}).get("status") or {}).get("conditions") or []
+        return any(one["reason"] == "CleanupWaiting" and "prod-1" in one["message"] for one in conditions)
+
+    await clustered.until("its condition says that it waits, and for what", told)
     clustered.capi.delete(capi.MACHINES, "prod-1")
     await clustered.jump(timedelta(seconds=11))
     await clustered.until_done(one)

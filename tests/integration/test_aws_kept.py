@@ -47,7 +47,7 @@ async def test_a_persons_tag_keeps_a_resource_until_it_is_taken_off(
     one = await clustered.going(clustered.capi.unmanaged("prod", region=REGION, vpc=vpc.id, **marked()))
     await clustered.work(stack)
     await clustered.until_job(one, "aws.security-group", PREVENT_DELETE_TAG, "jobs abandon")
-    await clustered.until_job(one, "aws.security-group", f"ingress rule of {group}", held=False)
+    await clustered.until_job(one, "aws.security-group", f"ingress rule of {group}")
     assert {group, other} <= await clustered.resources.standing()
     await clustered.resources.ec2.delete_tags(Resources=[group], Tags=[{"Key": PREVENT_DELETE_TAG}])
     await clustered.until_done(one)
@@ -239,7 +239,7 @@ async def test_what_belongs_to_an_abandoned_balancer_is_not_taken_from_it(
     await clustered.until_job(one, "aws.balancer", "protect")
     (job,) = [job for job, target in await clustered.targets_of(one) if target == balancer]
     await clustered.installation.shard_of_job(job).abandon(job, "somebody")
-    await clustered.until_job(one, "aws.target-group", "abandoned", held=False)
+    await clustered.until_job(one, "aws.target-group", "abandoned")
     listeners = await clustered.resources.elbv2.describe_listeners(LoadBalancerArn=balancer)
     assert len(listeners["Listeners"]) == 1
 

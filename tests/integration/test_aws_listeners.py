@@ -23,7 +23,7 @@ async def test_a_listener_of_a_balancer_that_is_not_to_go_is_left_and_named_unti
     await clustered.work(stack)
     (listener,) = (await clustered.resources.elbv2.describe_listeners(LoadBalancerArn=balancer))["Listeners"]
     arn = listener["ListenerArn"]
-    await clustered.until_job(one, "aws.target-group", arn, "load-balancer", EXTERNAL_RESOURCE_TASKS, held=False)
+    await clustered.until_job(one, "aws.target-group", arn, "load-balancer", EXTERNAL_RESOURCE_TASKS)
     assert await clustered.calls("elbv2.DeleteListener") == 0
     assert {balancer, target_group} <= await clustered.resources.standing()
     # One way out is to let the balancer go as well.
@@ -46,7 +46,7 @@ async def test_once_balancers_are_not_to_go_any_more_their_listeners_stay(
     await clustered.until_job(one, "aws.balancer", "protect")
     clustered.capi.annotate(capi.AWS_CLUSTERS, "prod", **{EXTERNAL_RESOURCE_TASKS: "target-group"})
     (listener,) = (await clustered.resources.elbv2.describe_listeners(LoadBalancerArn=balancer))["Listeners"]
-    await clustered.until_job(one, "aws.target-group", listener["ListenerArn"], "not to go", held=False)
+    await clustered.until_job(one, "aws.target-group", listener["ListenerArn"], "not to go")
     assert await clustered.calls("elbv2.DeleteListener") == 0
     # Another is to take the listener away oneself.
     await clustered.resources.elbv2.delete_listener(ListenerArn=listener["ListenerArn"])

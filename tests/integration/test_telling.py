@@ -183,7 +183,9 @@ async def test_the_condition_says_that_everything_is_paused_until_it_is_not(stag
 
 
 async def test_what_waits_by_itself_is_told_apart_from_what_needs_a_person(stage: Stage) -> None:
-    """A job that is held for its own reason, beside one that only waits: a person is called."""
+    """A job that is held for its own reason, beside one that only waits: a person is called. Once that has gone, the
+    condition does not name it any more, though nothing becomes of the other in this hour."""
+    stage.change("retry", refused_recheck=timedelta(hours=1), blocked_base=timedelta(seconds=1))
     stage.make("w", 2)
     stage.provider.world.add(
         Seed(resources=(Resource(account=ACCOUNT, id="vm", owner="x"),
@@ -195,6 +197,13 @@ async def test_what_waits_by_itself_is_told_apart_from_what_needs_a_person(stage
     told = await until_condition(stage, "w", "CleanupHeld", "1 resource needs a person: w-1", "waiting for 1 resource")
     assert told["message"].index("w-1") < told["message"].index("w-0")
     assert (await until_event(stage, one.uid, "CleanupHeld"))[0] == "Warning"
+    stage.provider.world.standing.pop((ACCOUNT, "vm"))
+
+    async def names_only_the_other() -> bool:
+        found = condition(stage, "w")
+        return found is not None and "w-1" in found["message"] and "w-0" not in found["message"]
+
+    await stage.until("the condition names what is in the way now", names_only_the_other)
 
 
 async def test_what_is_held_is_told_with_its_reason(stage: Stage) -> None:

@@ -218,8 +218,6 @@ def _shown(world: World, history: History, index: str) -> Iterator[Breach]:
             yield HELD, f"{job} is shown as {index}: {told}"
         if f"job:{job}" not in shown and held:
             yield HELD, f"{job} is {index} and not shown: {told}"
-        if f"job:{job}" in shown and held and shown[f"job:{job}"] != told.get("since"):
-            yield SINCE, f"{job} is shown since {shown[f'job:{job}']}: {told}"
     for member in shown:
         if member.startswith("job:") and member[4:] not in world.jobs and not history.lost:
             yield HELD, f"{member} is shown as {index} and gone"

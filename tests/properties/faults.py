@@ -95,7 +95,7 @@ ENGINE = (
           "redis.call('ZRANGEBYSCORE', leases, fence, fence, 'LIMIT', 0, 1)) do", (laws.WHOLE, laws.HOLDERS)),
     Fault("what a lost plan wrote stays", "plan", "redis.call('UNLINK', stem .. 'job:' .. id .. '#' .. writing)", "",
           (laws.LEFTOVERS,), ("begin_to_plan", "publish", "plan", "hold")),
-    Fault("a held job is not shown", "settle", "redis.call('ZADD', stem .. now_, since, 'job:' .. job)",
+    Fault("a held job is not shown", "settle", "redis.call('ZADD', stem .. now_, now, 'job:' .. job)",
           "", (laws.HELD,), ("settle", "jump")),
     Fault("a job that waits no more is still shown", "settle", "redis.call('ZREM', stem .. before_, 'job:' .. job)",
           "", (laws.HELD,), ("settle", "jump")),

@@ -92,11 +92,11 @@ def _judge(
         case Throttled(retry_after, detail):
             delay, detail = (500 if retry_after is None else ms(retry_after)), _short(detail)
             return Outcome("throttled", delay, replace(record, verdict="throttled", detail=detail), detail)
-        case Blocked(by, until, unseen):
-            by = _short(by)
+        case Blocked(by, until, unseen, person):
+            by, held = _short(by), int(person)
             soon = ms(retry.unseen_cap) if unseen and until is None else 0
             delay = ms(until) if until is not None else _blocked_delay(record, retry, jitter)
-            blocked = replace(record, verdict="blocked", detail=by, waits=record.waits + 1, held=0, waiting=1)
+            blocked = replace(record, verdict="blocked", detail=by, waits=record.waits + 1, held=held, waiting=1 - held)
             return Outcome("blocked", delay, blocked, by, soon)
         case Refused(reason):
             reason = _short(reason)
@@ -150,14 +150,11 @@ def settlement(job: Job, lane: str, outcome: Outcome, *, called: bool, of: int =
         record = replace(record, alone=0, kills=0, fallen=0, suspect="")
     if outcome.kind not in ("gone", "dead") and (record.due or record.last_at):
         record = replace(record, due=0, last_at=0)
-    since = before.since if record.shown == before.shown else 0
-    if record.since != since:
-        record = replace(record, since=since)
     note = outcome.kind + (" called" if called else "") + (f": {outcome.note}" if outcome.note else "")
     moved = record.lane if record.lane != lane else ""
     return Settlement(
         job.id, job.fence, outcome.kind, outcome.delay, record.stage, lane, record.urgent, moved,
-        before.shown, record.shown, before.alone, encode_record(record)[:-1], note, of, since, outcome.soon,
+        before.shown, record.shown, before.alone, encode_record(record)[:-1], note, of, outcome.soon,
     )  # fmt: skip
 
 

@@ -20,7 +20,7 @@ redis.call('ZREM', stem .. 'dead', job)
 redis.call('ZREM', stem .. 'alone', job)
 redis.call('ZREM', stem .. 'newer', 'job:' .. job)
 unshow('job:' .. job)
-for _, field in ipairs({'state', 'alone', 'kills', 'fallen', 'suspect', 'held', 'waiting', 'since', 'attempts', 'waits'}) do record[field] = nil end
+for _, field in ipairs({'state', 'alone', 'kills', 'fallen', 'suspect', 'held', 'waiting', 'attempts', 'waits'}) do record[field] = nil end
 record.due = now
 write(job, record)
 enter(job, lane, is_urgent(record), now)

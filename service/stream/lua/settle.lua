@@ -3,9 +3,8 @@
 -- the gone, the rest, how many were taken under the fence (0: not known)}. The gone stand together by their note: {note,
 -- how many, ids as one text, parts}; a part is {plan (index), stage, {number, record, number, record...}}. Of the rest
 -- each is {kind, job, plan, number, stage, record, note, delay in ms, urgent (0|1), next lane ('': the same), the index
--- that showed it before ('' | held | waiting), the one that shows it now, alone (0|1), since when (0: now), longest delay
--- in ms while a job of the same deletion ended lately (0: none)}, its record without the closing brace, so that times can
--- be added.
+-- that showed it before ('' | held | waiting), the one that shows it now, alone (0|1), longest delay in ms while a job of
+-- the same deletion ended lately (0: none)}, its record without the closing brace, so that times can be added.
 -- Kinds: dead ends a job, `back` returns it untouched, `unreadable` sets it aside, all others put it back with a due
 -- time. Answers {for each group the jobs that were not accepted, stages opening}.
 if repeated then return repeated end
@@ -44,15 +43,16 @@ end
 
 -- How long a job waits: where nothing shows what blocks it, that may be something of its deletion that just went.
 local function delay_of(item)
-  if item[15] == 0 or item[8] <= item[15] then return item[8] end
+  if item[14] == 0 or item[8] <= item[14] then return item[8] end
   local ended = redis.call('HGET', deletion_key(deletion(item[3])), 'last_end')
-  return ended and now - tonumber(ended) < LATELY and item[15] or item[8]
+  return ended and now - tonumber(ended) < LATELY and item[14] or item[8]
 end
 
-local function mark(job, before_, now_, since)
+-- What is shown as before is shown since then.
+local function mark(job, before_, now_)
   if before_ == now_ then return end
   if before_ ~= '' then redis.call('ZREM', stem .. before_, 'job:' .. job) end
-  if now_ ~= '' then redis.call('ZADD', stem .. now_, since, 'job:' .. job) end
+  if now_ ~= '' then redis.call('ZADD', stem .. now_, now, 'job:' .. job) end
 end
 
 local function move(lane, item)
@@ -74,8 +74,7 @@ local function move(lane, item)
     job_over(plan, stage, 1)
   else
     local due = now + delay_of(item)
-    local began = item[12] ~= '' and item[14] == 0 and ',"since":' .. moment() or ''
-    keep(plan, number, item[6] .. ',"last_at":' .. moment() .. ',"due":' .. string.format('%.0f', due) .. began .. '}')
+    keep(plan, number, item[6] .. ',"last_at":' .. moment() .. ',"due":' .. string.format('%.0f', due) .. '}')
     if item[13] == 1 and kind == 'back' then
       -- Handed back before it was tried: it is still under suspicion.
       redis.call('ZADD', stem .. 'alone', due, job)
@@ -84,7 +83,7 @@ local function move(lane, item)
       enter(job, item[10] ~= '' and item[10] or lane, item[9] == 1, due)
     end
   end
-  mark(job, item[11], item[12], item[14] ~= 0 and item[14] or now)
+  mark(job, item[11], item[12])
 end
 
 -- One entry for the batch: a field for each different outcome, with the jobs that had it.

@@ -136,8 +136,8 @@ async def test_a_cluster_that_still_runs_is_waited_for_and_what_runs_is_named(st
     await stage.until_marked(unmanaged, managed)
     for infra in (unmanaged, managed):
         stage.kube.delete(infra.path)
-    await stage.until_told(unmanaged, "too early", f"Machine {stage.namespace}/{machine}")
-    await stage.until_told(managed, "too early", f"EKS cluster {managed.tag} is ACTIVE")
+    await stage.until_told(unmanaged, "CleanupWaiting", "too early", f"Machine {stage.namespace}/{machine}")
+    await stage.until_told(managed, "CleanupWaiting", "too early", f"EKS cluster {managed.tag} is ACTIVE")
     assert await stage.changes() == []
     stage.capi.delete(MACHINES, machine)
     await stage.world.eks.delete_cluster(name=managed.tag)

@@ -119,7 +119,7 @@ class Settled:
                 batch.tell(Pause(limit[0].limit.name, refill.error.after))
             return Throttled(refill.error.after, str(refill.error))
         except NoAccess as error:
-            return Blocked(str(error)) if error.again else Refused(str(error))
+            return Blocked(str(error), person=True) if error.again else Refused(str(error))
         except AwsError as error:
             if error.what == "throttled":
                 return Pending(error.after or SOON, str(error), resume=job.resume)

@@ -130,9 +130,9 @@ class Way:
                     return self.onward(msgspec.structs.replace(errand, idle=0), f"{what}: {detail}")
                 further = msgspec.structs.replace(errand, resume=resume, idle=0 if going else errand.idle)
                 return Pending(check_after, f"{what}: {detail}", lane=lane, resume=further.text, kept=kept)
-            case Blocked(by, until, unseen):
+            case Blocked(by, until, unseen, person):
                 again = before == "blocked" and bool(errand.stuck)
-                return self._stuck(errand, by, again=again) or Blocked(_words(errand, by), until, unseen)
+                return self._stuck(errand, by, again=again) or Blocked(_words(errand, by), until, unseen, person)
             case Refused(reason):
                 # By the second time it may be nobody's errand any more: another's by now, say. The list tells.
                 return self._stuck(errand, reason, again=before == "refused") or Refused(_words(errand, reason))

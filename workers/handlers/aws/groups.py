@@ -23,6 +23,9 @@ GROUPS: Final = "ec2.DescribeSecurityGroups"
 PATIENT: Final = 400
 """Rounds of waiting for a balancer's interface; one that outlives them belongs to a balancer that stays."""
 
+LINGERING: Final = 60
+"""Tries, some ten minutes of them, in which a dependency that is not to be seen is taken for one that just went."""
+
 _NAMED: Final = 4
 
 
@@ -138,15 +141,16 @@ async def before(turn: Turn) -> Verdict | None:
     if references and turn.settings.revoke_foreign_rules:
         one = references[tried % len(references)]
         return turn.hop(revoking(egress=one.egress), f"referred to by {one.words}", resume=turn.resume)
-    return Blocked(not_ours(references, turn.owner)) if references else None
+    return not_ours(references, turn.owner) if references else None
 
 
-def not_ours(references: Sequence[Reference], owner: Owner) -> str:
+def not_ours(references: Sequence[Reference], owner: Owner) -> Blocked:
     """Rules that stand against it, and what to do: nothing where somebody else removes them with the cluster."""
     others: dict[str, list[Reference]] = {}
     for one in references:
         others.setdefault(goes_along(one.group, owner), []).append(one)
-    return "; ".join(_not_ours(who, some) for who, some in sorted(others.items()))
+    words = "; ".join(_not_ours(who, some) for who, some in sorted(others.items()))
+    return Blocked(words, person="" in others)
 
 
 def _not_ours(who: str, references: Sequence[Reference]) -> str:
@@ -175,6 +179,7 @@ async def refused(turn: Turn, error: AwsError) -> Verdict:
         f"interface and no rule that does is to be seen: look for references from peered VPCs and from other accounts "
         f"that share this one",
         unseen=True,
+        person=turn.job.record.waits >= LINGERING,
     )
 
 

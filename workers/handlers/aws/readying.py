@@ -168,7 +168,7 @@ def later(turn: Turn, kind: Kind, detail: str, resume: str = "") -> Pending:
 def meaning(error: AwsError | NoAccess) -> Verdict | Exception:
     """What an error is for the jobs that it stopped; what has no meaning of its own is a failed attempt."""
     if isinstance(error, NoAccess):
-        return Blocked(str(error)) if error.again else Refused(str(error))
+        return Blocked(str(error), person=True) if error.again else Refused(str(error))
     match error.what:
         case "throttled":
             return Throttled(error.after, str(error), unasked=error.code == NO_ROOM)

@@ -112,7 +112,7 @@ async def _revoke(turn: Turn, *, egress: bool) -> Verdict:
             return _unseen(turn, references)
     foreign = [one for one in references if one not in ours]
     if foreign and not turn.settings.revoke_foreign_rules:
-        return Blocked(not_ours(foreign, owner))
+        return not_ours(foreign, owner)
     rules = [rule for one in foreign for rule in _referring(seen, one, turn.found.id)]
     return await _foreign(turn, rules, egress=egress) if rules else _unseen(turn, references)
 
@@ -121,7 +121,8 @@ async def _foreign(turn: Turn, rules: Sequence[Rule], *, egress: bool) -> Verdic
     if unkept := next((rule for rule in rules if rule.unkept), None):
         return Blocked(
             f"referred to by rule {unkept.rule} of {unkept.group}, not the cluster's own, which can't be written down "
-            f"so that it could be made again: {unkept.unkept}; revoke it by hand"
+            f"so that it could be made again: {unkept.unkept}; revoke it by hand",
+            person=True,
         )
     trail = trail_of(turn.resume)
     # Word for word the one that was written down, or it is written down first: then a crash loses no rule.
@@ -151,7 +152,8 @@ def _unseen(turn: Turn, references: Sequence[Reference]) -> Verdict:
         return _in_vain(turn, f"there is no rule to revoke, although AWS shows {words}")
     return Blocked(
         f"AWS says that it is referred to by {words}, but no such rule is to be found by its id: look at that group, "
-        f"and for references from peered VPCs and from other accounts that share this one"
+        f"and for references from peered VPCs and from other accounts that share this one",
+        person=True,
     )
 
 

@@ -35,6 +35,6 @@ def meaning(error: AzureError, where: Where) -> Verdict:
             )
         case "credentials":
             # Who gives tokens may be away for a moment; where nobody ever does, it is asked for less and less.
-            return Blocked(f"{error}; give the process an identity that may act there")
+            return Blocked(f"{error}; give the process an identity that may act there", person=True)
         case _:
             raise error.with_traceback(None)

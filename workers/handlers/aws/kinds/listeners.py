@@ -35,6 +35,7 @@ async def in_use(turn: Turn, error: AwsError) -> Verdict:
         f"AWS says that something uses it ({error.code}: {balancers}), but no listener and no listener's rule that "
         f"does is to be seen: look for balancers of other accounts that share its VPC",
         until=until_round(turn.settings.check_after * 2 ** (vain - VAIN + 1), 0.5),
+        person=True,
     )
 
 
@@ -48,11 +49,13 @@ async def unblock(turn: Turn) -> Verdict:
                 return turn.hop(DELETE_TARGET_GROUP, f"not used by {arn} any more")
             owner = await young.live()
             if arn in owner.spared:
-                return Blocked(f"used by listener {listener} of a balancer that was abandoned: take the listener away")
+                words = f"used by listener {listener} of a balancer that was abandoned: take the listener away"
+                return Blocked(words, person=True)
             if owner.by == "ccm" and not owner.balancers:
                 return Blocked(
                     f"used by listener {listener} of a balancer of the cluster that is not to go: take the listener "
-                    f"away, or add the task load-balancer (annotation {EXTERNAL_RESOURCE_TASKS}), with which it goes"
+                    f"away, or add the task load-balancer (annotation {EXTERNAL_RESOURCE_TASKS}), with which it goes",
+                    person=True,
                 )
             try:
                 await turn.calls.call("elbv2", "delete_listener", ListenerArn=listener)
@@ -71,9 +74,9 @@ async def _balancers(turn: Turn) -> dict[str, Found]:
     balancers = await BALANCER.read(turn.calls, turn.found.facts) if turn.found.facts else {}
     for found in balancers.values():
         if foreign := owned(found, turn.owner, BALANCER):
-            raise Overtaken(Blocked(f"used by a balancer that is not the cluster's: {foreign}"))
+            raise Overtaken(Blocked(f"used by a balancer that is not the cluster's: {foreign}", person=True))
         if kept := protected(found) or retained(found):
-            raise Overtaken(Blocked(f"used by a balancer that is not to go: {kept}"))
+            raise Overtaken(Blocked(f"used by a balancer that is not to go: {kept}", person=True))
     return balancers
 
 
