@@ -8,7 +8,7 @@ import msgspec
 import structlog
 
 from service.cluster.client import Cluster
-from service.cluster.errors import ClusterError, Conflict, Invalid
+from service.cluster.errors import ClusterError, Conflict, Invalid, Silent, TooMany, Unavailable
 from service.cluster.events import cut
 from service.cluster.objects import Live, Seen, Served
 from service.contract.names import STATUS
@@ -38,14 +38,15 @@ async def set_condition(
     status: ConditionStatus,
     reason: str,
     message: str,
-) -> bool:
-    """Whether the object says so now. Its last transition is kept for as long as the status stays the same."""
+) -> bool | None:
+    """Whether the object says so now; None where that failed and may go well the next time. Its last transition is kept
+    for as long as the status stays the same."""
     wanted = {"type": kind, "status": status, "reason": reason, "message": cut(message, _LONGEST_MESSAGE)}
     try:
         return await _told(cluster, served, seen, wanted)
     except (ClusterError, msgspec.DecodeError) as error:
         log.info("condition not set", cluster=cluster.name, uid=seen.uid, reason=reason, error=str(error))
-        return False
+        return None if isinstance(error, Conflict | TooMany | Unavailable | Silent) else False
 
 
 async def _told(cluster: Cluster, served: Served, seen: Seen, wanted: dict[str, str]) -> bool:

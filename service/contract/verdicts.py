@@ -23,6 +23,7 @@ class Gone(msgspec.Struct, frozen=True, tag="gone"):
 class Pending(msgspec.Struct, frozen=True, tag="check"):
     """Accepted, not proven: look again after `check_after`, perhaps in another lane, with `resume` at hand.
 
+    With `still` only the answer is late: a job that was held or waited goes on to do so, for the same reason.
     `kept` goes into the audit and the log behind the detail, word for word or not at all: where it is too long, or has
     something that must not be shown, the attempt has failed."""
 
@@ -31,6 +32,7 @@ class Pending(msgspec.Struct, frozen=True, tag="check"):
     lane: str | None = None
     resume: str = ""
     kept: str = ""
+    still: bool = False
 
 
 class Throttled(msgspec.Struct, frozen=True, tag="throttled"):

@@ -195,6 +195,8 @@ async def test_a_job_is_shown_since_it_began_to_be_held_or_to_wait(
         since.add(score)
         # In between the quota had nothing left: that changes nothing of it.
         await attempted(world, one, Throttled(timedelta(0)))
+        # Or the answer is late.
+        await attempted(world, one, Pending(timedelta(0), "listing goes on", still=True))
     assert len(since) == 1
     assert await world.members("waiting" if index == "held" else "held") == {}
     await attempted(world, one, Pending(timedelta(0)))

@@ -182,6 +182,55 @@ async def test_the_condition_says_that_everything_is_paused_until_it_is_not(stag
     await stage.until_done(one)
 
 
+async def test_a_pause_that_ended_while_no_worker_ran_is_no_longer_told(stage: Stage) -> None:
+    """Nothing of it is tried again in these hours: what is said then, the end of the pause has said."""
+    stage.change("retry", blocked_base=timedelta(hours=1000), blocked_cap=timedelta(hours=1000))
+    stage.make("w", 1, finalizers=[FINALIZER, OTHER])
+    stage.provider.world.add(
+        Seed(resources=(Resource(account=ACCOUNT, id="vm", owner="x"),
+                        Resource(account=ACCOUNT, id="w-0", owner="tag", blocked_by=("vm",))))
+    )  # fmt: skip
+    await stage.publish(stage.event(stage.delete("w")))
+    first = await stage.work()
+    await until_condition(stage, "w", "CleanupWaiting", "blocked: vm")
+    await stage.stop_lanes()
+    await until_condition(stage, "w", "CleanupPaused", "everything is paused by test since")
+    await first.stop()
+    await stage.free_lanes()
+    await stage.work()
+    told = await until_condition(stage, "w", "CleanupWaiting", "blocked: vm")
+    assert "paused" not in told["message"]
+
+
+async def test_a_condition_that_could_not_be_written_is_written_once_it_can_be(stage: Stage) -> None:
+    stage.front.refuse(503, lambda method, path: path.endswith("/status"))
+    await stage.going("w", annotations={"knell.dev/deletion-policy": "remove"})
+    await stage.work()
+
+    async def refused() -> bool:
+        return any(path.endswith("/status") for _, path in stage.front.refused)
+
+    await stage.until("a condition was refused", refused)
+    stage.front.pass_on()
+    await until_condition(stage, "w", "CleanupHeld", "allowed: delete, retain")
+
+
+async def test_a_job_that_was_set_aside_is_told(stage: Stage) -> None:
+    one = await stage.going("w", 2, finalizers=[FINALIZER, OTHER])
+    await stage.stop_lanes()
+    first = await stage.work()
+    await until_condition(stage, "w", "CleanupPaused")
+    await first.stop()
+    job = next(iter(await stage.jobs_of(one)))
+    lane = f"{stage.shard(one).stem}lane:{(await stage.job(job))['lane']}"
+    for queue in (lane, f"{lane}:urgent"):
+        await stage.client.zrem(queue, job)
+    await stage.rewrite(job, state="aside", last_error="its worker died 3 times while it was tried alone")
+    await stage.free_lanes()
+    await stage.work()
+    await until_condition(stage, "w", "CleanupHeld", "1 resource needs a person", "its worker died 3 times")
+
+
 async def test_what_waits_by_itself_is_told_apart_from_what_needs_a_person(stage: Stage) -> None:
     """A job that is held for its own reason, beside one that only waits: a person is called. Once that has gone, the
     condition does not name it any more, though nothing becomes of the other in this hour."""

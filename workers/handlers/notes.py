@@ -24,7 +24,8 @@ WARNINGS: Final[frozenset[Reason]] = frozenset({"CleanupHeld", "ConsentWithdrawn
 
 class Note(msgspec.Struct, frozen=True):
     """`live` is the object as it was read just now, where it is at hand. `same` is the message without what changes all
-    the time, such as when something is tried again. Without `event` it is news for the condition only."""
+    the time, such as when something is tried again. Without `event` it is news for the condition only. One that was
+    `looked` up in the records is looked up again when its turn comes."""
 
     about: About
     reason: Reason
@@ -32,6 +33,7 @@ class Note(msgspec.Struct, frozen=True):
     live: Live | None = None
     same: str = ""
     event: bool = True
+    looked: bool = False
 
 
 Tell = Callable[[Note], None]

@@ -80,14 +80,15 @@ def _judge(
             detail = _short(detail) if detail else ""
             gone = replace(_unshown(record), state="gone", verdict="gone", detail=detail, last_at=now, due=0)
             return Outcome("gone", 0, replace(gone, absent=1) if absent else gone, detail)
-        case Pending(check_after, detail, lane, resume, kept):
+        case Pending(check_after, detail, lane, resume, kept, still):
             detail = _short(detail)
             note = f"{detail}: {kept}" if kept else detail
             fault = (lane_fault(lane) if lane else None) or (_kept_fault(kept, note) if kept else None)
             if fault:
                 return _failed(record, ValueError(fault), retry, jitter)
             lane = lane or record.lane
-            checked = replace(_unshown(record), verdict="check", detail=detail, waits=0, resume=resume, lane=lane)
+            after = record if still and record.shown else replace(_unshown(record), detail=detail)
+            checked = replace(after, verdict="check", waits=0, resume=resume, lane=lane)
             return Outcome("check", ms(check_after), checked, note)
         case Throttled(retry_after, detail):
             delay, detail = (500 if retry_after is None else ms(retry_after)), _short(detail)

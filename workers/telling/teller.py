@@ -25,7 +25,7 @@ from service.stream.keys import deletion_of
 from service.stream.telling import first_to_tell, told_key
 from service.stream.views.overview import pauses
 from service.stream.views.progress import Progress, ending, progress
-from service.stream.views.reading import chunks, members
+from service.stream.views.reading import chunks, members, text
 from workers.handlers.notes import DONE, WARNINGS, Note
 from workers.handlers.objects import About
 from workers.handlers.places import Places
@@ -143,7 +143,7 @@ class Teller:
         found = await progress(self._installation, mine)
         for one, about in mine.items():
             if one in found and (note := _note(about, found[one])) is not None:
-                self.tell(note)
+                self.tell(replace(note, looked=True))
 
     async def _is_turn(self, about: About) -> bool:
         key = told_key(self._installation, about.deletion, about.uid, "look")
@@ -161,15 +161,23 @@ class Teller:
 
     async def _look_for_pause(self, shard: Shard) -> None:
         words = next((paused(one) for one in await pauses(shard) if one.lane == "*"), "")
-        if words == self._paused.get(shard.number, ""):
-            return
+        key, known = f"{shard.stem}told:pause:all", self._paused.get(shard.number)
+        if known is None:
+            # What the processes before this one told.
+            known = text(await shard.caller.command("GET", key) or b"")
         self._paused[shard.number] = words
+        if words == known:
+            return
+        if words:
+            await shard.caller.command("SET", key, words)
         async for page in members(shard, "open"):
             for member in page:
                 if len(self._stale) >= self._most:
                     self._room.clear()
                     await self._room.wait()
                 self._look_at(member.name)
+        if not words:
+            await shard.caller.command("DEL", key)
 
     # ---- telling
 
@@ -190,6 +198,13 @@ class Teller:
         if place is None:
             return
         about, every = note.about, self._settings.every
+        if note.looked:
+            # As it is by now: others may have told what came later while this one waited.
+            found = await progress(self._installation, [about.deletion])
+            now_known = _note(about, found[about.deletion]) if about.deletion in found else None
+            if now_known is None:
+                return
+            note = now_known
         if note.reason == DONE:
             note = replace(note, message=done(await ending(self._installation, about.deletion)))
         event = (
@@ -205,7 +220,11 @@ class Teller:
         served = await place.served(about.resource)
         if condition:
             status: ConditionStatus = "True" if now.reason == DONE else "False"
-            await set_condition(place.cluster, served, seen, CONDITION, status, now.reason, mask_text(now.message))
+            message = mask_text(now.message)
+            written = await set_condition(place.cluster, served, seen, CONDITION, status, now.reason, message)
+            if written is None:
+                await self._installation.caller.command("DEL", self._condition_key(about))
+                self._look_at(about.deletion)
         if event:
             kind: EventType = "Warning" if note.reason in WARNINGS else "Normal"
             await post(place.cluster, served, seen, note.reason, mask_text(note.message), kind)
@@ -223,11 +242,14 @@ class Teller:
             case _:
                 return note
 
+    def _condition_key(self, about: About) -> str:
+        round_ = about.deletion.rpartition("/")[2]
+        return told_key(self._installation, about.deletion, about.uid, f"condition:{round_}")
+
     async def _is_new_condition(self, note: Note) -> bool:
         """Whether nobody, in any replica, told this lately. An Event is told once per reason; a condition whenever what
         it says changes, and nothing more after the end."""
-        round_ = note.about.deletion.rpartition("/")[2]
-        key = told_key(self._installation, note.about.deletion, note.about.uid, f"condition:{round_}")
+        key = self._condition_key(note.about)
         said = hashlib.sha256((note.same or note.message).encode()).hexdigest()[:32]
         text = f"{note.reason} {said}".encode()
         before = await self._installation.caller.command("GET", key)

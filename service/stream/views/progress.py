@@ -15,6 +15,9 @@ from service.stream.views.reading import PAGE, batch, chunks, records
 MOST: Final = 1_000
 """Jobs of open stages that are read of one deletion: enough to name the first few, and count the rest."""
 
+ASIDE: Final = "aside"
+"""A job that killed its workers; a person has to look at it."""
+
 What = Literal["resource", "look", "release"]
 
 
@@ -115,10 +118,11 @@ def _open_jobs(record: Mapping[str, str]) -> dict[int, What]:
 def _obstacles(whats: Collection[What], texts: Sequence[bytes | None]) -> Iterator[Obstacle]:
     for what, text in zip(whats, texts, strict=False):
         job = _record(text)
-        if job is not None and not job.state and job.shown:
+        if job is not None and (job.state == ASIDE or (not job.state and job.shown)):
+            aside = job.state == ASIDE
             yield Obstacle(
-                what=what, target=job.target, held=job.shown == "held", verdict=job.verdict, due=job.due,
-                why=job.last_error if job.verdict == "retry" else job.detail,
+                what=what, target=job.target, held=aside or job.shown == "held", verdict=job.verdict, due=job.due,
+                why=job.last_error if aside or job.verdict == "retry" else job.detail,
             )  # fmt: skip
 
 

@@ -112,7 +112,7 @@ class Settled:
                 )
             finds = await self._finding.find(owner, tasks, calls, paid, name=name)
         except StillListing as going:
-            return Pending(LATER, str(going), resume=awaiting(job.resume, name).text)
+            return Pending(LATER, str(going), resume=awaiting(job.resume, name).text, still=True)
         except Refill as refill:
             limit = draws_of_lane(batch.lane) or ()
             if limit:
@@ -122,7 +122,7 @@ class Settled:
             return Blocked(str(error), person=True) if error.again else Refused(str(error))
         except AwsError as error:
             if error.what == "throttled":
-                return Pending(error.after or SOON, str(error), resume=job.resume)
+                return Pending(error.after or SOON, str(error), resume=job.resume, still=True)
             if error.what == "denied":
                 return Refused(told(error))
             raise
