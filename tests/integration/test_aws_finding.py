@@ -176,7 +176,7 @@ async def test_one_list_of_the_account_serves_all_clusters_that_wait_for_it(clus
     clustered.set(finding="describe")
     # The first list of each takes long enough for the others to come while it is under way.
     lists = ("elb.DescribeLoadBalancers", "elbv2.DescribeTargetGroups")
-    slow = [Fault(what="slow", action=one, account=clustered.account, seconds=3, times=1) for one in lists]
+    slow = [Fault(what="slow", action=one, account=clustered.account, seconds=8, times=1) for one in lists]
     await clustered.aws.trouble(*slow)
     async with clustered.side() as side:
         facts = [await clustered.facts(one) for one in objects]
