@@ -141,7 +141,8 @@ async def test_many_orphans_are_told_step_by_step_as_fast_as_they_are_planned(
     swept = await sweeping.ripe()
     assert (swept.found, swept.told, swept.listed) == (1203, 500, 1203)
     assert len(await sweeping.sightings()) == 1203
-    monkeypatch.undo()
+    # However long a busy machine takes to plan them.
+    monkeypatch.setattr("workers.sweeps.pacing.PATIENCE", timedelta(minutes=2))
     await sweeping.work()
     swept = await sweeping.sweep()
     assert (swept.told, swept.known) == (703, 500)
