@@ -157,6 +157,21 @@ async def test_a_refusal_of_one_limit_also_takes_back_the_step_of_another_that_i
     assert (float(budget["others|pause"]), float(budget["others|factor"])) == (0, 1)
 
 
+async def test_a_limit_is_not_slowed_down_for_a_step_of_another(still: World) -> None:
+    """AWS tells of a refusal only that it is one: it is told of the call's own limit, and another one was raised."""
+    quota = BudgetQuota(still.installation.budgets, 0.1)
+    await use(still, 6, OTHERS)
+    await use(still, 1, CALLS)
+    await quota.refused(PLACE, CALLS, timedelta(seconds=2), [OTHERS])
+    budget = await still.budget()
+    assert [float(budget[f"{name}|learned"]) for name in ("calls", "others")] == [1, 1]
+    assert (float(budget["calls|factor"]), float(budget["others|tokens"])) == (1, 0)
+    assert float(budget["calls|pause"]) > await still.now()
+    still.offset += timedelta(seconds=6)
+    await quota.refused(PLACE, CALLS, None, [OTHERS])
+    assert float((await still.budget())["calls|factor"]) == pytest.approx(0.7)
+
+
 async def test_one_that_nobody_waits_for_keeps_its_step(still: World) -> None:
     quota = BudgetQuota(still.installation.budgets, 0.1)
     await use(still, 6, CALLS, OTHERS)

@@ -24,10 +24,10 @@ FAULTS = (
     Fault("a pause counts as waiting", "reserve", "l.pause > now or l.factor < 1", "l.factor < 1", (learning.QUIET,)),
     Fault("every worker raises", "reserve", "l.below, l.learned, l.waited_from = l.learned, up, now",
           "l.below, l.learned = l.learned, up", (learning.ONE_UP,)),
-    Fault("calls on their way take steps back, too", "correct", "reserved > 0 and reserved <= l.back_turn",
-          "false", (learning.ONE_BACK,)),
+    Fault("calls on their way take steps back, too", "correct", "return reserved <= l.back_turn",
+          "return false", (learning.ONE_BACK,)),
     Fault("so do those of which nobody knows when they were reserved", "correct",
-          "reserved == 0 and math.abs(now - l.back_at) < STRETCH", "false", (learning.ONE_BACK,)),
+          "return math.abs(now - l.back_at) < STRETCH", "return false", (learning.ONE_BACK,)),
     Fault("a refusal takes no step back", "correct", "l.learned = l.below", "", (learning.ONE_BACK,)),
     Fault("a refusal takes everything back", "correct", "l.learned = l.below", "l.learned = 1", (learning.ONE_BACK,)),
     Fault("a refused step is tried again", "reserve", "l.refused_until > now and up >= l.refused", "false",
@@ -67,11 +67,11 @@ def test_an_account_that_grants_three_times_as_much_is_used_after_a_minute(rig: 
 
 
 def test_an_account_that_grants_what_is_declared_is_used_as_before(rig: Rig) -> None:
-    """One step is tried, and the pause that it costs, a second, is nearly all there is to pay."""
+    """One step is tried; what it costs is less than what flows in within two seconds."""
     shares = []
     for most in (1.0, 4.0):
         run = Learning(rig, Case(CALLS, 1.0, (Phase(90),), workers=4, slowest=0.2, most=most))
         seen = run.run()
         shares.append(seen.share(run.rate, 0, 90))
         assert seen.throttled < 0.005
-    assert shares[1] >= shares[0] - 1.5 / 90
+    assert shares[1] >= shares[0] - 2 / 90

@@ -1,21 +1,40 @@
 -- What the provider's answers say about limits: calls that came back, what is left, when to stop and until when.
 -- args: list of {limit, calls answered, remaining (-1: not told), age of that in ms, pause in ms (-1: none), strike
 -- (0|1: a call was refused; without a pause perhaps for want of another limit), turn in which tokens were reserved for
--- the refused call (0: not known)}; answers {earlier (0|1): tokens are there sooner than lanes were told, pauses {limit, ms left}}.
+-- the refused call (0: not known)}; answers {earlier (0|1): tokens are there sooner than lanes were told, pauses {limit,
+-- ms left}}.
 if repeated then return repeated end
 local earlier, pauses = 0, {}
 
+-- Whether a refused call was sent before the last step was taken back: then it says nothing new.
+local function on_its_way(l, reserved)
+  if reserved > 0 then return reserved <= l.back_turn end
+  return math.abs(now - l.back_at) < STRETCH
+end
+
 -- A refusal while more is believed than is declared takes the last step back, and that rate is not tried again for
--- hours. One of a call that was on its way by then says nothing new. False: it is about what is declared.
+-- hours. False: it is about what is declared.
 local function taken_back(l, reserved)
-  if reserved > 0 and reserved <= l.back_turn then return true end
-  if reserved == 0 and math.abs(now - l.back_at) < STRETCH then return true end
+  if on_its_way(l, reserved) then return true end
   if l.learned <= 1 then return false end
   l.refused, l.refused_until = l.learned, now + REFUSED
   l.learned = l.below
   l.below = math.max(1, l.learned / STEP)
   l.back_turn, l.back_at = turn, now
   return true
+end
+
+-- Where an answer does not say which of the call's limits was used up, one that is waited for at more than is declared
+-- is the likely one. It has no tokens then, and those that are told of are not slowed down for it.
+local explained = false
+for _, said in ipairs(args) do
+  if said[5] < 0 and said[6] == 1 then
+    local l = limit(said[1])
+    if (on_its_way(l, said[7]) or l.waited_until >= now) and taken_back(l, said[7]) then
+      explained = true
+      if l.back_turn == turn then l.tokens, l.fixed = math.min(l.tokens, 0), turn end
+    end
+  end
 end
 
 for _, said in ipairs(args) do
@@ -34,12 +53,11 @@ for _, said in ipairs(args) do
     end
     l.seen, l.fixed = now - age, turn
   end
-  if pause < 0 and said[6] == 1 and l.waited_until >= now then taken_back(l, said[7]) end
   if pause >= 0 then
     local until_ = now + pause
     local learned = said[6] == 1 and taken_back(l, said[7])
     if until_ > l.pause then
-      if l.pause <= now and said[6] == 1 and not learned then
+      if l.pause <= now and said[6] == 1 and not learned and not explained then
         l.factor = math.max(FLOOR, l.factor * 0.7)
         l.factor_at = now
       end
