@@ -114,9 +114,10 @@ def followed(tmp_path: Path) -> Iterator[Followed]:
 
 def test_who_follows_the_readme_sees_what_it_says(followed: Followed) -> None:
     commands = {" ".join(one.words[1:]): one for one in command_lines(README, "knell") if one.whole}
-    for one in command_lines(README, "kubectl"):
-        if one.words[1:3] == ("create", "namespace"):
-            followed.create_namespace(one.words[3])
+    (role,) = (one for one in command_lines(README, "knell") if one.words[1] == "role")
+    for document in yaml.safe_load_all(invoke(followed.variables, *role.words[1:2]).out):
+        if document["kind"] == "Namespace":
+            followed.create_namespace(document["metadata"]["name"])
     followed.launch(commands["watch"])
     followed.launch(commands["work"])
     for name, namespace in (("green", TEAM), ("red", TEAM), ("blue", TEAM), ("blue", "default")):
