@@ -20,8 +20,8 @@ from bench.rows.row import Row, Size, Trial
 
 _FULL: Final = Drains(clusters=100, entangled=10, shortest=30, longest=300)
 _SHORT: Final = Drains(clusters=12, entangled=2, shortest=10, longest=30)
-_UNSEEN: Final = Drains(clusters=100, entangled=0, shortest=30, longest=30, unseen=True)
-_SHORT_UNSEEN: Final = Drains(clusters=12, entangled=0, shortest=30, longest=30, unseen=True)
+_UNSEEN: Final = Drains(clusters=10, entangled=0, shortest=30, longest=30, unseen=True)
+_SHORT_UNSEEN: Final = Drains(clusters=4, entangled=0, shortest=30, longest=30, unseen=True)
 
 
 def measure(contender: Contender, arena: Arena, size: Size) -> Mapping[str, float]:

@@ -188,11 +188,16 @@ def test_one_round_is_enough_where_buckets_or_leases_set_the_pace() -> None:
         "aws-clean",
         "aws-clean.describe",
         "aws-drain",
+        "aws-drain.unseen",
         "azure-clean",
         "azure-clean.patient",
         "azure-clean.reads",
         "azure-reservation",
+        "azure-reservation.begun",
         "handover",
+        "killed",
+        "quota.learned",
+        "quota.learned.declared",
         "takeover",
     }
 
