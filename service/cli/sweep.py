@@ -117,7 +117,9 @@ def _show(swept: Swept, nodes: Sequence[AzureNodes], *, dry_run: bool) -> None:
         for one in first
     ]
     if rows:
-        output.show([output.table(title, columns, rows, numbers=("passes",))])
+        output.show(
+            [output.table(title, columns, rows, numbers=("passes",), wide=("group", "passes"), cut=columns[-1])]
+        )
     else:
         output.show([output.note(title, "bold")])
     if len(swept.orphans) > SHOWN:
