@@ -179,11 +179,9 @@ async def test_one_list_of_the_account_serves_all_clusters_that_wait_for_it(clus
     slow = [Fault(what="slow", action=one, account=clustered.account, seconds=8, times=1) for one in lists]
     await clustered.aws.trouble(*slow)
     async with clustered.side() as side:
-        facts = [await clustered.facts(one) for one in objects]
-        plans = await asyncio.gather(*(side.collector.collect(one) for one in facts))
-    for mine, plan in zip(made, plans, strict=True):
-        assert isinstance(plan, Plan), plan
-        assert ids(list(plan.targets)) == {*mine.classic, *mine.balancers, *mine.target_groups, *mine.groups}
+        planned = await asyncio.gather(*(clustered.planned(one, side) for one in objects))
+    for mine, targets in zip(made, planned, strict=True):
+        assert ids(targets) == {*mine.classic, *mine.balancers, *mine.target_groups, *mine.groups}
     actions = await clustered.actions()
     for one in lists:
         assert actions[one] < 4
