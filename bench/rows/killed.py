@@ -15,7 +15,7 @@ from bench.arena import Arena
 from bench.contenders.protocol import Contender, ContenderFailedError, NotSupportedError
 from bench.goals import at_most, goal
 from bench.rows.row import Row, Size, Trial
-from tests.scenarios.killed_run import WORKERS, Burst, NotGone, run
+from tests.scenarios.killed_run import WORKERS, Burst, run
 from tests.scenarios.workers import WorkerFailed
 
 _FULL: Final = Burst()
@@ -29,7 +29,7 @@ def measure(contender: Contender, arena: Arena, size: Size) -> Mapping[str, floa
     with tempfile.TemporaryDirectory(prefix="knell-bench-") as directory:
         try:
             spared, killed = (asyncio.run(run(burst, arena.port, Path(directory), kill=kill)) for kill in (False, True))
-        except (NotGone, WorkerFailed) as failure:
+        except (AssertionError, WorkerFailed) as failure:
             raise ContenderFailedError(str(failure)) from failure
     return {"lost": killed - spared}
 

@@ -5,13 +5,13 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Final, NamedTuple
 
 from service.cli.checks import Finding, State
-from service.cluster import Cluster, ClusterError, NotServed
+from service.cluster import Cluster, ClusterError, Live, NotServed
 from service.contract.aws import AWS_ACCOUNT
 from service.policy.annotations import Said
 from service.policy.aws_accounts import is_own, untold
 from service.policy.scope import switched
 from service.policy.selectors import parse
-from service.settings import Settings
+from service.settings import Settings, SourceSettings
 
 NAMED: Final = 3
 _THEN: Final = (
@@ -47,21 +47,26 @@ async def examine_accounts(cluster: Cluster, settings: Settings, name: str, ours
 async def _clusters(cluster: Cluster, settings: Settings, source: str) -> AsyncIterator[Silent | None]:
     """Those that are collected; None for one whose account something tells."""
     declared = settings.sources[source]
+    async for item in objects_of(cluster, declared):
+        said = switched(item.annotations, declared)
+        if isinstance(said, Said) and said.word == "disabled":
+            continue
+        if said is None and not parse(declared.selector).matches(item.labels):
+            continue
+        identity = untold(item.raw, settings.aws.account or "")
+        yield None if identity is None else Silent(f"{item.namespace}/{item.name}", identity)
+
+
+async def objects_of(cluster: Cluster, declared: SourceSettings) -> AsyncIterator[Live]:
+    """Every object of a source; none where its kind is not served, which another check says."""
     try:
         served = await cluster.discover(declared.resource)
     except NotServed:
-        # Said of the source itself already.
         return
     for namespace in declared.namespaces or (None,):
         async for page in cluster.pages(served, namespace):
             for item in page.items:
-                said = switched(item.annotations, declared)
-                if isinstance(said, Said) and said.word == "disabled":
-                    continue
-                if said is None and not parse(declared.selector).matches(item.labels):
-                    continue
-                identity = untold(item.raw, settings.aws.account or "")
-                yield None if identity is None else Silent(f"{item.namespace}/{item.name}", identity)
+                yield item
 
 
 def told(cluster: str, count: int, silent: Sequence[Silent], account: str) -> Finding:

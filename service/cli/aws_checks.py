@@ -1,6 +1,6 @@
-"""What `knell doctor` asks AWS: whose the credentials are, whether that is the account of the settings, what they may
-read. It asks as each identity in each region that a cluster uses, and as the process itself even where no cluster does;
-only by reads, which draw on no budget."""
+"""Checks of `knell doctor` on AWS: the account of the credentials, and which reads they are allowed.
+Each identity is tried in each region that a cluster uses, and the process's own even where no cluster uses it. The
+reads draw on no budget."""
 
 import asyncio
 import os
@@ -10,9 +10,10 @@ from typing import Any, Final, NamedTuple
 
 from redis.exceptions import RedisError
 
+from service.cli.account_checks import objects_of
 from service.cli.checks import Finding, State
 from service.cli.reaching import reached_clusters
-from service.cluster import Cluster, ClusterError, NotServed
+from service.cluster import Cluster, ClusterError
 from service.contract.aws import CAPA
 from service.policy.aws_accounts import is_own
 from service.settings import AwsSettings, Settings
@@ -124,19 +125,13 @@ async def _of_source(settings: Settings, source: str, cluster: Cluster | None) -
         # Said of the cluster itself already.
         return
     declared = settings.sources[source]
-    try:
-        served = await cluster.discover(declared.resource)
-    except NotServed:
-        return
-    for namespace in declared.namespaces or (None,):
-        async for page in cluster.pages(served, namespace):
-            for item in page.items:
-                try:
-                    subject = subject_of(declared.resource, item.raw)
-                except Unclear:
-                    continue
-                if subject.region:
-                    yield subject.whose(source)
+    async for item in objects_of(cluster, declared):
+        try:
+            subject = subject_of(declared.resource, item.raw)
+        except Unclear:
+            continue
+        if subject.region:
+            yield subject.whose(source)
 
 
 # ---- what is asked

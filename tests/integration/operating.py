@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pytest
 from click.testing import CliRunner
 
 from service.cli.main import cli
@@ -82,3 +83,16 @@ async def operated(server: TestServer, *, shards: int | None = None) -> AsyncIte
         yield world
     finally:
         await world.close()
+
+
+@pytest.fixture
+async def world(server: TestServer) -> AsyncIterator[World]:
+    async with operated(server) as made:
+        yield made
+
+
+@pytest.fixture
+async def small(embedded_server: TestServer) -> AsyncIterator[World]:
+    """For what does not depend on the kind of server."""
+    async with operated(embedded_server) as made:
+        yield made

@@ -1,7 +1,5 @@
 """Deletions, jobs and held entries by the addresses that people type: kind and name, ids, and how an id begins."""
 
-from collections.abc import AsyncIterator
-
 import pytest
 
 from service.contract import Hold, Pending, Plan, Refused
@@ -11,8 +9,9 @@ from service.stream.kept import KeptMemory
 from service.stream.views.finding import Sought, find_deletions
 from tests.engine.outside import Outside, PlanAnswer, event, thing
 from tests.engine.world import World
-from tests.integration.operating import Answer, knell, operated
-from tests.servers import TestServer
+from tests.integration.operating import Answer, knell, small, world
+
+__all__ = ["small", "world"]
 
 WIDGETS = "widgets.example.org"
 UIDS = (
@@ -23,18 +22,6 @@ UIDS = (
 BLUE = event(UIDS[0], resource=WIDGETS, name="blue", namespace="team-a")
 OTHER_BLUE = event(UIDS[1], resource=WIDGETS, name="blue", namespace="team-b")
 RED = event(UIDS[2], resource=WIDGETS, name="red", namespace="team-a")
-
-
-@pytest.fixture
-async def world(server: TestServer) -> AsyncIterator[World]:
-    async with operated(server) as made:
-        yield made
-
-
-@pytest.fixture
-async def small(embedded_server: TestServer) -> AsyncIterator[World]:
-    async with operated(embedded_server) as made:
-        yield made
 
 
 async def shown(world: World, *words: str) -> str:

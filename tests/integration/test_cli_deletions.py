@@ -1,30 +1,16 @@
 """`knell deletions` tells what became of each, and the whole story of one from its event to its end."""
 
-from collections.abc import AsyncIterator
 from datetime import datetime, timedelta
-
-import pytest
 
 from service.contract import Hold, Pending, Plan
 from tests.engine.outside import Outside, event, thing
 from tests.engine.world import World
-from tests.integration.operating import knell, operated
-from tests.servers import TestServer
+from tests.integration.operating import knell, small, world
+
+__all__ = ["small", "world"]
 
 moment = datetime.fromisoformat
 """Times as text do not sort: full seconds have no fraction."""
-
-
-@pytest.fixture
-async def world(server: TestServer) -> AsyncIterator[World]:
-    async with operated(server) as made:
-        yield made
-
-
-@pytest.fixture
-async def small(embedded_server: TestServer) -> AsyncIterator[World]:
-    async with operated(embedded_server) as made:
-        yield made
 
 
 async def listed(world: World, *words: str) -> dict[str, str]:

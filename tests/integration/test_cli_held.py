@@ -1,6 +1,5 @@
 """`knell held` shows everything that waits for a person, and carries out his word on it."""
 
-from collections.abc import AsyncIterator
 from datetime import datetime, timedelta
 
 import pytest
@@ -9,20 +8,10 @@ from service.contract import Blocked, Hold, Refused
 from service.stream.rows import Kept, flat
 from tests.engine.outside import Outside, event, thing
 from tests.engine.world import World
-from tests.integration.operating import knell, operated
+from tests.integration.operating import knell, operated, small, world
 from tests.servers import TestServer
 
-
-@pytest.fixture
-async def world(server: TestServer) -> AsyncIterator[World]:
-    async with operated(server) as made:
-        yield made
-
-
-@pytest.fixture
-async def small(embedded_server: TestServer) -> AsyncIterator[World]:
-    async with operated(embedded_server) as made:
-        yield made
+__all__ = ["small", "world"]
 
 
 async def names(world: World, *words: str) -> list[str]:

@@ -1,6 +1,5 @@
 """`knell jobs` finds every job in the state it is in, and gives a person's orders to the engine."""
 
-from collections.abc import AsyncIterator
 from datetime import timedelta
 
 import msgspec
@@ -10,24 +9,12 @@ from service.contract import Job, Refused, decode_record
 from service.settings import RetrySettings
 from tests.engine.outside import LANE, Outside, event, thing
 from tests.engine.world import World
-from tests.integration.operating import knell, operated
-from tests.servers import TestServer
+from tests.integration.operating import knell, small, world
 from workers.runtime.outcomes import judge, settlement
 
+__all__ = ["small", "world"]
+
 OTHER = "aws/7/ec2.Delete"
-
-
-@pytest.fixture
-async def world(server: TestServer) -> AsyncIterator[World]:
-    async with operated(server) as made:
-        yield made
-
-
-@pytest.fixture
-async def small(embedded_server: TestServer) -> AsyncIterator[World]:
-    """For what does not depend on the kind of server."""
-    async with operated(embedded_server) as made:
-        yield made
 
 
 async def listed(world: World, *words: str) -> dict[str, str]:

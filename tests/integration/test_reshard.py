@@ -27,6 +27,7 @@ from service.stream.views.deletions import one_deletion
 from service.stream.views.timeline import timeline
 from tests.engine.outside import Outside, event, thing
 from tests.engine.world import World
+from tests.integration.operating import operated
 from tests.servers import TestServer
 from workers.runtime.outcomes import judge, settlement
 
@@ -105,12 +106,8 @@ async def keys_of(world: World, stem: str) -> list[bytes]:
 
 @pytest.fixture
 async def world(server: TestServer) -> AsyncIterator[World]:
-    made = World(server.server, server.settings(shards=1))
-    await made.arrive()
-    try:
+    async with operated(server, shards=1) as made:
         yield made
-    finally:
-        await made.close()
 
 
 def targets(uid: str) -> list[Target]:

@@ -2,28 +2,24 @@
 engine's expense."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
 from service.contract import FINALLY, Gone
-from service.contract.names import CONDITION, FINALIZER
+from service.contract.names import FINALIZER
 from service.local.provider.world import Resource, Seed
 from service.settings import FeedbackSettings, GuardSettings
 from service.stream.keys import deletion_of
-from service.stream.rows import flat
 from service.stream.views.progress import Ending, Obstacle, What, ending
 from service.stream.withdrawal import withdraw
-from tests.clusters import TestApi
 from tests.engine.outside import LANE as HAND_LANE
 from tests.engine.outside import event, thing
-from tests.integration.staged import ACCOUNT, SOURCE, Stage, staged
+from tests.integration.staged import ACCOUNT, SOURCE, Stage
 from tests.integration.test_surface import surfaced
-from tests.servers import TestServer
+from tests.integration.told import OTHER, condition, events, stage, until_condition, until_event
 from workers.handlers.notes import Note, Reason
 from workers.handlers.objects import about_event
 from workers.handlers.places import Places
@@ -32,49 +28,7 @@ from workers.judging.records import Records
 from workers.telling.teller import Teller
 from workers.telling.words import done, in_the_way
 
-OTHER = "example.com/other"
-
-
-@pytest.fixture
-async def stage(api: TestApi, embedded_server: TestServer, tmp_path: Path) -> AsyncIterator[Stage]:
-    async with staged(api, embedded_server, tmp_path) as made:
-        made.settings = msgspec.structs.replace(made.settings, feedback=FeedbackSettings())
-        yield made
-
-
-def events(stage: Stage, uid: str) -> list[tuple[str, str, str]]:
-    """Type, reason and note of the Events about an object."""
-    found = stage.api.kube.get(f"/apis/events.k8s.io/v1/namespaces/{stage.namespace}/events")
-    assert found is not None
-    return [(one["type"], one["reason"], one["note"]) for one in found["items"] if one["regarding"]["uid"] == uid]
-
-
-async def until_event(stage: Stage, uid: str, reason: str) -> tuple[str, str]:
-    async def told() -> tuple[str, str] | None:
-        return next(((kind, note) for kind, of, note in events(stage, uid) if of == reason), None)
-
-    found = await stage.until(f"an Event {reason} is there", told)
-    assert found is not None
-    return found
-
-
-def condition(stage: Stage, name: str) -> dict[str, Any] | None:
-    conditions = (stage.read(name).get("status") or {}).get("conditions") or []
-    return next((one for one in conditions if one["type"] == CONDITION), None)
-
-
-async def until_condition(stage: Stage, name: str, reason: str, *words: str) -> dict[str, Any]:
-    async def told() -> dict[str, Any] | None:
-        found = condition(stage, name)
-        fits = found is not None and found["reason"] == reason and all(word in found["message"] for word in words)
-        return found if fits else None
-
-    found = await stage.until(f"the condition says {reason}", told)
-    assert found is not None
-    return found
-
-
-# ---- the story
+__all__ = ["stage"]
 
 
 async def test_the_start_and_the_end_are_told_with_counts(stage: Stage) -> None:
@@ -125,134 +79,6 @@ async def test_what_blocks_is_told_by_name_and_until_when(stage: Stage) -> None:
     assert note.startswith("waiting for 1 resource: w-0: blocked: vm, tried again at 2")
     told = await until_condition(stage, "w", "CleanupWaiting", "blocked: vm")
     assert told["status"] == "False"
-
-
-async def test_the_condition_names_what_is_in_the_way_now_and_nothing_that_is_gone(stage: Stage) -> None:
-    stage.change("retry", blocked_base=timedelta(seconds=1), blocked_cap=timedelta(seconds=1))
-    stage.make("w", 2, finalizers=[FINALIZER, OTHER])
-    stage.provider.world.add(
-        Seed(resources=tuple(Resource(account=ACCOUNT, id=f"vm-{number}", owner="x") for number in (0, 1)) + tuple(
-            Resource(account=ACCOUNT, id=f"w-{number}", owner="tag", blocked_by=(f"vm-{number}",)) for number in (0, 1)
-        ))
-    )  # fmt: skip
-    await stage.publish(one := stage.event(stage.delete("w")))
-    await stage.work()
-    await until_condition(stage, "w", "CleanupWaiting", "waiting for 2 resources", "w-0", "w-1")
-    stage.provider.world.standing.pop((ACCOUNT, "vm-1"))
-    told = await until_condition(stage, "w", "CleanupWaiting", "waiting for 1 resource: w-0: blocked: vm-0")
-    assert "w-1" not in told["message"]
-    stage.provider.world.standing.pop((ACCOUNT, "vm-0"))
-    await stage.until_done(one)
-    await until_condition(stage, "w", "CleanupDone", "2 of 2 resources removed")
-
-
-async def test_the_condition_follows_a_reason_that_changes_though_it_is_held_as_before(stage: Stage) -> None:
-    """It is not planned again by itself in this hour: what is said, the second hold has said."""
-    stage.change("retry", base=timedelta(hours=1), cap=timedelta(hours=1))
-    one = await stage.going("w", annotations={"knell.dev/deletion-policy": "remove"})
-    await stage.work()
-    await until_condition(stage, "w", "CleanupHeld", "allowed: delete, retain")
-    stage.annotate("w", **{"knell.dev/deletion-policy": None, "knell.dev/prevent-delete": "true"})
-    name = f"deletion:{one.deletion}"
-    assert await stage.shard(one).unhold(name, replay=True, who="tests", event=list(flat(one))) == "replayed"
-    told = await until_condition(stage, "w", "CleanupHeld", "knell.dev/prevent-delete")
-    assert "allowed" not in told["message"]
-    assert int((await stage.deletion(one))["holds"]) == 2
-
-
-async def test_the_condition_says_that_everything_is_paused_until_it_is_not(stage: Stage) -> None:
-    stage.change("retry", blocked_base=timedelta(seconds=1), blocked_cap=timedelta(seconds=1))
-    stage.make("w", 1, finalizers=[FINALIZER, OTHER])
-    stage.provider.world.add(
-        Seed(resources=(Resource(account=ACCOUNT, id="vm", owner="x"),
-                        Resource(account=ACCOUNT, id="w-0", owner="tag", blocked_by=("vm",))))
-    )  # fmt: skip
-    await stage.publish(one := stage.event(stage.delete("w")))
-    await stage.work()
-    await until_condition(stage, "w", "CleanupWaiting", "blocked: vm")
-    await stage.stop_lanes()
-    await until_condition(stage, "w", "CleanupPaused", "everything is paused by test since", "`knell resume`", "w-0")
-    await stage.going("x", 2, finalizers=[FINALIZER, OTHER])
-    await until_condition(stage, "x", "CleanupPaused", "everything is paused by test since")
-    await stage.free_lanes()
-    told = await until_condition(stage, "w", "CleanupWaiting", "blocked: vm")
-    assert "paused" not in told["message"]
-    await until_condition(stage, "x", "CleanupDone", "2 of 2 resources removed")
-    stage.provider.world.standing.pop((ACCOUNT, "vm"))
-    await stage.until_done(one)
-
-
-async def test_a_pause_that_ended_while_no_worker_ran_is_no_longer_told(stage: Stage) -> None:
-    """Nothing of it is tried again in these hours: what is said then, the end of the pause has said."""
-    stage.change("retry", blocked_base=timedelta(hours=1000), blocked_cap=timedelta(hours=1000))
-    stage.make("w", 1, finalizers=[FINALIZER, OTHER])
-    stage.provider.world.add(
-        Seed(resources=(Resource(account=ACCOUNT, id="vm", owner="x"),
-                        Resource(account=ACCOUNT, id="w-0", owner="tag", blocked_by=("vm",))))
-    )  # fmt: skip
-    await stage.publish(stage.event(stage.delete("w")))
-    first = await stage.work()
-    await until_condition(stage, "w", "CleanupWaiting", "blocked: vm")
-    await stage.stop_lanes()
-    await until_condition(stage, "w", "CleanupPaused", "everything is paused by test since")
-    await first.stop()
-    await stage.free_lanes()
-    await stage.work()
-    told = await until_condition(stage, "w", "CleanupWaiting", "blocked: vm")
-    assert "paused" not in told["message"]
-
-
-async def test_a_condition_that_could_not_be_written_is_written_once_it_can_be(stage: Stage) -> None:
-    stage.front.refuse(503, lambda method, path: path.endswith("/status"))
-    await stage.going("w", annotations={"knell.dev/deletion-policy": "remove"})
-    await stage.work()
-
-    async def refused() -> bool:
-        return any(path.endswith("/status") for _, path in stage.front.refused)
-
-    await stage.until("a condition was refused", refused)
-    stage.front.pass_on()
-    await until_condition(stage, "w", "CleanupHeld", "allowed: delete, retain")
-
-
-async def test_a_job_that_was_set_aside_is_told(stage: Stage) -> None:
-    one = await stage.going("w", 2, finalizers=[FINALIZER, OTHER])
-    await stage.stop_lanes()
-    first = await stage.work()
-    await until_condition(stage, "w", "CleanupPaused")
-    await first.stop()
-    job = next(iter(await stage.jobs_of(one)))
-    lane = f"{stage.shard(one).stem}lane:{(await stage.job(job))['lane']}"
-    for queue in (lane, f"{lane}:urgent"):
-        await stage.client.zrem(queue, job)
-    await stage.rewrite(job, state="aside", last_error="its worker died 3 times while it was tried alone")
-    await stage.free_lanes()
-    await stage.work()
-    await until_condition(stage, "w", "CleanupHeld", "1 resource needs a person", "its worker died 3 times")
-
-
-async def test_what_waits_by_itself_is_told_apart_from_what_needs_a_person(stage: Stage) -> None:
-    """A job that is held for its own reason, beside one that only waits: a person is called. Once that has gone, the
-    condition does not name it any more, though nothing becomes of the other in this hour."""
-    stage.change("retry", refused_recheck=timedelta(hours=1), blocked_base=timedelta(seconds=1))
-    stage.make("w", 2)
-    stage.provider.world.add(
-        Seed(resources=(Resource(account=ACCOUNT, id="vm", owner="x"),
-                        Resource(account=ACCOUNT, id="w-0", owner="tag", blocked_by=("vm",)),
-                        Resource(account=ACCOUNT, id="w-1", owner="somebody else")))
-    )  # fmt: skip
-    await stage.publish(one := stage.event(stage.delete("w")))
-    await stage.work()
-    told = await until_condition(stage, "w", "CleanupHeld", "1 resource needs a person: w-1", "waiting for 1 resource")
-    assert told["message"].index("w-1") < told["message"].index("w-0")
-    assert (await until_event(stage, one.uid, "CleanupHeld"))[0] == "Warning"
-    stage.provider.world.standing.pop((ACCOUNT, "vm"))
-
-    async def names_only_the_other() -> bool:
-        found = condition(stage, "w")
-        return found is not None and "w-1" in found["message"] and "w-0" not in found["message"]
-
-    await stage.until("the condition names what is in the way now", names_only_the_other)
 
 
 async def test_what_is_held_is_told_with_its_reason(stage: Stage) -> None:

@@ -6,7 +6,7 @@ The bench reports how much later everything is gone than when nobody is killed.
 import asyncio
 import os
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -15,14 +15,14 @@ from service.contract import Event
 from service.local.provider import Behaviour, Object, ProviderProcess, Resource, Seed, TargetOf
 from service.settings import load
 from service.stream.installation import Installation
+from tests.engine.waiting import until
 from tests.scenarios.tail import Tail
 from tests.scenarios.workers import Workers
 from workers.handlers.simulated import SOURCE
 
 WORKERS = 2
 ACCOUNT, REGION = "killed", "r1"
-STEP = 0.02
-PATIENCE = 180.0
+PATIENCE = timedelta(minutes=3)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,13 +36,9 @@ class Burst:
         return self.deletions * self.each
 
 
-class NotGone(Exception):
-    """Resources were left when the patience was over."""
-
-
 async def run(burst: Burst, port: int, directory: Path, *, kill: bool) -> float:
-    """Seconds from the first delete until the last resource is gone. A server and a directory serve for one run of each
-    kind."""
+    """Seconds from the first delete until the last resource is gone; AssertionError if they do not go. A server and a
+    directory serve for one run of each kind."""
     name = "killed" if kill else "spared"
     environment = {
         "KNELL_REDIS_URL": f"redis://127.0.0.1:{port}/0",
@@ -55,17 +51,25 @@ async def run(burst: Burst, port: int, directory: Path, *, kill: bool) -> float:
         Tail(provider.log) as tail,
     ):
         workers = Workers(directory, provider.address, environment)
+
+        async def called() -> bool:
+            return any(line.method == "DELETE" for line in tail.look())
+
+        async def gone() -> bool:
+            tail.look()
+            return tail.gone >= burst.jobs
+
         try:
             await _publish(environment, burst)
             first = [workers.start() for _ in range(WORKERS)]
-            await _until(lambda: _called(tail), tail, burst)
+            await until("a delete is sent", called, PATIENCE)
             began = time.monotonic()
             if kill:
                 for name in first:
                     workers.kill(name)
                 for _ in range(WORKERS):
                     workers.start()
-            await _until(lambda: _gone(tail, burst), tail, burst)
+            await until("all are gone", gone, PATIENCE)
             seconds = time.monotonic() - began
             await asyncio.to_thread(workers.stop)
         finally:
@@ -101,20 +105,3 @@ async def _publish(environment: Mapping[str, str], burst: Burst) -> None:
         )
     finally:
         await installation.aclose()
-
-
-async def _called(tail: Tail) -> bool:
-    return any(line.method == "DELETE" for line in tail.look())
-
-
-async def _gone(tail: Tail, burst: Burst) -> bool:
-    tail.look()
-    return tail.gone >= burst.jobs
-
-
-async def _until(look: Callable[[], Awaitable[bool]], tail: Tail, burst: Burst) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not await look():
-        if time.monotonic() > deadline:
-            raise NotGone(f"{tail.gone} of {burst.jobs} are gone after {PATIENCE:g} s")
-        await asyncio.sleep(STEP)

@@ -1,4 +1,4 @@
-"""How far deletions have come, for who tells their objects: what is in the way right now, and what became of resources.
+"""Progress of deletions for the conditions of their objects: which jobs are held or wait, what became of resources.
 It is read from the records, so that it is right whichever worker wrote them, and names nothing that is gone."""
 
 from collections import Counter

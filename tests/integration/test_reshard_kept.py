@@ -10,6 +10,7 @@ from service.stream.kept import KeptMemory
 from service.stream.reshard import Reshard
 from tests.engine.outside import event, thing
 from tests.engine.world import World
+from tests.integration.operating import operated
 from tests.servers import TestServer
 
 OBJECTS = [event(f"u{number}") for number in range(8)]
@@ -17,12 +18,8 @@ OBJECTS = [event(f"u{number}") for number in range(8)]
 
 @pytest.fixture
 async def world(server: TestServer) -> AsyncIterator[World]:
-    made = World(server.server, server.settings(shards=1))
-    await made.arrive()
-    try:
+    async with operated(server, shards=1) as made:
         yield made
-    finally:
-        await made.close()
 
 
 def in_shards(world: World, count: int) -> Installation:
