@@ -338,8 +338,10 @@ async def clusters_on(api: TestApi, server: TestServer, aws: LocalAws, folder: P
 
 
 async def _listed(side: AwsSide, facts: Facts) -> Plan | Hold:
-    """What is collected once all lists have ended: on a busy machine one may take longer than an attempt."""
+    """What is collected once all lists have ended: on a busy machine one may take longer than an attempt, and a
+    connection longer than the client waits for one."""
+    busy = ("listing goes on", "Connect timeout on endpoint")
     while True:
         plan = await side.collector.collect(facts)
-        if not isinstance(plan, Hold) or "listing goes on" not in plan.reason:
+        if not isinstance(plan, Hold) or not any(words in plan.reason for words in busy):
             return plan
