@@ -39,7 +39,7 @@ _STYLES = {"delete": "bold red", "retain": "green"}
 
 T = TypeVar("T")
 There = Callable[[Target], Awaitable[bool | None]]
-"""Whether a target is there; None where nobody can tell."""
+"""Whether a target exists; None where the provider gives no answer."""
 
 
 @click.command()
@@ -150,7 +150,7 @@ async def _sighted(targets: list[Target], there: There | None) -> tuple[list[Tar
     absent = [target for target, found in zip(asked, answers, strict=True) if found is False]
     parts = [f"looked for and not there now: {_listed(absent)}"] if absent else []
     if unread := [target for target, found in zip(asked, answers, strict=True) if found is None]:
-        parts.append(f"nobody can tell whether it is there: {_listed(unread)}")
+        parts.append(f"the provider gives no answer about: {_listed(unread)}")
     gone = {id(target) for target in absent}
     return [target for target in targets if id(target) not in gone], "; ".join(parts)
 

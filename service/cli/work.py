@@ -62,7 +62,7 @@ def work(config: Path | None, policies: Policies, simulate: str | None) -> None:
 
 
 async def work_on(settings: Settings, simulate: str | None) -> None:
-    """One worker and its surface, until it is told to stop. Raises SettingsError for an unknown collector."""
+    """One worker and its HTTP server, until a signal stops it. Raises SettingsError for an unknown collector."""
     check_collectors(settings.sources)
     installation = Installation(settings, name=f"knell-{settings.worker.name}")
     watch = Watch(settings, lambda: away(installation))

@@ -10,8 +10,10 @@ from service.settings import GuardSettings
 from service.stream.guard import Going, Guard
 from tests.engine.outside import Outside, event, thing
 from tests.engine.world import World
-from tests.integration.operating import knell, operated
+from tests.integration.operating import knell, operated, world
 from tests.servers import TestServer
+
+__all__ = ["world"]
 
 TWO = GuardSettings(most=2, percent=100)
 CONFIG = """
@@ -20,12 +22,6 @@ sources:
   tests: {resource: things.example.com, collector: things, guard: {most: 2, percent: 100}}
   quiet: {resource: others.example.com, collector: things}
 """
-
-
-@pytest.fixture
-async def world(server: TestServer) -> AsyncIterator[World]:
-    async with operated(server) as made:
-        yield made
 
 
 @pytest.fixture

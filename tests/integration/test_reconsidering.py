@@ -6,7 +6,6 @@ import contextlib
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,14 +21,15 @@ from service.watching.following import Inbox
 from service.watching.reconsidering import WHY, Reconsidering
 from service.watching.reporting import Report
 from service.watching.run import SourceRun
-from tests.clusters import TestApi
 from tests.engine.outside import LANE as HAND_LANE
 from tests.engine.outside import event, thing
 from tests.engine.waiting import PATIENCE
-from tests.integration.staged import SOURCE, Stage, staged
+from tests.integration.staged import SOURCE, Stage
+from tests.integration.watch_side import stage
 from tests.integration.watched import Meddled
-from tests.servers import TestServer
 from workers.handlers.protocol import NotCleared
+
+__all__ = ["stage"]
 
 POLICY = "knell.dev/deletion-policy"
 PROTECTED = "knell.dev/prevent-delete"
@@ -37,14 +37,6 @@ MINUTES = timedelta(minutes=10)
 
 
 Watch = Callable[..., Awaitable[SourceRun]]
-
-
-@pytest.fixture
-async def stage(api: TestApi, embedded_server: TestServer, tmp_path: Path) -> AsyncIterator[Stage]:
-    async with staged(api, embedded_server, tmp_path) as made:
-        made.source(namespaces=(made.namespace,))
-        made.have_patience()
-        yield made
 
 
 @pytest.fixture

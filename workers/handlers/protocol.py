@@ -76,7 +76,7 @@ class Consent(Protocol):
 
 
 class Listener(Protocol):
-    """Hears of what is in the way of jobs, to tell the objects' owners. It returns at once and fails nobody."""
+    """Receives which jobs are held or wait, for Events and conditions. Returns at once and never raises."""
 
     def heard(self, job: str) -> None:
         """A job is held or waits, or did so until now."""

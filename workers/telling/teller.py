@@ -1,5 +1,5 @@
 """Tells what happens as Events beside the object and as a condition on it, each only as often as the settings allow.
-What is to be told waits in a short queue; when it is full, it is counted and dropped, for nobody waits for it here.
+Notes wait in a short queue; when it is full they are counted and dropped, so that no job waits for them.
 
 What is in the way of a deletion is read from its records whenever it may have changed, so that the condition names what
 is in the way now, whichever worker came upon it.
@@ -247,8 +247,8 @@ class Teller:
         return told_key(self._installation, about.deletion, about.uid, f"condition:{round_}")
 
     async def _is_new_condition(self, note: Note) -> bool:
-        """Whether nobody, in any replica, told this lately. An Event is told once per reason; a condition whenever what
-        it says changes, and nothing more after the end."""
+        """Whether no replica has written this lately. An Event is written once per reason; a condition whenever its
+        text changes, and nothing more after the end."""
         key = self._condition_key(note.about)
         said = hashlib.sha256((note.same or note.message).encode()).hexdigest()[:32]
         text = f"{note.reason} {said}".encode()

@@ -104,8 +104,8 @@ def milestones(story: Story) -> list[Moment]:
 
 
 def fold(moments: Sequence[Moment]) -> list[Line]:
-    """The story without its repetitions: what a job (or the deletion itself) goes through over and over is told once,
-    and so is what happens to one job after another. Something new begins a new line, also for what happened before."""
+    """Lines of the timeline with repetitions merged: those of one job, of the deletion itself, and the same entry for
+    one job after another. A different entry in between begins a new line."""
     stretches: dict[str, dict[tuple[str, str], Line]] = {}
     repeats, lines = set[str](), list[Line]()
     for one in moments:

@@ -33,8 +33,8 @@ def remarks(finds: Finds) -> str:
 
 
 def vague(finds: Finds, whose: str) -> str:
-    """What nobody can tell to be the object's as long as its VPC is not known."""
-    return f"{named(finds.vague)} may be its, but {whose} names no VPC in spec.network.vpc.id, so nobody can tell"
+    """Resources that may be the object's, which only its VPC would decide."""
+    return f"{named(finds.vague)} may be its, but {whose} names no VPC in spec.network.vpc.id, which would decide it"
 
 
 def to_name_vpc(finds: Finds, subject: Subject) -> str:

@@ -62,9 +62,7 @@ class Nodes:
         itself: where the Node has that name, it is found by one read."""
         place = self._places.of(source)
         if place is None:
-            return Protection(
-                f"nobody can tell whether its Node lives: there is no way to the cluster of source {source}"
-            )
+            return Protection(f"its Node can't be read: there is no way to the cluster of source {source}")
         try:
             stand = await self._named(place, node) if node else None
             # One that does not say yet on which machine it runs has its name.
