@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 LOCK_VENV := .venv-lock
 BENCH_GROUPS := peers arq kopf
 PYTHONS := python3 python3.13 python3.12 python3.11
-TYPED := service workers tests bench deploy/check_compose.py
+TYPED := service workers standins tests bench deploy/check_compose.py
 
 # A name on PATH is not yet an interpreter (version managers leave shims for versions that are not active), so each
 # one is run. It answers with the interpreter behind it, so that an activated environment changes nothing; `ensurepip`
@@ -85,7 +85,7 @@ test-pythons: venv ## Run the unit tests on the other ones of Python 3.11, 3.12 
 
 .PHONY: controlplane
 controlplane: venv ## Build the real Kubernetes API server for the tests into the user's cache, if it is not there
-	@$(BIN)/python -m service.local.controlplane build $(ARGS)
+	@$(BIN)/python -m standins.controlplane build $(ARGS)
 
 .PHONY: check
 check: venv ## Lint, types, import contracts, compose file and Dockerfile

@@ -8,7 +8,7 @@ from typing import Final
 
 from bench.cloud import Cloud
 from bench.order import Finding
-from service.local.aws import Behaviour, Entry, Fault, LocalAws
+from standins.aws import Behaviour, Entry, Fault, LocalAws
 
 NUMBER: Final = "111122223333"
 REGION: Final = "eu-central-1"

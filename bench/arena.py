@@ -16,7 +16,7 @@ import redis
 from bench.cluster import Cluster
 from bench.cluster import Server as ApiServer
 from bench.watching import CommandWatch
-from service.local.servers import Server
+from standins.servers import Server
 
 _STEP: Final = 0.02
 _PATIENCE: Final = 60.0

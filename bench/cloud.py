@@ -9,7 +9,7 @@ import asyncio
 from types import TracebackType
 from typing import Any, Self
 
-from service.local.stand_in import StandIn
+from standins.stand_in import StandIn
 
 
 class Cloud:

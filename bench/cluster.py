@@ -20,8 +20,8 @@ import aiohttp
 
 from bench import objects
 from bench.objects import HERD, SMALL, THINGS, USUAL, Deleted
-from service.local.api import EmbeddedApi
-from service.local.controlplane import ControlPlane, available
+from standins.api import EmbeddedApi
+from standins.controlplane import ControlPlane, available
 
 T = TypeVar("T")
 Server = ControlPlane | EmbeddedApi

@@ -14,8 +14,8 @@ from typing import Final
 from bench.account import Account
 from bench.contenders.protocol import Drains
 from bench.objects import each
-from service.local.aws.tags import by_cloud_provider
-from service.local.aws.world import World
+from standins.aws.tags import by_cloud_provider
+from standins.aws.world import World
 
 OF_A_CLUSTER: Final[Mapping[str, int]] = {
     "elb.DeleteLoadBalancer": 1,

@@ -12,7 +12,7 @@ import msgspec
 from bench.cloud import Cloud
 from bench.objects import each
 from service.contract.azure import CLUSTER_TAG, NODEPOOL_TAG, resource_name
-from service.local.azure import GROUP, REGION, SUBSCRIPTION, Behaviour, Entry, Fault, Group, LocalAzure, Nic, Size
+from standins.azure import GROUP, REGION, SUBSCRIPTION, Behaviour, Entry, Fault, Group, LocalAzure, Nic, Size
 
 LATENCY: Final = 0.15
 """Seconds of the subscription's time by which every call comes later, as it was when the peer's own code was run."""

@@ -11,8 +11,8 @@ import pytest
 from aiobotocore.config import AioConfig
 from botocore.exceptions import ClientError
 
-from service.local.aws import Behaviour, LocalAws
-from service.local.aws.world import REGION, World, credentials, session
+from standins.aws import Behaviour, LocalAws
+from standins.aws.world import REGION, World, credentials, session
 
 
 class Cloud:

@@ -15,7 +15,7 @@ from azure.mgmt.network.aio import NetworkManagementClient
 from azure.mgmt.resourcegraph.aio import ResourceGraphClient
 from azure.mgmt.resourcegraph.models import QueryRequest, QueryRequestOptions
 
-from service.local.azure import GROUP, SUBSCRIPTION, LocalAzure
+from standins.azure import GROUP, SUBSCRIPTION, LocalAzure
 
 
 class Principal:

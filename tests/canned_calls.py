@@ -7,12 +7,12 @@ from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import timedelta
 
-from service.cluster.access import Access, Way
-from service.cluster.calls import Calls
-from service.cluster.exchange import Stream
-from service.cluster.tls import TlsContexts
-from service.local.servers import Papers
+from service.kubernetes.access import Access, Way
+from service.kubernetes.calls import Calls
+from service.kubernetes.exchange import Stream
+from service.kubernetes.tls import TlsContexts
 from service.settings.redis import Secret
+from standins.servers import Papers
 from tests.canned_server import Canned, Script, canned_server
 
 DEADLINE = 30.0

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from service.local.servers import Papers
+from standins.servers import Papers
 
 Script = list[list[bytes]]
 """For each connection, what it answers to one request after the other, in pieces parted by bars."""

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from service.local.aws import LocalAws
-    from service.local.azure import LocalAzure
+    from standins.aws import LocalAws
+    from standins.azure import LocalAzure
 
 # Imported where they are asked for: the SDKs take longer to import than most tests take.
 
 
 @pytest.fixture(scope="session")
 def local_aws() -> "Iterator[LocalAws]":
-    from service.local.aws import LocalAws
-    from service.local.aws.world import session
+    from standins.aws import LocalAws
+    from standins.aws.world import session
     from workers.handlers.aws.sessions import service_models
 
     # The SDK's data files are parsed once: the builder of worlds shares them with the service.
@@ -28,7 +28,7 @@ def local_aws() -> "Iterator[LocalAws]":
 
 @pytest.fixture(scope="session")
 def local_azure() -> "Iterator[LocalAzure]":
-    from service.local.azure import LocalAzure
+    from standins.azure import LocalAzure
 
     running = LocalAzure().start()
     yield running

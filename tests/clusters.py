@@ -10,8 +10,8 @@ from typing import Any, Final, Protocol, Self
 
 import pytest
 
-from service.local.controlplane import ControlPlane, NoControlPlane, available, find_programs
 from service.settings.sources import ClusterSettings
+from standins.controlplane import ControlPlane, NoControlPlane, available, find_programs
 from tests.kube import Crd, Kube
 from tests.stock import Stock
 
@@ -118,7 +118,7 @@ def real_api() -> Iterator[ControlPlane]:
 
 @pytest.fixture(scope="session")
 def embedded_api() -> Iterator[ApiServer]:
-    from service.local.api import EmbeddedApi
+    from standins.api import EmbeddedApi
 
     with EmbeddedApi() as api:
         yield api

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
-from service.local.servers import Papers
+from standins.servers import Papers
 from tests.canned_server import secured
 
 TOKEN = b'{"access_token": "t", "expires_on": "4102444800", "resource": "r"}'

@@ -6,7 +6,7 @@ import shlex
 
 import msgspec
 
-from service.local.controlplane import ControlPlane
+from standins.controlplane import ControlPlane
 from tests.clusters import TestApi
 from tests.kube import Crd
 

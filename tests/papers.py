@@ -6,7 +6,7 @@ as those of many clusters, unless it shall be `strict`; Python 3.13 and later tr
 import subprocess
 from pathlib import Path
 
-from service.local.servers import Papers
+from standins.servers import Papers
 
 
 def draw_up(directory: Path, *, strict: bool = False) -> Papers:

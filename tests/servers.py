@@ -13,8 +13,8 @@ from typing import Final, TypeAlias
 import msgspec
 import pytest
 
-from service.local.servers import Cluster, NoServerError, Sentinels, Server, embedded_binary, redis_binary
 from service.settings import RedisSettings
+from standins.servers import Cluster, NoServerError, Sentinels, Server, embedded_binary, redis_binary
 
 VARIABLE: Final = "KNELL_TEST_SERVERS"
 KINDS: Final = ("embedded", "redis", "cluster", "sentinel")

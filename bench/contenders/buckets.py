@@ -12,8 +12,8 @@ from bench.contenders.protocol import Cleaned, Drains, Kind, NotSupportedError, 
 from bench.contenders.unable import CloudOnly
 from bench.order import Finding
 from bench.remains import OF_A_CLUSTER
-from service.local.aws.buckets import drawn
-from service.local.aws.calls import Call
+from standins.aws.buckets import drawn
+from standins.aws.calls import Call
 
 
 def seconds_for(calls: Mapping[str, int]) -> float:

@@ -15,7 +15,7 @@ from typing import Final
 from bench.contenders.at_work import AtWork, until
 from bench.contenders.protocol import Collected, ContenderFailedError, Orphans, Reservations
 from bench.subscription import RESERVED, Subscription, used
-from service.local.azure import Behaviour
+from standins.azure import Behaviour
 
 COLLECTED: Final = 5.0
 """How many times as fast the subscription's time runs, and with it the waits of whoever collects there."""

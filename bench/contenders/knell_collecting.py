@@ -15,10 +15,10 @@ from bench.contenders.program import Program
 from bench.subscription import Subscription
 from service.contract import Draw
 from service.contract.azure import KARPENTER_AZURE, NODECLAIMS
+from service.engine.installation import Installation
+from service.engine.views.deletions import list_deletions
 from service.settings import RedisSettings, Settings
 from service.settings.redis import RedisUrl
-from service.stream.installation import Installation
-from service.stream.views.deletions import list_deletions
 from workers.handlers.azure.limits import LATE, Call, call_draws
 from workers.handlers.azure.model import Where
 

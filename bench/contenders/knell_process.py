@@ -20,11 +20,11 @@ from bench.peers.loops import fastest_loop
 from bench.peers.tally import Tally, answer
 from service import cycles
 from service.contract import Draw, Event, Gone, Hold, Job, Limit, Plan, Target, Verdict
+from service.engine.arrange import arrange
+from service.engine.attendance import Attendance
+from service.engine.installation import Installation
+from service.engine.rows import PlanRow, rows
 from service.settings import load
-from service.stream.arrange import arrange
-from service.stream.attendance import Attendance
-from service.stream.installation import Installation
-from service.stream.rows import PlanRow, rows
 from workers.handlers.protocol import Batch
 from workers.handlers.registry import Registry
 from workers.handlers.release import Release

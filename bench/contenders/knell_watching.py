@@ -25,16 +25,16 @@ from service import cycles
 from service.cli.reaching import reached_clusters
 from service.cli.serving import away
 from service.cli.work import Duty
-from service.cluster import Sightings, preload
 from service.contract import Draw, Gone, Job, Limit, Plan, Target, Verdict
+from service.engine.installation import Installation
+from service.engine.inventory import Inventory
+from service.kubernetes import Sightings, preload
 from service.settings import Settings, SourceSettings, load
 from service.settings.sources import ClusterSettings, FeedbackSettings, GuardSettings, WatchSettings
-from service.stream.installation import Installation
-from service.stream.inventory import Inventory
-from service.surface import Health, Metrics, Surface
-from service.surface.watch import Watch
 from service.watching.showing import WatchDuty
 from service.watching.watcher import Watcher, on_signals
+from service.web import Health, Metrics, Surface
+from service.web.watch import Watch
 from workers.handlers.objects import Facts
 from workers.handlers.protocol import Batch
 from workers.judging.wiring import registry_for

@@ -9,7 +9,7 @@ from bench.arena import Arena
 from bench.contenders.collecting import RESERVED_FOR, world
 from bench.contenders.protocol import Collected, Kind, NotSupportedError, Orphans, Reservations
 from bench.contenders.unable import CloudOnly
-from service.local.azure import Behaviour
+from standins.azure import Behaviour
 
 
 def seconds_for(interfaces: int, behaviour: Behaviour) -> float:

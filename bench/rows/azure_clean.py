@@ -17,7 +17,7 @@ from bench.contenders.protocol import Contender, Orphans
 from bench.goals import Clause, Goal, at_least, at_most_limit, below, goal, peer_near
 from bench.rows.row import Measure, Row, Size, Trial
 from bench.subscription import LATENCY
-from service.local.azure import Behaviour
+from standins.azure import Behaviour
 
 _FULL: Final = 3000
 _SHORT: Final = 1000

@@ -19,7 +19,7 @@ from bench.arena import Arena
 from bench.contenders.protocol import Contender, ContenderFailedError, NotSupportedError
 from bench.goals import at_least, below, goal
 from bench.rows.row import Measure, Row, Size, Trial
-from service.local.provider import Quota
+from standins.provider import Quota
 from tests.scenarios.quota_evidence import QuotaEvidence
 from tests.scenarios.quota_run import FULL, WORKERS, NotDrained, run
 from tests.scenarios.quota_run import Size as Run

@@ -5,8 +5,8 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Final, NamedTuple
 
 from service.cli.checks import Finding, State
-from service.cluster import Cluster, ClusterError, Live, NotServed
 from service.contract.aws import AWS_ACCOUNT
+from service.kubernetes import Cluster, ClusterError, Live, NotServed
 from service.policy.annotations import Said
 from service.policy.aws_accounts import is_own, untold
 from service.policy.scope import switched

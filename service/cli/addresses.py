@@ -16,12 +16,12 @@ from service.cli.columns import shortened
 from service.contract.kept import Decision
 from service.contract.resource_names import fits_kind, full_kind, qualified, short_kind
 from service.contract.targets import RELEASE
-from service.stream.installation import Installation
-from service.stream.views.deletions import DeletionView, one_deletion, story
-from service.stream.views.finding import Sought, find_deletions, held_jobs
-from service.stream.views.held import KINDS, shards_with
-from service.stream.views.jobs import JobView, describe
-from service.stream.views.reading import server_ms
+from service.engine.installation import Installation
+from service.engine.views.deletions import DeletionView, one_deletion, story
+from service.engine.views.finding import Sought, find_deletions, held_jobs
+from service.engine.views.held import KINDS, shards_with
+from service.engine.views.jobs import JobView, describe
+from service.engine.views.reading import server_ms
 from service.watching.clusters import Identities
 
 _SHORT: Final = 8

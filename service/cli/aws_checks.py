@@ -13,12 +13,12 @@ from redis.exceptions import RedisError
 from service.cli.account_checks import objects_of
 from service.cli.checks import Finding, State
 from service.cli.reaching import reached_clusters
-from service.cluster import Cluster, ClusterError
 from service.contract.aws import CAPA
+from service.engine.calls import ServerAway
+from service.engine.installation import Installation
+from service.kubernetes import Cluster, ClusterError
 from service.policy.aws_accounts import is_own
 from service.settings import AwsSettings, Settings
-from service.stream.calls import ServerAway
-from service.stream.installation import Installation
 from service.watching.clusters import cluster_of
 from workers.handlers.aws.errors import AwsError, NoAccess
 from workers.handlers.aws.model import Calls, Whose

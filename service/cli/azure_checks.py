@@ -7,8 +7,8 @@ from typing import Final
 from service.cli.checks import Finding, State
 from service.cli.work import azure_of
 from service.contract.azure import CLUSTER_TAG
+from service.engine.installation import Installation
 from service.settings import AzureNodes
-from service.stream.installation import Installation
 from workers.handlers.azure.errors import AzureError
 from workers.handlers.azure.kinds import KINDS, NIC, VM, Kind
 from workers.handlers.azure.listing import Lister, Way

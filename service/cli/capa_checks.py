@@ -11,7 +11,6 @@ import msgspec
 
 from service.cli.account_checks import examine_accounts
 from service.cli.checks import Finding, State
-from service.cluster import Cluster, ClusterError, NotFound
 from service.contract.aws import (
     CAPA_MANAGER,
     CAPA_NAMESPACE,
@@ -21,6 +20,7 @@ from service.contract.aws import (
     FEATURE,
 )
 from service.contract.traits import traits_of
+from service.kubernetes import Cluster, ClusterError, NotFound
 from service.settings import Settings
 
 _FLAG: Final = "--feature-gates"

@@ -8,8 +8,8 @@ from typing import Any, Final, Literal
 
 import msgspec
 
+from service.engine.views.reading import StoredShards
 from service.settings import RedisSettings
-from service.stream.views.reading import StoredShards
 
 State = Literal["fine", "warning", "wrong", "unknown"]
 

@@ -12,11 +12,11 @@ from service.cli import output
 from service.cli.capa_checks import examine_capa
 from service.cli.checks import Finding, State
 from service.cli.moments import moments
-from service.cluster import NAMESPACES, Cluster, ClusterError, Forbidden, NotServed, Unauthorized
+from service.engine.installation import Installation
+from service.engine.moments import Moments
+from service.engine.witnesses import Restored
+from service.kubernetes import NAMESPACES, Cluster, ClusterError, Forbidden, NotServed, Unauthorized
 from service.settings import Settings, SettingsError
-from service.stream.installation import Installation
-from service.stream.moments import Moments
-from service.stream.witnesses import Restored
 from service.watching.clusters import Identities, OtherCluster, cluster_of, reached
 from service.watching.proving import each
 from service.watching.role import TO_UNINSTALL, manifests

@@ -10,11 +10,11 @@ from rich.text import Text
 from service.cli import objects, output, session
 from service.cli.jobs import confirm
 from service.cli.notices import objects_of
-from service.cluster import ClusterError
+from service.engine.installation import Installation
+from service.engine.views.sources import held_objects
+from service.engine.witnesses import Witnesses, until_accepted
+from service.kubernetes import ClusterError
 from service.settings import Settings
-from service.stream.installation import Installation
-from service.stream.views.sources import held_objects
-from service.stream.witnesses import Witnesses, until_accepted
 from service.watching.accepting import Changing, Standing, accept, sources_of, standing
 from service.watching.clusters import Identities, OtherCluster, cluster_of, reached
 

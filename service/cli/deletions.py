@@ -14,8 +14,8 @@ from rich.status import Status
 from service.cli import addresses, output, session
 from service.cli.jobs import job_table
 from service.contract.resource_names import qualified, short_kind
-from service.stream.installation import Installation
-from service.stream.views.deletions import (
+from service.engine.installation import Installation
+from service.engine.views.deletions import (
     FINISHED_STATES,
     OPEN_STATES,
     DeletionView,
@@ -24,7 +24,7 @@ from service.stream.views.deletions import (
     list_deletions,
     story,
 )
-from service.stream.views.timeline import Line, Moment, fold, milestones, timeline
+from service.engine.views.timeline import Line, Moment, fold, milestones, timeline
 
 _SCAN: Final = 200_000
 _WIDE: Final = ("deletion", "source", "published", "planned", "done", "left", "of")

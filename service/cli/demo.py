@@ -11,18 +11,18 @@ from rich.table import Table
 from service import logs
 from service.cli import output
 from service.cli.session import Trouble, output_option
-from service.cluster import ClusterError
-from service.local.controlplane import NoControlPlane
-from service.local.demo import DemoFailed, Invented, Picture, Summary, Troupe, choose, invent, play
-from service.local.demo.apis import Choice
-from service.local.demo.clouds import CloudSummary
-from service.local.demo.possessions import ACCOUNTS, RESERVED
-from service.local.demo.reckoning import AwsSummary
-from service.local.demo.reservation import SPAN, AzureSummary
-from service.local.provider.process import ProviderFailed
-from service.local.servers import NoServerError
-from service.local.stand_in import StandInFailed
+from service.kubernetes import ClusterError
 from service.settings import LogSettings
+from standins.controlplane import NoControlPlane
+from standins.demo import DemoFailed, Invented, Picture, Summary, Troupe, choose, invent, play
+from standins.demo.apis import Choice
+from standins.demo.clouds import CloudSummary
+from standins.demo.possessions import ACCOUNTS, RESERVED
+from standins.demo.reckoning import AwsSummary
+from standins.demo.reservation import SPAN, AzureSummary
+from standins.provider.process import ProviderFailed
+from standins.servers import NoServerError
+from standins.stand_in import StandInFailed
 
 _OTHERS = "Valkey, a simulated provider, stand-ins for AWS and Azure"
 

@@ -30,13 +30,13 @@ from service.cli.checks import (
 )
 from service.cli.permissions import lacking
 from service.contract.aws import CAPA
+from service.engine.calls import ServerAway
+from service.engine.connection import is_away
+from service.engine.engine import Shard
+from service.engine.installation import Installation
+from service.engine.views.reading import node_options, stored_shards
+from service.engine.witnesses import Restored, Witnesses
 from service.settings import RedisSettings, Settings
-from service.stream.calls import ServerAway
-from service.stream.connection import is_away
-from service.stream.engine import Shard
-from service.stream.installation import Installation
-from service.stream.views.reading import node_options, stored_shards
-from service.stream.witnesses import Restored, Witnesses
 
 _STYLES: Final = {"fine": "green", "warning": "yellow", "wrong": "bold red", "unknown": "cyan"}
 _WORDS: Final = {"unknown": "can't tell"}

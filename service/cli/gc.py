@@ -10,10 +10,10 @@ import click
 from service.cli import objects, output, session
 from service.cli.object_marks import Decide, Marks, put
 from service.cli.objects import Chosen
-from service.cluster import Live
 from service.contract.aws import AWS_ACCOUNT, EXTERNAL_RESOURCE_TASKS, TASKS
 from service.contract.names import GC
 from service.contract.traits import traits_of
+from service.kubernetes import Live
 from service.policy import capi
 from service.policy.annotations import Said
 from service.policy.scope import dry_run, still, stopped, switched

@@ -10,8 +10,8 @@ import click
 
 from service.cli import output, session
 from service.cli.jobs import confirm
-from service.stream.guard import Guard, GuardView, HeldDeletion
-from service.stream.installation import Installation
+from service.engine.guard import Guard, GuardView, HeldDeletion
+from service.engine.installation import Installation
 
 _STEP = 200
 _ROUNDS = 10

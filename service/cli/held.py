@@ -14,13 +14,13 @@ from service.cli import addresses, output, session
 from service.cli.jobs import abandon_job, confirm, job_name, retry_job, short_job
 from service.contract import decode_event
 from service.contract.resource_names import qualified, short_kind
-from service.stream.engine import Shard
-from service.stream.installation import Installation
-from service.stream.inventory import Inventory
-from service.stream.keys import deletion_of
-from service.stream.views.deletions import DeletionView, event_of, one_deletion, some_deletions
-from service.stream.views.held import KINDS, HeldView, Listing, list_held, names, shards_with
-from service.stream.views.reading import texts
+from service.engine.engine import Shard
+from service.engine.installation import Installation
+from service.engine.inventory import Inventory
+from service.engine.keys import deletion_of
+from service.engine.views.deletions import DeletionView, event_of, one_deletion, some_deletions
+from service.engine.views.held import KINDS, HeldView, Listing, list_held, names, shards_with
+from service.engine.views.reading import texts
 
 _KIND = click.Choice(KINDS)
 _HELD: Final = "KIND/NAME[#JOB]|ID"

@@ -9,8 +9,8 @@ from typing import Final
 import msgspec
 
 from service.cli import output
-from service.cluster import Cluster, ClusterError
-from service.cluster.objects import LEASES
+from service.kubernetes import Cluster, ClusterError
+from service.kubernetes.objects import LEASES
 from service.settings import Settings
 from service.watching.clusters import cluster_of, reached
 from service.watching.leaving import HeldLease, still_held

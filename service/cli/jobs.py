@@ -10,9 +10,9 @@ from rich.console import RenderableType
 from service.cli import addresses, output, session
 from service.contract.resource_names import short_kind
 from service.contract.targets import RELEASE, lane_fault
-from service.stream.installation import Installation
-from service.stream.views.deletions import DeletionView, one_deletion, some_deletions
-from service.stream.views.jobs import LIST_STATES, JobView, Listing, list_jobs, one_job
+from service.engine.installation import Installation
+from service.engine.views.deletions import DeletionView, one_deletion, some_deletions
+from service.engine.views.jobs import LIST_STATES, JobView, Listing, list_jobs, one_job
 
 _JOB = "KIND/NAME[#JOB]|ID"
 _ENDED = {

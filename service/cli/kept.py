@@ -13,11 +13,11 @@ from service.cli.addresses import Address, Candidate
 from service.cli.jobs import confirm
 from service.cli.kept_tags import provider_of, search, tagged_by, tags_of, take_off, tell_removals, untag_command
 from service.contract.kept import RETAINED_TAG, Decision, KeptResource
-from service.stream.installation import Installation
-from service.stream.inventory import Inventory
-from service.stream.kept import KeptMemory
-from service.stream.orphans import Orphans
-from service.stream.views.reading import moment
+from service.engine.installation import Installation
+from service.engine.inventory import Inventory
+from service.engine.kept import KeptMemory
+from service.engine.orphans import Orphans
+from service.engine.views.reading import moment
 
 _PLACE = re.compile(r"aws/\d{12}/[a-z0-9-]+|azure/[^/]+/[^/]+")
 

@@ -11,7 +11,7 @@ from service.cli import output
 from service.cli.reaching import reached_clusters
 from service.cli.work import aws_of, azure_of
 from service.contract.kept import RETAINED_TAG, Decision
-from service.stream.installation import Installation
+from service.engine.installation import Installation
 from workers.handlers.memory import OTHERS, RetainedTags, TagRemoval, TagSearch
 from workers.judging.wiring import places_in
 

@@ -12,11 +12,11 @@ from typing import Final
 import click
 
 from service.cli.session import Misuse, Trouble
-from service.local.aws import LocalAws
-from service.local.azure import GROUP, SUBSCRIPTION, LocalAzure
-from service.local.controlplane import NoControlPlane
-from service.local.demo.apis import choose
-from service.local.stand_in import StandIn, StandInFailed
+from standins.aws import LocalAws
+from standins.azure import GROUP, SUBSCRIPTION, LocalAzure
+from standins.controlplane import NoControlPlane
+from standins.demo.apis import choose
+from standins.stand_in import StandIn, StandInFailed
 
 _LOOK_EVERY: Final = 0.5
 _ENDS: Final = "Ctrl-C ends it, and everything in it is forgotten."

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 import msgspec
 
 from service.cli.holders import PATIENCE
-from service.cluster import ClusterError
+from service.engine.keys import Keys
+from service.engine.moments import KEY, field_of
+from service.kubernetes import ClusterError
 from service.settings import Settings
-from service.stream.keys import Keys
-from service.stream.moments import KEY, field_of
 from service.watching.clusters import cluster_of, reached
 from service.watching.enabling import NAME, NotEnabled, kept_moments, read_moment
 

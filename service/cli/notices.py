@@ -3,9 +3,9 @@ The same lines stand below `knell sources list` and in `knell status`."""
 
 from service.cli import output
 from service.contract.traits import traits_of
+from service.engine.views.sources import SourceView
+from service.engine.witnesses import is_until_accepted
 from service.settings import Settings
-from service.stream.views.sources import SourceView
-from service.stream.witnesses import is_until_accepted
 
 
 def feature_off(view: SourceView, settings: Settings) -> str:

@@ -7,8 +7,8 @@ from typing import Any, Final, NamedTuple
 
 from service.cli import session
 from service.cli.objects import Chosen
-from service.cluster import Conflict, Live, NotFound
 from service.contract.traits import traits_of
+from service.kubernetes import Conflict, Live, NotFound
 
 _TRIES: Final = 10
 

@@ -15,12 +15,12 @@ from redis.exceptions import RedisError
 from service.cli import output, session
 from service.cli.addresses import Address
 from service.cli.capi_clusters import followed, is_capi
-from service.cluster import Cluster, ClusterError, Live, NotServed, Served
 from service.contract.resource_names import fits_kind
+from service.engine.calls import ServerAway
+from service.engine.installation import Installation
+from service.kubernetes import Cluster, ClusterError, Live, NotServed, Served
 from service.policy.selectors import parse
 from service.settings import Settings, SourceSettings
-from service.stream.calls import ServerAway
-from service.stream.installation import Installation
 from service.watching.clusters import Identities, cluster_of, reached
 
 T = TypeVar("T")

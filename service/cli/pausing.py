@@ -9,8 +9,8 @@ import click
 from service.cli import output, session
 from service.cli.status import pause_words
 from service.contract.targets import lane_fault
-from service.stream.installation import Installation
-from service.stream.views.overview import PauseView, lane_names, pauses
+from service.engine.installation import Installation
+from service.engine.views.overview import PauseView, lane_names, pauses
 
 ALL = "*"
 

@@ -7,9 +7,9 @@ from typing import Any, Final
 
 from redis.exceptions import NoPermissionError, OutOfMemoryError, ReadOnlyError, ResponseError
 
-from service.stream.connection import is_away
-from service.stream.engine import Shard
-from service.stream.installation import Installation
+from service.engine.connection import is_away
+from service.engine.engine import Shard
+from service.engine.installation import Installation
 
 Command = tuple[Any, ...]
 

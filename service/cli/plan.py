@@ -22,12 +22,12 @@ from service.contract.aws import CAPA
 from service.contract.azure import KARPENTER_AZURE
 from service.contract.targets import order_of
 from service.contract.traits import traits_of
+from service.engine.calls import ServerAway
+from service.engine.installation import Installation
+from service.engine.views.allowances import allowances
+from service.engine.views.reading import server_ms
 from service.policy.decisions import Decision
 from service.settings import Settings
-from service.stream.calls import ServerAway
-from service.stream.installation import Installation
-from service.stream.views.allowances import allowances
-from service.stream.views.reading import server_ms
 from workers.handlers.nothing import Nothing
 from workers.handlers.objects import About, Collector, Facts
 from workers.handlers.protocol import Handler

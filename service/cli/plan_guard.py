@@ -7,11 +7,11 @@ from rich.text import Text
 
 from service.cli import output
 from service.cli.objects import Chosen
+from service.engine.guard import Going
+from service.engine.installation import Installation
+from service.engine.views.outlook import Outlook, outlook
 from service.policy.decisions import Decision
 from service.settings.durations import write
-from service.stream.guard import Going
-from service.stream.installation import Installation
-from service.stream.views.outlook import Outlook, outlook
 
 
 async def look(installation: Installation, one: Chosen) -> Outlook:

@@ -7,7 +7,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 
 import structlog
 
-from service.cluster import Cluster, ClusterError
+from service.kubernetes import Cluster, ClusterError
 from service.settings import Settings
 from service.watching.clusters import cluster_of, reached
 

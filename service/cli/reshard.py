@@ -11,9 +11,9 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
 from service.cli import session
 from service.cli.output import show_json, status_line
+from service.engine.installation import Installation
+from service.engine.reshard import CannotReshard, Reshard, Resharded
 from service.settings import Settings
-from service.stream.installation import Installation
-from service.stream.reshard import CannotReshard, Reshard, Resharded
 
 T = TypeVar("T")
 

@@ -10,13 +10,13 @@ from service.cli.overriding import Policies, deletion_policy_option
 from service.cli.serving import away, serve
 from service.cli.session import config_option
 from service.cli.work import Duty, handlers_of, simulate_option, work_on
-from service.cluster import Sightings
+from service.engine.installation import Installation
+from service.kubernetes import Sightings
 from service.settings import Settings
-from service.stream.installation import Installation
-from service.surface import Health, Metrics, Surface
-from service.surface.watch import Watch
 from service.watching.showing import WatchDuty
 from service.watching.watcher import Watcher, on_signals
+from service.web import Health, Metrics, Surface
+from service.web.watch import Watch
 from workers.runtime.worker import Worker
 
 

@@ -12,10 +12,10 @@ import structlog
 from service import cycles, logs
 from service.cli.overriding import Policies, overridden
 from service.cli.session import Misuse, Trouble, explain, settings_of
-from service.cluster import preload
+from service.engine.installation import Installation
+from service.kubernetes import preload
 from service.settings import Settings, SettingsError
-from service.stream.installation import Installation
-from service.surface import SurfaceFailed
+from service.web import SurfaceFailed
 
 log = structlog.get_logger(__name__)
 

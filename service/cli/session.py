@@ -16,12 +16,12 @@ from redis import exceptions as errors
 
 from service import logs
 from service.cli.main import FORM, FORMS, Choices
+from service.engine.attendance import WrongShards
+from service.engine.calls import ServerAway
+from service.engine.installation import Installation
+from service.engine.views.reading import stored_shards
 from service.masking import mask_text
 from service.settings import RedisSettings, Settings, SettingsError, load
-from service.stream.attendance import WrongShards
-from service.stream.calls import ServerAway
-from service.stream.installation import Installation
-from service.stream.views.reading import stored_shards
 
 T = TypeVar("T")
 C = TypeVar("C", bound=Callable[..., Any])

@@ -15,13 +15,13 @@ from service.cli.holders import Holders, holders, words
 from service.cli.jobs import confirm
 from service.cli.moments import Moment, moments
 from service.cli.notices import are, feature_off, objects_of, told
+from service.engine.installation import Installation
+from service.engine.inventory import Inventory
+from service.engine.moments import Moments
+from service.engine.views.reading import moment, server_ms
+from service.engine.views.sources import HeldObjects, Keepsakes, SourceView, every_source, held_objects, keepsakes
+from service.engine.witnesses import is_until_accepted
 from service.settings import Settings
-from service.stream.installation import Installation
-from service.stream.inventory import Inventory
-from service.stream.moments import Moments
-from service.stream.views.reading import moment, server_ms
-from service.stream.views.sources import HeldObjects, Keepsakes, SourceView, every_source, held_objects, keepsakes
-from service.stream.witnesses import is_until_accepted
 
 _NUMBERS = ("owned", "held")
 

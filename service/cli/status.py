@@ -13,12 +13,12 @@ from rich.live import Live
 
 from service.cli import output, session
 from service.cli.notices import told
-from service.stream.calls import ServerAway
-from service.stream.connection import is_away
-from service.stream.installation import Installation
-from service.stream.views.overview import Overview, PauseView, overview
-from service.stream.views.sources import SourceView, declared_sources
-from service.stream.witnesses import until_accepted
+from service.engine.calls import ServerAway
+from service.engine.connection import is_away
+from service.engine.installation import Installation
+from service.engine.views.overview import Overview, PauseView, overview
+from service.engine.views.sources import SourceView, declared_sources
+from service.engine.witnesses import until_accepted
 
 _EVERY: Final = 1.0
 # What a screen shows besides lanes and budgets, and the lanes that it shows at least.

@@ -12,9 +12,9 @@ import click
 from service.cli import output, session
 from service.cli.reaching import reached_clusters
 from service.cli.work import azure_of
-from service.cluster import ClusterError
+from service.engine.installation import Installation
+from service.kubernetes import ClusterError
 from service.settings import AzureNodes, Settings
-from service.stream.installation import Installation
 from workers.handlers.azure.errors import AzureError
 from workers.judging.wiring import places_in
 from workers.sweeps.keeping import UnreadableRecord

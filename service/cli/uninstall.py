@@ -12,12 +12,12 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from service.cli import objects, output, session
 from service.cli.uninstall_picture import Found, deleting, named_deleting, picture, preview, tell
 from service.cli.whereabouts import Places, checked, places
-from service.cluster import ClusterError
+from service.engine.calls import ServerAway
+from service.engine.installation import Installation
+from service.engine.moments import Moments
+from service.engine.witnesses import Witnesses
+from service.kubernetes import ClusterError
 from service.settings import Settings
-from service.stream.calls import ServerAway
-from service.stream.installation import Installation
-from service.stream.moments import Moments
-from service.stream.witnesses import Witnesses
 from service.watching.leaving import Failure, find_leases, find_marked, remove_rest, still_held, take_off
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from service.cli import output
-from service.cluster import Cluster
+from service.kubernetes import Cluster
 from service.watching.leaving import Failure, HeldLease, Marked, Remains
 
 _NAMED: Final = 20

@@ -8,12 +8,12 @@ import click
 from service.cli.overriding import Policies, deletion_policy_option
 from service.cli.serving import away, serve
 from service.cli.session import Misuse, config_option
+from service.engine.installation import Installation
 from service.settings import Settings
-from service.stream.installation import Installation
-from service.surface import Health, Metrics, Surface
-from service.surface.watch import Watch
 from service.watching.showing import WatchDuty
 from service.watching.watcher import Watcher
+from service.web import Health, Metrics, Surface
+from service.web.watch import Watch
 
 
 @click.command()

@@ -8,12 +8,12 @@ import click
 from redis.exceptions import RedisError
 
 from service.cli import objects, output, session
+from service.engine.calls import ServerAway
+from service.engine.installation import Installation
+from service.engine.views.sources import Watched, watched_before
 from service.policy.services import service_of
 from service.settings import Settings
 from service.settings.sources import resource_fault
-from service.stream.calls import ServerAway
-from service.stream.installation import Installation
-from service.stream.views.sources import Watched, watched_before
 from service.watching.clusters import Identities, cluster_of
 from service.watching.former import EVERYWHERE
 

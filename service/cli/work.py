@@ -13,16 +13,16 @@ from service.cli.overriding import Policies, deletion_policy_option
 from service.cli.reaching import reached_clusters
 from service.cli.serving import away, serve
 from service.cli.session import Trouble, config_option
-from service.cluster import Sightings
 from service.contract.aws import CAPA
 from service.contract.azure import KARPENTER_AZURE
+from service.engine.guard import Guard
+from service.engine.installation import Installation
+from service.engine.kept import KeptMemory
+from service.kubernetes import Sightings
 from service.settings import Settings
-from service.stream.guard import Guard
-from service.stream.installation import Installation
-from service.stream.kept import KeptMemory
-from service.surface import Health, Metrics, ProcessCounts, Surface
-from service.surface.watch import Watch
 from service.watching.collectors import check_collectors
+from service.web import Health, Metrics, ProcessCounts, Surface
+from service.web.watch import Watch
 from workers.handlers.objects import Collector
 from workers.handlers.places import Places
 from workers.handlers.protocol import Handler, Planner
@@ -45,7 +45,7 @@ def simulate_option(command: Callable[..., Any]) -> Callable[..., Any]:
     return click.option(
         "--simulate",
         metavar="URL",
-        help="Also serve the simulated provider at this address (see python -m service.local.provider).",
+        help="Also serve the simulated provider at this address (see python -m standins.provider).",
     )(command)
 
 
@@ -165,8 +165,7 @@ async def _simulated(settings: Settings, address: str) -> AsyncIterator[Simulate
         await provider.__aenter__()
     except ProviderAway as error:
         raise Trouble(
-            f"can't reach the simulated provider at {address} ({error}); "
-            "start one with `python -m service.local.provider`"
+            f"can't reach the simulated provider at {address} ({error}); start one with `python -m standins.provider`"
         ) from None
     try:
         yield provider

@@ -3,15 +3,15 @@ Leases first, then what Redis keeps of them, then the word itself: whoever stops
 
 from typing import Final, NamedTuple
 
-from service.cluster import LEASES, Cluster, Conflict, NotFound
 from service.contract import VERSION
 from service.contract.names import WITNESS, sweep_lease
 from service.contract.traits import traits_of
+from service.engine.installation import Installation
+from service.engine.inventory import Inventory
+from service.engine.lease_witness import disagreement, value_of
+from service.engine.witnesses import Noted, Witnesses
+from service.kubernetes import LEASES, Cluster, Conflict, NotFound
 from service.settings import Settings
-from service.stream.installation import Installation
-from service.stream.inventory import Inventory
-from service.stream.lease_witness import disagreement, value_of
-from service.stream.witnesses import Noted, Witnesses
 from service.watching.clusters import cluster_of
 from service.watching.listing import is_version
 from service.watching.shares import shares_of

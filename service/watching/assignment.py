@@ -4,11 +4,11 @@ Also what it has counted since it began, as plain numbers for whoever shows them
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from service.cluster import Cluster, Sightings
 from service.contract.traits import Traits, traits_of
+from service.engine.installation import Installation
+from service.engine.lease_witness import Witness
+from service.kubernetes import Cluster, Sightings
 from service.settings import PolicySettings, SourceSettings, WatchSettings
-from service.stream.installation import Installation
-from service.stream.lease_witness import Witness
 from service.watching.collectors import COLLECTORS, Recognise
 from service.watching.namespace_marks import NamespaceMarks
 

@@ -9,8 +9,8 @@ from typing import Final
 
 import structlog
 
-from service.stream.installation import Installation
-from service.stream.views.reading import server_ms
+from service.engine.installation import Installation
+from service.engine.views.reading import server_ms
 
 log = structlog.get_logger(__name__)
 

@@ -8,8 +8,8 @@ import msgspec
 
 from service.contract import Event
 from service.contract.traits import traits_of
-from service.stream.endings import FINAL
-from service.stream.withdrawal import withdraw
+from service.engine.endings import FINAL
+from service.engine.withdrawal import withdraw
 from service.watching.assignment import Assignment
 from service.watching.reporting import Report
 

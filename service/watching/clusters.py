@@ -5,10 +5,10 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Final
 
-from service.cluster import Cluster, ClusterError, connect
+from service.engine.installation import Installation
+from service.kubernetes import Cluster, ClusterError, connect
 from service.policy.cluster_names import fault_of
 from service.settings import Settings
-from service.stream.installation import Installation
 
 KEY: Final = "clusters"
 

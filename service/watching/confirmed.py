@@ -7,8 +7,8 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from datetime import timedelta
 
-from service.cluster import NAMESPACES, Change, Cluster, Live, Page, Served
-from service.cluster.calls import CALL_TIMEOUT
+from service.kubernetes import NAMESPACES, Change, Cluster, Live, Page, Served
+from service.kubernetes.calls import CALL_TIMEOUT
 from service.watching.clusters import OtherCluster
 
 

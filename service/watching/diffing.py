@@ -6,10 +6,10 @@ from typing import NamedTuple
 
 import msgspec
 
-from service.cluster import Served
-from service.stream.endings import FINAL, endings
-from service.stream.inventory import Inventory, Remembered
-from service.stream.witnesses import is_until_accepted
+from service.engine.endings import FINAL, endings
+from service.engine.inventory import Inventory, Remembered
+from service.engine.witnesses import is_until_accepted
+from service.kubernetes import Served
 from service.watching.proving import Missing, prove
 from service.watching.publishing import Publisher
 from service.watching.reporting import Report

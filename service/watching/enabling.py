@@ -8,8 +8,8 @@ from typing import Any, Final
 import msgspec
 import structlog
 
-from service.cluster import Cluster, Conflict, NotFound, Unreadable
-from service.stream.moments import written
+from service.engine.moments import written
+from service.kubernetes import Cluster, Conflict, NotFound, Unreadable
 
 log = structlog.get_logger(__name__)
 

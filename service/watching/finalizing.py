@@ -3,7 +3,7 @@ Nothing is kept of an object here: the finalizer on it is the memory, and every 
 
 from collections.abc import Sequence
 
-from service.cluster import Change, Seen, Served
+from service.kubernetes import Change, Seen, Served
 from service.watching.assignment import Assignment
 from service.watching.listing import Begun
 from service.watching.marking import Marker

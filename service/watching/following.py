@@ -9,8 +9,8 @@ from typing import Final
 
 import msgspec
 
-from service.cluster import Change, ClusterError, Served, Silent, TooMany, Unavailable
-from service.stream.inventory import Inventory
+from service.engine.inventory import Inventory
+from service.kubernetes import Change, ClusterError, Served, Silent, TooMany, Unavailable
 from service.watching.assignment import Assignment, NotHolding
 from service.watching.listing import VERSION_FIELD, Duties
 from service.watching.marking import Marker

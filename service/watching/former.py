@@ -9,8 +9,8 @@ from typing import Final, NamedTuple
 import msgspec
 import structlog
 
-from service.cluster import ClusterError
-from service.stream.inventory import Inventory
+from service.engine.inventory import Inventory
+from service.kubernetes import ClusterError
 from service.watching.assignment import Assignment, NotHolding
 from service.watching.finalizing import Finalizing
 from service.watching.listing import Listing

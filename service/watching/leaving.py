@@ -9,9 +9,19 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from service.cluster import Cluster, ClusterError, Forbidden, NotFound, NotServed, Seen, Served, Unreadable, finalizers
 from service.contract.names import sweep_lease
 from service.contract.traits import FINALIZERS
+from service.kubernetes import (
+    Cluster,
+    ClusterError,
+    Forbidden,
+    NotFound,
+    NotServed,
+    Seen,
+    Served,
+    Unreadable,
+    finalizers,
+)
 from service.policy.protection import protected
 from service.watching.enabling import forget_all
 

@@ -5,8 +5,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple, Protocol
 
-from service.cluster import Change, Expired, Seen, Served
-from service.stream.inventory import Inventory
+from service.engine.inventory import Inventory
+from service.kubernetes import Change, Expired, Seen, Served
 from service.watching.assignment import Assignment
 from service.watching.reporting import Report
 from service.watching.strand import Strand

@@ -8,8 +8,8 @@ from typing import Final
 
 import structlog
 
-from service.cluster import ClusterError, Conflict, Invalid, NotFound, Seen, Served, TooMany, Unavailable
-from service.cluster.finalizers import marking, unmarking
+from service.kubernetes import ClusterError, Conflict, Invalid, NotFound, Seen, Served, TooMany, Unavailable
+from service.kubernetes.finalizers import marking, unmarking
 from service.policy import capi
 from service.policy.scope import dry_run
 from service.watching.assignment import Assignment, NotHolding

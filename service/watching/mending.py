@@ -10,9 +10,9 @@ from typing import Final
 
 import structlog
 
+from service.engine.engine import Shard
+from service.engine.views.reading import members, number, server_ms
 from service.policy.guard import PREFIX as GUARD
-from service.stream.engine import Shard
-from service.stream.views.reading import members, number, server_ms
 from service.watching.assignment import Assignment
 from service.watching.courtesy import AGAIN, look_when_due
 from service.watching.reconsidering import Reconsidering

@@ -10,7 +10,7 @@ from typing import Final
 
 import structlog
 
-from service.cluster import NAMESPACES, Change, Cluster, ClusterError, Expired, Forbidden, Silent, Unauthorized
+from service.kubernetes import NAMESPACES, Change, Cluster, ClusterError, Expired, Forbidden, Silent, Unauthorized
 from service.settings import WatchSettings
 
 log = structlog.get_logger(__name__)

@@ -4,8 +4,8 @@ A Namespace often goes with its objects, and then nobody else could tell what wa
 import time
 from collections.abc import Iterable
 
-from service.cluster import Cluster, ClusterError, NotFound, TooMany, Unavailable
-from service.stream.inventory import Inventory, NamespaceMarks
+from service.engine.inventory import Inventory, NamespaceMarks
+from service.kubernetes import Cluster, ClusterError, NotFound, TooMany, Unavailable
 from service.watching.proving import each
 from service.watching.reporting import Report
 

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from service.cluster import Change, Expired, Seen, Served
-from service.cluster.definitions import crd_uid, replaced
 from service.contract import VERSION
-from service.stream.inventory import Inventory, Remembered
+from service.engine.inventory import Inventory, Remembered
+from service.kubernetes import Change, Expired, Seen, Served
+from service.kubernetes.definitions import crd_uid, replaced
 from service.watching.assignment import Assignment
 from service.watching.collectors import Unrecognisable
 from service.watching.diffing import Absent, Diff

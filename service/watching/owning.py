@@ -2,8 +2,8 @@
 Who moves a Cluster pauses it first and strips the finalizers of its objects: one put on after that would stop the move,
 and have a cluster collected that lives on elsewhere."""
 
-from service.cluster import Cluster, NotServed, Served
 from service.contract.aws import CLUSTERS
+from service.kubernetes import Cluster, NotServed, Served
 from service.policy import capi
 
 

@@ -5,8 +5,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Final, Literal, NamedTuple, TypeVar
 
-from service.cluster import Cluster, ClusterError, Forbidden, NotFound, NotServed, Seen, Served, Unreadable
-from service.cluster.definitions import crd_uid, replaced
+from service.kubernetes import Cluster, ClusterError, Forbidden, NotFound, NotServed, Seen, Served, Unreadable
+from service.kubernetes.definitions import crd_uid, replaced
 
 AT_ONCE: Final = 16
 """Calls to the API server that one source makes at the same time."""

@@ -6,11 +6,11 @@ from typing import Final
 
 import msgspec
 
-from service.cluster import NotServed, Seen, Served
 from service.contract import Event
-from service.stream.endings import FINAL, endings
-from service.stream.inventory import Inventory, Remembered, Round
-from service.stream.withdrawal import withdraw
+from service.engine.endings import FINAL, endings
+from service.engine.inventory import Inventory, Remembered, Round
+from service.engine.withdrawal import withdraw
+from service.kubernetes import NotServed, Seen, Served
 from service.watching.claims import Claims
 from service.watching.collectors import Unrecognisable
 from service.watching.proving import Definition, Missing, Proof, definition_of, prove

@@ -8,9 +8,9 @@ from typing import Final, NamedTuple
 
 import structlog
 
-from service.cluster import Seen
 from service.contract.names import STATUS
-from service.stream.engine import Shard
+from service.engine.engine import Shard
+from service.kubernetes import Seen
 from service.watching.assignment import Assignment
 from service.watching.courtesy import AGAIN, look_when_due
 from service.watching.reporting import Report

@@ -9,14 +9,14 @@ from typing import Final
 
 import structlog
 
-from service.cluster import ClusterError, Forbidden, NotFound, NotServed, Sightings
-from service.cluster.leases import Lease
 from service.contract.traits import traits_of
+from service.engine.installation import Installation
+from service.engine.lease_witness import LeaseCounter, Witness
+from service.engine.moments import Moments
+from service.kubernetes import ClusterError, Forbidden, NotFound, NotServed, Sightings
+from service.kubernetes.leases import Lease
 from service.masking import mask_text
 from service.settings import Settings
-from service.stream.installation import Installation
-from service.stream.lease_witness import LeaseCounter, Witness
-from service.stream.moments import Moments
 from service.watching.assignment import Assignment, Tally
 from service.watching.balance import Load
 from service.watching.clusters import cluster_of

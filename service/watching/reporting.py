@@ -7,11 +7,11 @@ from typing import Any, Final
 
 import structlog
 
-from service.cluster import ClusterError, Seen, Served
-from service.cluster.events import post
+from service.engine.inventory import Inventory
+from service.engine.telling import first_to_tell
+from service.kubernetes import ClusterError, Seen, Served
+from service.kubernetes.events import post
 from service.policy import capi
-from service.stream.inventory import Inventory
-from service.stream.telling import first_to_tell
 from service.watching.assignment import Assignment
 from service.watching.owning import Owning
 

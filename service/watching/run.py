@@ -8,9 +8,9 @@ from typing import Final
 
 import structlog
 
-from service.cluster import ClusterError, Expired, Forbidden, Invalid, NotServed, TooMany, Unauthorized
-from service.stream.inventory import Inventory
-from service.stream.moments import Moments
+from service.engine.inventory import Inventory
+from service.engine.moments import Moments
+from service.kubernetes import ClusterError, Expired, Forbidden, Invalid, NotServed, TooMany, Unauthorized
 from service.watching.assignment import Assignment, NotHolding, Tally
 from service.watching.finalizing import Finalizing
 from service.watching.following import Following

@@ -6,9 +6,9 @@ from typing import Literal
 
 import msgspec
 
-from service.cluster import Seen
-from service.cluster.finalizers import marked
 from service.contract.traits import FINALIZERS, traits_of
+from service.kubernetes import Seen
+from service.kubernetes.finalizers import marked
 from service.policy.annotations import Said
 from service.policy.decisions import Decision
 from service.policy.scope import dry_run, outside, still, stopped, switched

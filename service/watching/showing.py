@@ -5,11 +5,11 @@ from collections.abc import Iterator
 
 from prometheus_client.core import Metric
 
-from service.stream.views.reading import moment
-from service.stream.witnesses import until_accepted
-from service.surface import ClusterNumbers, Hindrance, SourceNumbers, watching_page
+from service.engine.views.reading import moment
+from service.engine.witnesses import until_accepted
 from service.watching.replicas import Post
 from service.watching.watcher import Watcher
+from service.web import ClusterNumbers, Hindrance, SourceNumbers, watching_page
 
 
 class WatchDuty:

@@ -9,10 +9,10 @@ from typing import Final
 
 import structlog
 
-from service.cluster import ClusterError
+from service.engine.witnesses import Restored, Witnesses
+from service.kubernetes import ClusterError
 from service.masking import mask_text
 from service.settings import Settings
-from service.stream.witnesses import Restored, Witnesses
 from service.watching.clusters import Identities, OtherCluster, reached
 from service.watching.confirmed import ConfirmedCluster
 from service.watching.namespace_marks import NamespaceMarks

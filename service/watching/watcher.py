@@ -12,13 +12,13 @@ from typing import Final
 
 import structlog
 
-from service.cluster import Sightings
+from service.engine.attendance import Attendance, before_stop
+from service.engine.installation import Installation
+from service.engine.inventory import Inventory, end_removed
+from service.engine.witnesses import Witnesses
+from service.kubernetes import Sightings
 from service.policy.selectors import WrongSelector, parse
 from service.settings import Problem, Settings, SettingsError
-from service.stream.attendance import Attendance, before_stop
-from service.stream.installation import Installation
-from service.stream.inventory import Inventory, end_removed
-from service.stream.witnesses import Witnesses
 from service.watching.balance import Load, Presence
 from service.watching.clusters import Identities
 from service.watching.collectors import check_collectors, recogniser

@@ -5,7 +5,7 @@ those for which it is only too early."""
 import asyncio
 from typing import Final, NamedTuple
 
-from service.cluster import Seen, Served
+from service.kubernetes import Seen, Served
 
 _MOST_WAITING: Final = 10_000
 _FIRST_BACK: Final = 20

@@ -9,8 +9,8 @@ from datetime import timedelta
 import aiohttp
 import pytest
 
-from service.local.api import EmbeddedApi
-from service.local.controlplane import ControlPlane
+from standins.api import EmbeddedApi
+from standins.controlplane import ControlPlane
 from tests.clusters import each_kind
 from tests.conformance.calling import Caller, eventually
 from tests.conformance.conftest import install, kind_of

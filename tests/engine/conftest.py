@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 import structlog
 
-from service.local.servers import Server, embedded_binary, redis_binary
+from standins.servers import Server, embedded_binary, redis_binary
 from tests.engine.world import World
 from tests.servers import TestServer, kinds
 

@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from service.contract import Draw, Gone, Job, Limit, Remaining, Throttled, Verdict
+from service.engine.budgets import Ask
 from service.settings import LimitOverride
-from service.stream.budgets import Ask
 from tests.engine.outside import Outside, event, thing
 from tests.engine.world import World
 from workers.handlers.protocol import Batch

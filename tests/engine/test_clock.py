@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 
 from service.contract import Draw, Limit
-from service.stream.budgets import Ask
+from service.engine.budgets import Ask
 from tests.engine.outside import LANE, Outside, event, thing
 from tests.engine.world import World
 

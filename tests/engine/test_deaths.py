@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 
 from service.contract import Event, Gone, Job, Pending, Verdict
-from service.stream.replies import Taken
+from service.engine.replies import Taken
 from tests.engine.outside import LANE, Outside, event, thing
 from tests.engine.waiting import at_once
 from tests.engine.world import LEASE, World

@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from service.contract import Draw, Gone, Hold, Job, Plan, Refused, Verdict
-from service.stream.rows import flat
+from service.engine.rows import flat
 from tests.engine.outside import Outside, event, thing
 from tests.engine.world import World
 from workers.handlers.protocol import Batch

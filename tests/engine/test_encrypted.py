@@ -12,8 +12,8 @@ import pytest
 from redis.exceptions import RedisError
 
 from service.contract import Gone
-from service.local.servers import Cluster, Papers, Sentinels, Server, redis_binary
 from service.settings import RedisSettings
+from standins.servers import Cluster, Papers, Sentinels, Server, redis_binary
 from tests.engine.outside import LANE, Outside, event, thing
 from tests.engine.world import World
 from tests.papers import draw_up

@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from service.contract import Draw, Event, Gone, Job, Pending, Target, Verdict, decode_record
-from service.stream.replies import Taken
+from service.engine.replies import Taken
 from tests.engine.outside import LANE, event, thing
 from tests.engine.waiting import at_once
 from tests.engine.world import LEASE, World

@@ -5,10 +5,10 @@ from datetime import timedelta
 import pytest
 
 from service.contract import FINALLY, Event, Gone, Pending, Target
-from service.stream.arrange import arrange
-from service.stream.rows import CHUNK, rows
-from service.stream.views.deletions import story
-from service.stream.withdrawal import withdraw
+from service.engine.arrange import arrange
+from service.engine.rows import CHUNK, rows
+from service.engine.views.deletions import story
+from service.engine.withdrawal import withdraw
 from tests.engine.outside import LANE, Outside, event, thing
 from tests.engine.world import World
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from service.contract import Job, decode_record
-from service.stream.calls import Caller
+from service.engine.calls import Caller
 from tests.engine.outside import LANE, event, thing
 from tests.engine.world import World
 from workers.handlers.protocol import NotCleared

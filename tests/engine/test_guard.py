@@ -8,10 +8,10 @@ from datetime import timedelta
 import pytest
 
 from service.contract import Event, Hold, Plan
+from service.engine.guard import Going, Guard
+from service.engine.views.outlook import outlook
 from service.policy.guard import PREFIX
 from service.settings import GuardSettings
-from service.stream.guard import Going, Guard
-from service.stream.views.outlook import outlook
 from tests.engine.outside import Outside, event, thing
 from tests.engine.world import World
 from tests.servers import TestServer

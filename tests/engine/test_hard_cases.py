@@ -22,8 +22,8 @@ from service.contract import (
     decode_event,
 )
 from service.contract.targets import lane_fault
-from service.stream.budgets import Ask, Said
-from service.stream.rows import Kept, Want
+from service.engine.budgets import Ask, Said
+from service.engine.rows import Kept, Want
 from tests.engine.outside import LANE, Outside, event, thing
 from tests.engine.world import World
 from workers.handlers.protocol import Batch

@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from service.stream.replies import Reclaimed
+from service.engine.replies import Reclaimed
 from tests.engine.outside import LANE, Outside, event, thing
 from tests.engine.test_loss import own
 from tests.engine.world import LEASE, World

@@ -6,8 +6,8 @@ from datetime import timedelta
 import pytest
 
 from service.contract import Blocked, Event, Hold, Pending, Plan, Refused, Throttled, Verdict
-from service.stream.arrange import arrange
-from service.stream.rows import Kept, flat
+from service.engine.arrange import arrange
+from service.engine.rows import Kept, flat
 from tests.engine.outside import LANE, Outside, event, thing
 from tests.engine.world import World
 from workers.handlers.protocol import NotCleared

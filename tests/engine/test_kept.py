@@ -6,8 +6,8 @@ import pytest
 
 from service.contract import VERSION, Undecodable
 from service.contract.kept import NOTHING_ABANDONED, Decision
-from service.stream.endings import endings
-from service.stream.kept import KeptMemory
+from service.engine.endings import endings
+from service.engine.kept import KeptMemory
 from tests.engine.outside import Outside, event, thing
 from tests.engine.world import World
 

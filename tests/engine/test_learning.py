@@ -8,9 +8,9 @@ import msgspec
 import pytest
 
 from service.contract import Draw, Gone, Job, Limit, Pause, Throttled, Verdict
+from service.engine.budgets import Ask, Said
+from service.engine.installation import Installation
 from service.settings import LimitOverride
-from service.stream.budgets import Ask, Said
-from service.stream.installation import Installation
 from tests.engine.outside import Outside, event, thing
 from tests.engine.world import World
 from workers.handlers.protocol import Batch

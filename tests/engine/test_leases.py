@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 
 from service.contract import Gone, Job, Verdict, decode_record
-from service.local.servers import Server
+from standins.servers import Server
 from tests.engine.outside import LANE, Outside, event, thing
 from tests.engine.waiting import at_once
 from tests.engine.world import World

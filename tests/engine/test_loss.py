@@ -10,8 +10,8 @@ import structlog
 from structlog.testing import capture_logs
 
 from service.contract import Blocked, Event, Gone, Job, Verdict
-from service.local.servers import Cluster, Sentinels, Server
-from service.stream.attendance import Attendance, WrongShards
+from service.engine.attendance import Attendance, WrongShards
+from standins.servers import Cluster, Sentinels, Server
 from tests.engine.outside import LANE, Outside, event, thing
 from tests.engine.world import World
 from tests.servers import kinds

@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 
 from service.contract import Draw, Gone, Job, Limit, Pause, Throttled, Verdict
-from service.stream.budgets import Said
+from service.engine.budgets import Said
 from tests.engine.outside import LANE, Outside, event, thing
 from tests.engine.world import World
 from workers.handlers.protocol import Batch

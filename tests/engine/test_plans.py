@@ -5,8 +5,8 @@ from datetime import timedelta
 import pytest
 
 from service.contract import Event
-from service.stream.arrange import arrange
-from service.stream.rows import CHUNK, PlanRow, rows
+from service.engine.arrange import arrange
+from service.engine.rows import CHUNK, PlanRow, rows
 from tests.engine.outside import LANE, Outside, event, thing
 from tests.engine.world import World
 

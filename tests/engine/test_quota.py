@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from datetime import timedelta
 
 from service.contract import Draw, Limit
-from service.local.servers import Server
-from service.stream.budgets import Ask
+from service.engine.budgets import Ask
+from standins.servers import Server
 from tests.engine.outside import LANE, Outside, event, thing
 from tests.engine.world import World
 from workers.handlers.aws.model import Quota

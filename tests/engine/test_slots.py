@@ -11,12 +11,12 @@ import pytest
 import redis.asyncio as redis
 
 from service.contract import Draw, Gone, Limit
-from service.local.servers import Cluster, Sentinels, Server
+from service.engine.budgets import Ask, Said
+from service.engine.guard import Going, Guard
+from service.engine.rows import Kept, flat
+from service.engine.witnesses import Witnesses
 from service.settings import GuardSettings
-from service.stream.budgets import Ask, Said
-from service.stream.guard import Going, Guard
-from service.stream.rows import Kept, flat
-from service.stream.witnesses import Witnesses
+from standins.servers import Cluster, Sentinels, Server
 from tests.engine.outside import LANE, event, thing
 from tests.engine.world import LEASE, World, _tap
 
@@ -105,7 +105,7 @@ async def test_no_script_touches_a_key_outside_its_slot(world: World) -> None:
     async with _all_watched(masters(world), seen):
         await every_move(world)
         await world.client.ping()
-    known = {path.name.removesuffix(".lua") for path in (files("service.stream") / "lua").iterdir()}
+    known = {path.name.removesuffix(".lua") for path in (files("service.engine") / "lua").iterdir()}
     assert set(moves) == {name for name in known if not name.startswith("_")} - RESHARDING
 
     checked, prefix = 0, world.settings.redis.prefix

@@ -7,8 +7,8 @@ import pytest
 from redis.exceptions import ResponseError
 
 from service.contract import Event, Gone, Job, Plan, Verdict
-from service.local.servers import Server
-from service.stream.scripts import Scripts
+from service.engine.scripts import Scripts
+from standins.servers import Server
 from tests.engine.outside import LANE, Outside, event, thing
 from tests.engine.waiting import PATIENCE
 from tests.engine.world import LEASE, World

@@ -7,8 +7,8 @@ from datetime import timedelta
 import pytest
 
 from service.contract import Event, Plan
-from service.stream.replies import Claimed
-from service.stream.rows import Kept, flat
+from service.engine.replies import Claimed
+from service.engine.rows import Kept, flat
 from tests.engine.outside import LANE, Outside, event, thing
 from tests.engine.world import LEASE, World
 from workers.runtime.crew import Crew

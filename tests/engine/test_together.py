@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from service.contract import Draw, Limit
-from service.stream.budgets import Ask, Grant
+from service.engine.budgets import Ask, Grant
 from tests.engine.outside import Outside, event, thing
 from tests.engine.world import World
 

@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from service.contract import Blocked, Draw, Gone, Job, Limit, Pending, Remaining, Verdict
-from service.stream.budgets import Ask, Said
+from service.engine.budgets import Ask, Said
 from tests.engine.outside import LANE, Outside, event, thing
 from tests.engine.waiting import STEP
 from tests.engine.world import Running, World

@@ -3,7 +3,7 @@
 import pytest
 
 from service.contract import Gone
-from service.stream.withdrawal import withdraw
+from service.engine.withdrawal import withdraw
 from tests.engine.outside import LANE, Outside, event, thing
 from tests.engine.world import World
 

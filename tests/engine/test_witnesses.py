@@ -2,7 +2,7 @@
 
 import pytest
 
-from service.stream.witnesses import Noted, Witnesses
+from service.engine.witnesses import Noted, Witnesses
 from tests.engine.world import World
 
 CLUSTER, LEASE = "a-cluster", "knell/knell-widgets-0"

@@ -19,14 +19,14 @@ import msgspec
 from service.contract import Event, Job, Target, Verdict
 from service.contract.jobs import decode_record
 from service.contract.version import VERSION
+from service.engine.arrange import arrange
+from service.engine.attendance import Attendance
+from service.engine.engine import Shard
+from service.engine.installation import Installation
+from service.engine.replies import Taken
+from service.engine.rows import Want
+from service.engine.scripts import Scripts
 from service.settings import RedisSettings, RetrySettings, Settings, WorkerSettings
-from service.stream.arrange import arrange
-from service.stream.attendance import Attendance
-from service.stream.engine import Shard
-from service.stream.installation import Installation
-from service.stream.replies import Taken
-from service.stream.rows import Want
-from service.stream.scripts import Scripts
 from tests.engine.outside import Outside, event
 from tests.engine.waiting import PATIENCE, at_once, stays, until
 from tests.servers import AnyServer

@@ -12,10 +12,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from service.cluster import Cluster, connect
 from service.contract.aws import AWS_CLUSTERS
-from service.local.aws import Behaviour, Entry, LocalAws, Role
+from service.kubernetes import Cluster, connect
 from service.settings import ClusterSettings, Settings, SourceSettings
+from standins.aws import Behaviour, Entry, LocalAws, Role
 from tests import capi
 from tests.clusters import TestApi
 from tests.kube import Crd

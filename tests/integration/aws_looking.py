@@ -9,7 +9,7 @@ import msgspec
 
 from service.contract import Blocked, Feedback, Job, Pending, Record, Refused, Target, Verdict
 from service.contract.version import VERSION
-from service.local.aws.networks import Vpc
+from standins.aws.networks import Vpc
 from tests.integration.clustered import Clustered
 from workers.handlers.aws.checking import SETTLED
 from workers.handlers.aws.wiring import AwsSide

@@ -11,10 +11,10 @@ import pytest
 
 from service.contract import Event, Feedback, Job, Plan, Record, Target, Verdict
 from service.contract.version import VERSION
-from service.local.aws import Entry
-from service.local.aws.networks import Vpc
 from service.settings import Settings
 from service.settings.aws import AwsSettings
+from standins.aws import Entry
+from standins.aws.networks import Vpc
 from tests.aws import Cloud
 from tests.engine.outside import Outside, event
 from tests.engine.world import Running, World

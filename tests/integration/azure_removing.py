@@ -12,12 +12,12 @@ from typing import Any, Final
 import msgspec
 import pytest
 
-from service.cluster import Cluster, connect
 from service.contract import Draw, Feedback, Job, Pause, Record, Verdict
 from service.contract.azure import CLUSTER_TAG, KARPENTER_AZURE, NODECLAIMS, NODEPOOL_TAG, claim_of
 from service.contract.version import VERSION
-from service.local.azure import GROUP, REGION, Behaviour, Disk, Entry, Group, LocalAzure, Nic, PublicIp, There, Vm
+from service.kubernetes import Cluster, connect
 from service.settings import AzureNodes, AzureSettings, Settings, SourceSettings
+from standins.azure import GROUP, REGION, Behaviour, Disk, Entry, Group, LocalAzure, Nic, PublicIp, There, Vm
 from tests.clusters import ApiServer, TestApi
 from tests.integration.front import Front
 from tests.karpenter import Karpenter

@@ -12,10 +12,13 @@ from typing import Any, Final
 import msgspec
 import pytest
 
-from service.cluster import Cluster, connect
 from service.contract import Event
 from service.contract.azure import KARPENTER_AZURE, NODECLAIMS
-from service.local.azure import GROUP, REGION, Nic
+from service.engine.inventory import Inventory, Remembered
+from service.engine.kept import KeptMemory
+from service.engine.orphans import Orphans, Sighting
+from service.engine.views.deletions import DeletionView, list_deletions
+from service.kubernetes import Cluster, connect
 from service.settings import (
     AzureNodes,
     AzureSettings,
@@ -25,13 +28,10 @@ from service.settings import (
     SourceSettings,
 )
 from service.settings.azure import SweepSettings
-from service.stream.inventory import Inventory, Remembered
-from service.stream.kept import KeptMemory
-from service.stream.orphans import Orphans, Sighting
-from service.stream.views.deletions import DeletionView, list_deletions
 from service.watching.assignment import Assignment
 from service.watching.collectors import COLLECTORS
 from service.watching.run import SourceRun
+from standins.azure import GROUP, REGION, Nic
 from tests.engine.world import Running, World
 from tests.integration.azure_removing import SOURCE, TAGS, Removing
 from tests.servers import TestServer

@@ -13,19 +13,19 @@ from typing import Any, Final
 
 import msgspec
 
-from service.cluster import Cluster, connect
 from service.contract import Event, Hold, Plan, Target
 from service.contract.aws import AWS_CLUSTERS, AWS_FINALIZER, AWS_MANAGED_CONTROL_PLANES, CAPA, TASKS
-from service.local.aws.behaviour import Behaviour
-from service.local.aws.networks import Vpc
-from service.local.aws.process import LocalAws
-from service.local.aws.tags import by_cloud_provider
-from service.local.aws.world import REGION
-from service.local.aws.world import World as AwsWorld
+from service.engine.guard import Guard
+from service.engine.kept import KeptMemory
+from service.kubernetes import Cluster, connect
 from service.settings import FeedbackSettings, GuardSettings, Settings, SourceSettings
 from service.settings.aws import AwsSettings, FeatureSettings
-from service.stream.guard import Guard
-from service.stream.kept import KeptMemory
+from standins.aws.behaviour import Behaviour
+from standins.aws.networks import Vpc
+from standins.aws.process import LocalAws
+from standins.aws.tags import by_cloud_provider
+from standins.aws.world import REGION
+from standins.aws.world import World as AwsWorld
 from tests.capi import AWS_CLUSTERS as AWS_CLUSTER_KIND
 from tests.capi import AWS_MANAGED_CONTROL_PLANES as MANAGED_KIND
 from tests.capi import Capi, clear

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from service.cluster import Cluster, connect
+from service.kubernetes import Cluster, connect
 from tests.clusters import TestApi
 from tests.integration.watched import watched
 from tests.servers import TestServer
 
 if TYPE_CHECKING:
-    from service.local.aws.networks import Vpc
-    from service.local.aws.process import LocalAws
+    from standins.aws.networks import Vpc
+    from standins.aws.process import LocalAws
     from tests.aws import Cloud
     from tests.capi import Capi
     from tests.integration.aws_access import Stage

@@ -12,13 +12,13 @@ from typing import Any
 
 import msgspec
 
-from service.cluster import Cluster, Sightings, connect
 from service.contract import Event
 from service.contract.names import FINALIZER
-from service.local.provider.server import Provider
-from service.local.provider.world import Resource, Seed
+from service.engine.inventory import Inventory, Remembered
+from service.kubernetes import Cluster, Sightings, connect
 from service.settings import ClusterSettings, FeedbackSettings, GuardSettings, SourceSettings
-from service.stream.inventory import Inventory, Remembered
+from standins.provider.server import Provider
+from standins.provider.world import Resource, Seed
 from tests.clusters import TestApi
 from tests.engine.waiting import PATIENCE
 from tests.engine.world import Running, World

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from service.local.aws import Fault, LocalAws, Role
+from standins.aws import Fault, LocalAws, Role
 from tests.clusters import TestApi
 from tests.integration.aws_access import (
     OTHER,

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from service.local.aws import Fault, Stray
 from service.settings import Settings
+from standins.aws import Fault, Stray
 from tests.canned_server import CLOSE, canned_server
 from tests.integration.aws_access import OWN, REGION, Stage
 from workers.handlers.aws.access import Access

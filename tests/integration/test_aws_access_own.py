@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from service.local.aws import Fault
+from standins.aws import Fault
 from tests.canned_server import canned_server
 from tests.engine.waiting import until
 from tests.hostile_server import MEBIBYTE, hostile_server, memory_below

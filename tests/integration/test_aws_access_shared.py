@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from service.contract import Draw, Limit
-from service.local.aws import Fault, LocalAws
-from service.stream.budgets import Budgets
+from service.engine.budgets import Budgets
+from standins.aws import Fault, LocalAws
 from tests.canned_server import still_open
 from tests.clusters import TestApi
 from tests.engine.waiting import until

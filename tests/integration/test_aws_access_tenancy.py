@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from service.local.aws import Fault, Role
+from standins.aws import Fault, Role
 from tests.integration.aws_access import (
     OTHER,
     OWN,

@@ -4,9 +4,9 @@ from contextlib import AsyncExitStack
 
 import pytest
 
-from service.local.aws.networks import Vpc
-from service.local.aws.tags import by_cloud_provider
-from service.local.aws.world import REGION
+from standins.aws.networks import Vpc
+from standins.aws.tags import by_cloud_provider
+from standins.aws.world import REGION
 from tests.integration.clustered import Clustered, marked
 
 OURS, SERVED = by_cloud_provider("prod"), by_cloud_provider("prod", "default/web")

@@ -8,9 +8,9 @@ import pytest
 
 from service.contract import Event, Gone, Pause, Pending, Refused, Throttled, Verdict
 from service.contract.aws import AWS_FINALIZER, EXTERNAL_RESOURCE_TASKS
-from service.local.aws.behaviour import Fault
-from service.local.aws.tags import by_cloud_provider
-from service.local.aws.world import REGION
+from standins.aws.behaviour import Fault
+from standins.aws.tags import by_cloud_provider
+from standins.aws.world import REGION
 from tests import capi
 from tests.integration.aws_looking import Taken, Walk, job_of, last_of, listed
 from tests.integration.clustered import Clustered, marked

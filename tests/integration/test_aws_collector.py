@@ -7,15 +7,15 @@ import msgspec
 import pytest
 
 from service.contract.aws import AWS_FINALIZER, DELETE_FOR_MOVE, EXTERNAL_RESOURCE_GC
-from service.local.aws.behaviour import Fault
-from service.local.aws.tags import by_cloud_provider, by_cluster_api
-from service.local.aws.world import REGION
+from service.engine.views.progress import ending
 from service.settings import FeedbackSettings
-from service.stream.views.progress import ending
+from standins.aws.behaviour import Fault
+from standins.aws.tags import by_cloud_provider, by_cluster_api
+from standins.aws.world import REGION
 from tests import capi
 from tests.clusters import TestApi
 from tests.integration.clustered import Clustered, marked
-from workers.telling.words import done
+from workers.reporting.words import done
 
 
 @pytest.mark.parametrize("finding", ["tagging", "describe"])

@@ -8,10 +8,10 @@ import pytest
 
 from service.contract import FINALLY, Hold
 from service.contract.aws import AWS_ACCOUNT, CLUSTER_PAUSED, DELETE_FOR_MOVE, Task
-from service.local.aws.behaviour import Fault
-from service.local.aws.networks import Vpc
-from service.local.aws.tags import by_cloud_provider, by_cluster_api
-from service.local.aws.world import REGION
+from standins.aws.behaviour import Fault
+from standins.aws.networks import Vpc
+from standins.aws.tags import by_cloud_provider, by_cluster_api
+from standins.aws.world import REGION
 from tests import capi
 from tests.integration.clustered import Clustered, marked
 from tests.kubectl import carry_out, command_in

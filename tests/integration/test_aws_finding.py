@@ -8,10 +8,10 @@ import pytest
 
 from service.contract import FINALLY, Plan, Target
 from service.contract.aws import EXTERNAL_RESOURCE_TASKS
-from service.local.aws.behaviour import Fault, Stray
-from service.local.aws.networks import Vpc
-from service.local.aws.tags import by_balancer_controller, by_cloud_provider, by_cluster_api
-from service.local.aws.world import REGION
+from standins.aws.behaviour import Fault, Stray
+from standins.aws.networks import Vpc
+from standins.aws.tags import by_balancer_controller, by_cloud_provider, by_cluster_api
+from standins.aws.world import REGION
 from tests.integration.clustered import Clustered
 
 TAGGING = "tagging.GetResources"

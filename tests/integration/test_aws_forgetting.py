@@ -15,10 +15,10 @@ from service.contract import VERSION
 from service.contract.aws import AWS_CLUSTERS
 from service.contract.kept import PREVENT_DELETE_TAG, RETAINED_TAG, Decision, KeptResource, retained_value
 from service.contract.names import DELETION_POLICY, PREFIX
-from service.local.aws.behaviour import Fault
-from service.local.aws.tags import by_cloud_provider, pairs
-from service.local.aws.world import REGION, World
-from service.stream.kept import KeptMemory
+from service.engine.kept import KeptMemory
+from standins.aws.behaviour import Fault
+from standins.aws.tags import by_cloud_provider, pairs
+from standins.aws.world import REGION, World
 from tests.capi import CLUSTERS, STATIC_IDENTITIES
 from tests.integration.clustered import UNMANAGED, Clustered, marked
 from tests.integration.operating import Answer, knell

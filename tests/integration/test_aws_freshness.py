@@ -9,8 +9,8 @@ import msgspec
 import pytest
 
 from service.contract import Blocked, Job, Pending, Refused
-from service.local.aws.tags import by_cloud_provider
 from service.settings import RetrySettings
+from standins.aws.tags import by_cloud_provider
 from tests.integration.aws_removing import Hand, Removing, removing
 from workers.handlers import freshness
 from workers.handlers.aws.kinds import KINDS

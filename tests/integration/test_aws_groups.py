@@ -8,8 +8,8 @@ import pytest
 
 from service.contract import Blocked, Pending
 from service.contract.aws import EKS_CLUSTER_NAME, LBC_CLUSTER
-from service.local.aws import Fault
-from service.local.aws.tags import by_cloud_provider, by_cluster_api
+from standins.aws import Fault
+from standins.aws.tags import by_cloud_provider, by_cluster_api
 from tests.integration.aws_removing import Removing, removing
 from workers.handlers.aws.groups import PATIENT
 from workers.handlers.protocol import NotCleared

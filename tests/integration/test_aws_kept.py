@@ -13,11 +13,11 @@ from service.contract.aws import AWS_ACCOUNT, CAPA, CLUSTER_PAUSED, DELETE_FOR_M
 from service.contract.jobs import Record
 from service.contract.kept import PREVENT_DELETE_TAG, RETAINED_TAG, Abandoned, Decision
 from service.contract.names import DELETION_POLICY, PREFIX
-from service.local.aws.behaviour import Fault
-from service.local.aws.networks import Vpc
-from service.local.aws.tags import by_cloud_provider, pairs
-from service.local.aws.world import REGION
-from service.stream.kept import KeptMemory
+from service.engine.kept import KeptMemory
+from standins.aws.behaviour import Fault
+from standins.aws.networks import Vpc
+from standins.aws.tags import by_cloud_provider, pairs
+from standins.aws.world import REGION
 from tests.capi import Capi
 from tests.integration.aws_removing import Removing, removing
 from tests.integration.clustered import UNMANAGED, Clustered, marked

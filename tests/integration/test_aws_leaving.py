@@ -15,11 +15,11 @@ from service.contract.aws import (
     EXTERNAL_RESOURCE_TASKS,
 )
 from service.contract.names import DRY_RUN, GC
-from service.local.aws.networks import Vpc
-from service.local.aws.tags import by_cloud_provider, by_cluster_api
-from service.local.aws.world import REGION
+from service.engine.guard import Going, Guard
 from service.settings import GuardSettings
-from service.stream.guard import Going, Guard
+from standins.aws.networks import Vpc
+from standins.aws.tags import by_cloud_provider, by_cluster_api
+from standins.aws.world import REGION
 from tests import capi
 from tests.capi import Capi
 from tests.integration.clustered import UNMANAGED, Clustered, marked

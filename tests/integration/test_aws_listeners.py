@@ -3,9 +3,9 @@
 from contextlib import AsyncExitStack
 
 from service.contract.aws import EXTERNAL_RESOURCE_TASKS
-from service.local.aws.networks import Vpc
-from service.local.aws.tags import by_cloud_provider
-from service.local.aws.world import REGION
+from standins.aws.networks import Vpc
+from standins.aws.tags import by_cloud_provider
+from standins.aws.world import REGION
 from tests import capi
 from tests.integration.clustered import Clustered, marked
 

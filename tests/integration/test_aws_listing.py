@@ -8,10 +8,10 @@ from datetime import timedelta
 import pytest
 
 from service.contract import Gone, Hold, Pending, Plan, Target, Verdict
-from service.local.aws.behaviour import Fault
-from service.local.aws.networks import Vpc
-from service.local.aws.tags import by_balancer_controller, by_cloud_provider
-from service.local.aws.world import REGION
+from standins.aws.behaviour import Fault
+from standins.aws.networks import Vpc
+from standins.aws.tags import by_balancer_controller, by_cloud_provider
+from standins.aws.world import REGION
 from tests.integration.aws_looking import GOES_ON, Taken, Walk, attempted, job_of, last_of
 from tests.integration.clustered import Clustered, marked
 from workers.handlers.aws.errands import errand_of

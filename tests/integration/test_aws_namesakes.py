@@ -7,15 +7,15 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from service.cluster import connect
 from service.contract.aws import AWS_ACCOUNT, AWS_CLUSTERS, AWS_MANAGED_CONTROL_PLANES, EXTERNAL_RESOURCE_TASKS
 from service.contract.names import share_lease
-from service.local.api import EmbeddedApi
-from service.local.aws.networks import Vpc
-from service.local.aws.process import LocalAws
-from service.local.aws.tags import by_cloud_provider
-from service.local.aws.world import REGION
+from service.kubernetes import connect
 from service.settings import ClusterSettings, WatchSettings
+from standins.api import EmbeddedApi
+from standins.aws.networks import Vpc
+from standins.aws.process import LocalAws
+from standins.aws.tags import by_cloud_provider
+from standins.aws.world import REGION
 from tests import capi
 from tests.capi import Capi
 from tests.clusters import TestApi

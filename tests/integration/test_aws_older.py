@@ -8,8 +8,8 @@ import pytest
 
 from service.contract import Pending, Refused, Verdict
 from service.contract.aws import ADOPTED
-from service.local.aws.tags import by_cloud_provider
-from service.local.aws.world import REGION
+from standins.aws.tags import by_cloud_provider
+from standins.aws.world import REGION
 from tests import capi
 from tests.integration.aws_removing import QUICK, Hand, Removing, named, removing
 from tests.integration.clustered import Clustered

@@ -9,9 +9,9 @@ import msgspec
 import pytest
 
 from service.contract.aws import AWS_CLUSTERS, CLUSTER_NAME, ownership_tag
-from service.local.aws.networks import Vpc
-from service.local.aws.tags import by_cloud_provider
-from service.local.aws.world import World
+from standins.aws.networks import Vpc
+from standins.aws.tags import by_cloud_provider
+from standins.aws.world import World
 from tests.integration.aws_removing import Removing, named, removing
 from workers.handlers.aws.evidence import Evidence, Held
 from workers.handlers.aws.groups import interfaces_of, references_to

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from service.contract.aws import AWS_CLUSTERS, CAPA
-from service.local.aws.world import REGION
+from standins.aws.world import REGION
 from tests.integration.clustered import Clustered
 from tests.integration.operating import environment, invoke
 

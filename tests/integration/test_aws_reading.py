@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from service.contract.aws import ownership_tag
-from service.local.aws.tags import by_cloud_provider
+from standins.aws.tags import by_cloud_provider
 from tests.integration.aws_removing import Removing, named, removing
 from workers.handlers.aws.errors import AwsError
 from workers.handlers.aws.kinds import KINDS

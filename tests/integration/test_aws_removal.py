@@ -4,8 +4,8 @@ import msgspec
 import pytest
 
 from service.contract import Blocked, Gone, Job, Pause, Pending, Refused, Throttled
-from service.local.aws import Fault
-from service.local.aws.tags import by_cloud_provider, by_cluster_api
+from standins.aws import Fault
+from standins.aws.tags import by_cloud_provider, by_cluster_api
 from tests.integration.aws_removing import Removing, removing
 from workers.handlers.aws.errors import AwsError
 from workers.handlers.aws.kinds.balancers import LIFTS

@@ -2,7 +2,7 @@
 
 import pytest
 
-from service.local.aws.tags import by_balancer_controller, by_cloud_provider, by_cluster_api
+from standins.aws.tags import by_balancer_controller, by_cloud_provider, by_cluster_api
 from tests.integration.aws_removing import Removing, removing
 
 __all__ = ["removing"]

@@ -9,9 +9,9 @@ import pytest
 
 from service.contract import LONGEST_KEPT, Blocked, Job, Pending, Verdict
 from service.contract.aws import AWS_CLUSTERS, LBC_CLUSTER, Task
-from service.local.aws import Fault
-from service.local.aws.networks import Vpc
-from service.local.aws.tags import by_cloud_provider
+from standins.aws import Fault
+from standins.aws.networks import Vpc
+from standins.aws.tags import by_cloud_provider
 from tests.integration.aws_removing import REGION, Hand, Removing, named, removing
 from workers.handlers.aws.owners import subject_of
 from workers.handlers.aws.removal import Removal

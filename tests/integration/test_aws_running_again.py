@@ -9,10 +9,10 @@ import pytest
 
 from service.contract import Event, Hold
 from service.contract.aws import EXTERNAL_RESOURCE_GC, EXTERNAL_RESOURCE_TASKS
-from service.local.aws.behaviour import Fault
-from service.local.aws.networks import Vpc
-from service.local.aws.tags import by_cloud_provider
-from service.local.aws.world import REGION
+from standins.aws.behaviour import Fault
+from standins.aws.networks import Vpc
+from standins.aws.tags import by_cloud_provider
+from standins.aws.world import REGION
 from tests import capi
 from tests.clusters import TestApi
 from tests.integration.clustered import Clustered, marked

@@ -6,8 +6,8 @@ import msgspec
 
 from service.contract import Pending, Refused
 from service.contract.aws import ownership_tag
-from service.local.aws import Fault
-from service.local.aws.tags import by_cloud_provider
+from standins.aws import Fault
+from standins.aws.tags import by_cloud_provider
 from tests.integration.aws_removing import Removing, removing
 from workers.handlers.aws.model import Found, Turn
 from workers.handlers.aws.snapshots import LASTS, Snapshot, saved

@@ -8,8 +8,8 @@ from functools import partial
 import pytest
 
 from service.contract import Draw, Limit, Pause, Throttled
-from service.local.aws import Fault
-from service.local.aws.tags import by_cloud_provider
+from standins.aws import Fault
+from standins.aws.tags import by_cloud_provider
 from tests.engine.waiting import until
 from tests.integration.aws_removing import REGION, Hand, Removing, removing
 from workers.handlers.aws.errors import NO_ROOM, AwsError

@@ -6,7 +6,7 @@ import pytest
 from service.contract import Blocked, Left, Pending, Record
 from service.contract.kept import Abandoned
 from service.contract.version import VERSION
-from service.local.azure import GROUP
+from standins.azure import GROUP
 from tests.integration.azure_removing import NAME, Removing, azure, own_api, removing
 from workers.handlers.azure.kinds import ADDRESS, DISK, NIC, VM, Kind
 from workers.handlers.azure.trails import Trail

@@ -8,9 +8,9 @@ import pytest
 from service.contract import Event
 from service.contract.azure import NODECLAIMS, RETAINED
 from service.contract.names import DRY_RUN
-from service.local.azure import Fault
-from service.stream.inventory import Remembered
-from service.stream.views.deletions import DeletionView
+from service.engine.inventory import Remembered
+from service.engine.views.deletions import DeletionView
+from standins.azure import Fault
 from tests.integration.azure_removing import SOURCE, TAGS, azure, own_api, removing
 from tests.integration.azure_sweeping import Sweeping, by_claim, sweeping
 from tests.integration.operating import knell

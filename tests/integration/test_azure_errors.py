@@ -13,8 +13,8 @@ from aiohttp.test_utils import RawTestServer
 from azure.core.exceptions import AzureError as SdkError
 
 from service.contract import Blocked
-from service.local.azure import GROUP, Fault, Size
 from service.masking import mask_text
+from standins.azure import GROUP, Fault, Size
 from tests.azure import Arm, arm_on
 from tests.integration.azure_removing import NAME, Removing, azure, own_api, removing
 from workers.handlers.azure.calls import AzureCalls

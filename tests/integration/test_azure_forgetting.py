@@ -10,10 +10,10 @@ import pytest
 from service.contract import Event
 from service.contract.azure import KARPENTER_AZURE, KEEP_TAG, NODECLAIMS, RETAINED
 from service.contract.kept import retained_value
-from service.local.azure import GROUP, REGION
-from service.local.azure.behaviour import Fault
-from service.stream.inventory import Remembered
-from service.stream.kept import KeptMemory
+from service.engine.inventory import Remembered
+from service.engine.kept import KeptMemory
+from standins.azure import GROUP, REGION
+from standins.azure.behaviour import Fault
 from tests.integration.azure_removing import NAME, SOURCE, TAGS, Removing, azure, own_api, removing
 from tests.integration.azure_sweeping import Sweeping, sweeping
 from tests.integration.operating import Answer, knell

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from service.cluster import Cluster, Page
-from service.local.azure import Fault, Group
+from service.kubernetes import Cluster, Page
+from standins.azure import Fault, Group
 from tests.integration.azure_removing import azure, own_api, removing
 from tests.integration.azure_sweeping import AGE, Sweeping, sweeping
 from workers.sweeps.keeping import AT_ONCE

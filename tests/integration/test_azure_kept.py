@@ -9,7 +9,7 @@ import pytest
 
 from service.contract.azure import KARPENTER_AZURE
 from service.contract.names import GC
-from service.stream.inventory import Remembered
+from service.engine.inventory import Remembered
 from tests.clusters import TestApi
 from tests.integration.azure_removing import own_api
 from tests.integration.watched import Watched, watching

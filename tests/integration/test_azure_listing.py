@@ -10,10 +10,10 @@ import pytest
 
 from service.contract import Draw, Limit
 from service.contract.azure import AKS_MACHINE_TAG, CLUSTER_TAG
-from service.local.azure import REGION, Fault, Group, Nic, Size
+from service.engine.attendance import Attendance
+from service.engine.installation import Installation
 from service.settings import Settings
-from service.stream.attendance import Attendance
-from service.stream.installation import Installation
+from standins.azure import REGION, Fault, Group, Nic, Size
 from tests.integration.azure_removing import TAGS, Removing, azure, own_api, removing
 from tests.servers import TestServer
 from workers.handlers.azure.errors import NO_ROOM, AzureError

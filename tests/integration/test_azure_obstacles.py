@@ -9,7 +9,7 @@ import pytest
 
 from service.contract import Blocked, Gone, Pending, Refused, Throttled
 from service.contract.azure import CLUSTER_TAG
-from service.local.azure import Fault
+from standins.azure import Fault
 from tests.integration.azure_removing import NAME, TAGS, Hand, Removing, azure, own_api, removing
 from workers.handlers.azure.errors import AzureError
 from workers.handlers.azure.kinds import ADDRESS, DISK, NIC, VM

@@ -8,8 +8,8 @@ import pytest
 
 from service.contract import Event
 from service.contract.azure import NODECLAIMS
+from service.engine.guard import Guard
 from service.settings import GuardSettings
-from service.stream.guard import Guard
 from tests.integration.azure_removing import SOURCE, TAGS, azure, own_api, removing
 from tests.integration.azure_sweeping import Sweeping, by_claim, sweeping
 from tests.integration.operating import knell

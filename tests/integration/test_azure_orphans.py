@@ -5,11 +5,11 @@ from collections.abc import AsyncIterator
 import pytest
 
 from service.contract import VERSION
+from service.engine.attendance import Attendance
+from service.engine.installation import Installation
+from service.engine.inventory import Inventory
+from service.engine.orphans import STEP, Orphans, Sighting
 from service.settings import Settings
-from service.stream.attendance import Attendance
-from service.stream.installation import Installation
-from service.stream.inventory import Inventory
-from service.stream.orphans import STEP, Orphans, Sighting
 from tests.servers import TestServer
 
 MANY = 2 * STEP + 7

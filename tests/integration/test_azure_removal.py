@@ -8,7 +8,7 @@ import pytest
 
 from service.contract import Blocked, Gone, Left, Pending, Refused
 from service.contract.azure import AKS_MACHINE_TAG, CLUSTER_TAG, KEEP_TAG
-from service.local.azure import Fault
+from standins.azure import Fault
 from tests.integration.azure_removing import NAME, TAGS, Removing, azure, own_api, removing
 from workers.handlers.azure.kinds import ADDRESS, DISK, KINDS, NIC, VM, Kind
 from workers.handlers.azure.removal import LONGEST_CHECK, LONGEST_VAIN

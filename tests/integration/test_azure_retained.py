@@ -9,10 +9,10 @@ import pytest
 from service.contract import Event, Pending, Refused
 from service.contract.azure import KEEP_TAG, NODECLAIMS, RETAINED, claim_in
 from service.contract.kept import Decision
-from service.local.azure import GROUP
-from service.local.azure.behaviour import Fault
-from service.stream.inventory import Remembered
-from service.stream.kept import KeptMemory
+from service.engine.inventory import Remembered
+from service.engine.kept import KeptMemory
+from standins.azure import GROUP
+from standins.azure.behaviour import Fault
 from tests.integration.azure_removing import NAME, SOURCE, Removing, azure, own_api, removing
 from tests.integration.azure_sweeping import Sweeping, sweeping
 from tests.integration.operating import knell

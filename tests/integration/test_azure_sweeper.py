@@ -11,8 +11,8 @@ import msgspec
 import pytest
 
 from service.contract.names import sweep_lease
-from service.local.azure import Fault
 from service.settings import WatchSettings
+from standins.azure import Fault
 from tests.integration.azure_removing import SOURCE, azure, own_api, removing
 from tests.integration.azure_sweeping import Sweeping, no_places, sweeping
 from workers.handlers.places import Places

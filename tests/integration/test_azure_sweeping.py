@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from service.cluster import Cluster, Page, Served
 from service.contract.azure import NODECLAIMS
+from service.kubernetes import Cluster, Page, Served
 from service.settings import PolicySettings
 from tests.integration.azure_removing import SOURCE, azure, own_api, removing
 from tests.integration.azure_sweeping import AGE, Sweeping, by_claim, sweeping

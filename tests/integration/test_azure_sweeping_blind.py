@@ -8,10 +8,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from service.cluster import Cluster, ClusterError, Page, Unreadable, connect
-from service.local.api import EmbeddedApi
-from service.local.azure import GROUP, Fault
+from service.kubernetes import Cluster, ClusterError, Page, Unreadable, connect
 from service.settings import PolicySettings
+from standins.api import EmbeddedApi
+from standins.azure import GROUP, Fault
 from tests.clusters import TestApi
 from tests.integration.azure_removing import azure, own_api, removing
 from tests.integration.azure_sweeping import Sweeping, by_claim, sweeping

@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from service.contract import Blocked, Job, Pending, Remaining, Throttled
-from service.local.azure import REGION, Fault, Size
+from standins.azure import REGION, Fault, Size
 from tests.engine.waiting import until
 from tests.integration.azure_removing import NAME, Hand, Removing, azure, own_api, removing
 from workers.handlers.azure.errors import NO_ROOM, AzureError

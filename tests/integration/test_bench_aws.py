@@ -17,7 +17,7 @@ from bench.order import AwsOrder, Finding
 from bench.peers.capa_finding import account_of
 from bench.peers.capa_peer import Controller
 from bench.remains import Remains, entangle, fill, fill_draining
-from service.local.api import EmbeddedApi
+from standins.api import EmbeddedApi
 
 pytestmark = pytest.mark.long
 

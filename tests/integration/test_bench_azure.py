@@ -15,8 +15,8 @@ from bench.contenders.karpenter import OWN_CODE, order_for
 from bench.contenders.protocol import Orphans, Reservations
 from bench.peers.karpenter_peer import collector_of
 from bench.subscription import RESERVED, Subscription, used
-from service.local.api import EmbeddedApi
-from service.local.azure import Behaviour, Size
+from standins.api import EmbeddedApi
+from standins.azure import Behaviour, Size
 
 pytestmark = pytest.mark.long
 

@@ -14,7 +14,7 @@ from bench.contenders.protocol import Contender, NotSupportedError
 from bench.rows.release import RELEASE
 from bench.rows.row import Row, Size
 from bench.rows.takeover import ROWS as TAKEOVER
-from service.local.api import EmbeddedApi
+from standins.api import EmbeddedApi
 
 pytestmark = pytest.mark.long
 

@@ -5,8 +5,8 @@ import pytest
 from service.contract import Hold, Pending, Plan, Refused
 from service.contract.kept import Decision
 from service.contract.version import VERSION
-from service.stream.kept import KeptMemory
-from service.stream.views.finding import Sought, find_deletions
+from service.engine.kept import KeptMemory
+from service.engine.views.finding import Sought, find_deletions
 from tests.engine.outside import Outside, PlanAnswer, event, thing
 from tests.engine.world import World
 from tests.integration.operating import Answer, knell, small, world

@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from service.local.servers import Server
 from service.settings import RedisSettings, RedisUrl, Secret
+from standins.servers import Server
 from tests.integration.operating import Answer, environment, invoke, operated
 from tests.servers import TestServer, kinds
 

@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from service.local.aws.behaviour import Fault
-from service.local.aws.world import REGION
+from standins.aws.behaviour import Fault
+from standins.aws.world import REGION
 from tests.capi import AWS_CLUSTERS, STATIC_IDENTITIES
 from tests.integration.clustered import Clustered
 from tests.integration.operating import Answer, environment, invoke

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from service.local.api import EmbeddedApi
+from service.engine.installation import Installation
 from service.settings import load
-from service.stream.installation import Installation
 from service.watching.clusters import Identities
+from standins.api import EmbeddedApi
 from tests.clusters import TestApi
 from tests.integration.declared import Declared, declare
 from tests.integration.operating import Answer, environment

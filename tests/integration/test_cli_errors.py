@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from service.cli.main import LazyGroup, cli
-from service.local.servers import Server
+from standins.servers import Server
 from tests.integration.operating import ROOT, environment, invoke, operated, start
 from tests.servers import TestServer
 

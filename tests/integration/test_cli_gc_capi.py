@@ -10,7 +10,6 @@ import pytest
 
 from service.cli.object_marks import Marks, put
 from service.cli.objects import chosen
-from service.cluster import Live
 from service.contract.aws import (
     AWS_ACCOUNT,
     AWS_FINALIZER,
@@ -21,6 +20,7 @@ from service.contract.aws import (
     TASKS,
 )
 from service.contract.names import FINALIZER, GC
+from service.kubernetes import Live
 from service.settings import load
 from tests.capi import AWS_CLUSTERS, AWS_MANAGED_CONTROL_PLANES, CLUSTERS, Capi, clear, reference
 from tests.clusters import TestApi

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from service.contract import Event, Hold, Plan
+from service.engine.guard import Going, Guard
 from service.settings import GuardSettings
-from service.stream.guard import Going, Guard
 from tests.engine.outside import Outside, event, thing
 from tests.engine.world import World
 from tests.integration.operating import knell, operated, world

@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 import pytest
 
 from service.contract import Blocked, Hold, Refused
-from service.stream.rows import Kept, flat
+from service.engine.rows import Kept, flat
 from tests.engine.outside import Outside, event, thing
 from tests.engine.world import World
 from tests.integration.operating import knell, operated, small, world

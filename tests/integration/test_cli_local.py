@@ -14,11 +14,11 @@ import aiohttp
 import msgspec
 import pytest
 
-from service.cluster import connect
-from service.local.aws.world import session
-from service.local.controlplane import available
-from service.local.ports import free_ports
+from service.kubernetes import connect
 from service.settings.sources import ClusterSettings
+from standins.aws.world import session
+from standins.controlplane import available
+from standins.ports import free_ports
 from tests.clusters import need_real
 
 pytestmark = pytest.mark.long

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from service.contract.names import FINALIZER
-from service.local.provider import Behaviour, ProviderProcess, Quota, Seed
+from service.engine.guard import Going, Guard
+from service.engine.installation import Installation
 from service.settings import GuardSettings
-from service.stream.guard import Going, Guard
-from service.stream.installation import Installation
+from standins.provider import Behaviour, ProviderProcess, Quota, Seed
 from tests.clusters import TestApi
 from tests.integration.declared import Declared, declare
 from tests.integration.test_work_command import with_installation

@@ -11,9 +11,9 @@ import msgspec
 import pytest
 
 from service.contract.names import FINALIZER
+from service.engine.guard import Going, Guard
+from service.engine.inventory import Inventory, Remembered
 from service.settings import GuardSettings, WatchSettings
-from service.stream.guard import Going, Guard
-from service.stream.inventory import Inventory, Remembered
 from tests.clusters import TestApi
 from tests.engine.world import World
 from tests.integration.operating import Answer, environment, invoke, knell, operated, start

@@ -13,8 +13,8 @@ from datetime import timedelta
 import pytest
 
 from service.contract import Draw, Hold, Limit
-from service.local.servers import Server
-from service.stream.budgets import Ask, Said
+from service.engine.budgets import Ask, Said
+from standins.servers import Server
 from tests.engine.outside import Outside, event, thing
 from tests.engine.world import World
 from tests.integration.operating import environment, invoke, knell, operated, start

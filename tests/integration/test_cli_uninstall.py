@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from service.cluster import connect
 from service.contract.names import FINALIZER
-from service.local.ports import free_ports
+from service.engine.installation import Installation
+from service.engine.witnesses import Witnesses
+from service.kubernetes import connect
 from service.settings import ClusterSettings
-from service.stream.installation import Installation
-from service.stream.witnesses import Witnesses
 from service.watching.leaving import find_marked, take_off
+from standins.ports import free_ports
 from tests.clusters import TestApi
 from tests.integration.declared import Declared, declare
 from tests.integration.test_role import clear, grant, kubeconfig

@@ -17,7 +17,7 @@ import pytest
 from aiohttp import web
 from structlog.testing import capture_logs
 
-from service.cluster import SECRETS, Cluster, ClusterError, Unauthorized, Unavailable, connect
+from service.kubernetes import SECRETS, Cluster, ClusterError, Unauthorized, Unavailable, connect
 from service.settings import ClusterSettings
 from tests.clusters import TestApi
 from tests.wayward_api import kubeconfig, namespace, settings_for, status, wayward_api

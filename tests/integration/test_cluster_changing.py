@@ -4,7 +4,8 @@ import asyncio
 
 import pytest
 
-from service.cluster import (
+from service.contract.names import FINALIZER
+from service.kubernetes import (
     CONFIGMAPS,
     Cluster,
     Conflict,
@@ -20,7 +21,6 @@ from service.cluster import (
     unmark,
     unmarking,
 )
-from service.contract.names import FINALIZER
 from tests.clusters import TestApi
 from tests.kube import Crd
 

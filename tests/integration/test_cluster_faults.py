@@ -11,7 +11,7 @@ import msgspec
 import pytest
 from aiohttp import web
 
-from service.cluster import (
+from service.kubernetes import (
     NAMESPACES,
     Change,
     Cluster,

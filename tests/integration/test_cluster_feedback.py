@@ -7,8 +7,8 @@ import msgspec
 import pytest
 from aiohttp import web
 
-from service.cluster import CONFIGMAPS, NAMESPACES, Cluster, Live, Seen, Served, connect, post, set_condition
 from service.contract.names import CONDITION, STATUS
+from service.kubernetes import CONFIGMAPS, NAMESPACES, Cluster, Live, Seen, Served, connect, post, set_condition
 from tests.clusters import TestApi
 from tests.kube import Crd, wait_until
 from tests.wayward_api import settings_for, status, thing, wayward_api

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
-from service.cluster import LEASES, Cluster, Forbidden, Lease, Live, NotFound, connect
+from service.kubernetes import LEASES, Cluster, Forbidden, Lease, Live, NotFound, connect
 from tests.clusters import TestApi
 from tests.engine.waiting import PATIENCE
 from tests.wayward_api import settings_for, status, wayward_api

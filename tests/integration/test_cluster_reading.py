@@ -7,7 +7,7 @@ import msgspec
 import pytest
 from msgspec import Raw
 
-from service.cluster import (
+from service.kubernetes import (
     CRDS,
     NAMESPACES,
     Cluster,
@@ -20,7 +20,7 @@ from service.cluster import (
     Unreadable,
     connect,
 )
-from service.cluster.decoding import decode_member
+from service.kubernetes.decoding import decode_member
 from service.settings import ClusterSettings
 from tests.clusters import TestApi
 from tests.kube import Crd, wait_until

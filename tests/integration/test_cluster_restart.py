@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from service.cluster import CONFIGMAPS, Cluster, ClusterError, Expired, Lease, Unavailable, connect
-from service.local.controlplane import ControlPlane
+from service.kubernetes import CONFIGMAPS, Cluster, ClusterError, Expired, Lease, Unavailable, connect
 from service.settings import ClusterSettings
+from standins.controlplane import ControlPlane
 from tests.clusters import need_real
 
 pytestmark = pytest.mark.long

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
-from service.cluster import Unauthorized, Unavailable, access, connect
+from service.kubernetes import Unauthorized, Unavailable, access, connect
 from service.settings import ClusterSettings
 from tests.wayward_api import kubeconfig, namespace, status, wayward_api
 

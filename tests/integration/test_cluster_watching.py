@@ -7,7 +7,7 @@ from datetime import timedelta
 import msgspec
 import pytest
 
-from service.cluster import Change, Cluster, Served, Silent
+from service.kubernetes import Change, Cluster, Served, Silent
 from tests.clusters import TestApi
 from tests.kube import Crd
 

@@ -13,12 +13,12 @@ import msgspec
 import pytest
 
 from service.contract.names import FINALIZER
-from service.local.api import EmbeddedApi
+from service.engine.installation import Installation
+from service.engine.inventory import Inventory
 from service.settings import ClusterSettings, RedisSettings, Settings, SourceSettings, WatchSettings
-from service.stream.installation import Installation
-from service.stream.inventory import Inventory
 from service.watching.clusters import Identities, OtherCluster
 from service.watching.watcher import Watcher
+from standins.api import EmbeddedApi
 from tests.engine import waiting
 from tests.kube import Crd, Kube
 from tests.servers import TestServer

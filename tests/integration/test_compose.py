@@ -10,7 +10,7 @@ import pytest
 import redis
 import yaml
 
-from service.local.servers import Server
+from standins.servers import Server
 from tests.integration.operating import ROOT, invoke
 
 PASSWORD = "correct-horse-battery-staple"

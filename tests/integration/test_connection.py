@@ -11,10 +11,10 @@ import msgspec
 import pytest
 from redis import exceptions as errors
 
-from service.local.servers import Cluster, Sentinels, Server, embedded_binary, redis_binary
+from service.engine.away import AWAY, is_away
+from service.engine.connection import Client, Connections
 from service.settings import HostPort, RedisSettings, RedisUrl, Secret
-from service.stream.away import AWAY, is_away
-from service.stream.connection import Client, Connections
+from standins.servers import Cluster, Sentinels, Server, embedded_binary, redis_binary
 from tests.papers import draw_up
 from tests.servers import TestServer
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from service.local.controlplane import ControlPlane, KubectlFailed, NoControlPlane, find_programs
-from service.local.controlplane.recipe import Recipe
+from standins.controlplane import ControlPlane, KubectlFailed, NoControlPlane, find_programs
+from standins.controlplane.recipe import Recipe
 from tests.clusters import need_real
 from tests.kube import Kube, wait_until
 
@@ -221,7 +221,7 @@ def test_nothing_is_left_after_a_start_that_fails_half_way() -> None:
 def test_a_killed_parent_takes_its_processes_along_and_a_given_folder_keeps_the_cluster(tmp_path: Path) -> None:
     script = (
         "import pathlib, sys\n"
-        "from service.local.controlplane import ControlPlane\n"
+        "from standins.controlplane import ControlPlane\n"
         f"plane = ControlPlane(pathlib.Path({str(tmp_path)!r}), controllers=False).start()\n"
         "plane.kubectl('create', 'configmap', 'kept')\n"
         "print(plane.etcd.pid, plane.apiserver.pid, flush=True)\n"

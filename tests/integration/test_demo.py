@@ -15,13 +15,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from service.local.aws import LocalAws, LocalAwsFailed
-from service.local.aws.world import credentials, session
-from service.local.controlplane import NoControlPlane
-from service.local.demo import AwsSummary, AzureSummary, Held, Ledger, Summary, choose, invent, judge
-from service.local.demo.amazon import ACCOUNT, REGION, Account
-from service.local.demo.reckoning import reckon
-from service.local.provider import Line
+from standins.aws import LocalAws, LocalAwsFailed
+from standins.aws.world import credentials, session
+from standins.controlplane import NoControlPlane
+from standins.demo import AwsSummary, AzureSummary, Held, Ledger, Summary, choose, invent, judge
+from standins.demo.amazon import ACCOUNT, REGION, Account
+from standins.demo.reckoning import reckon
+from standins.provider import Line
 from tests.clusters import kinds, need_real
 
 pytestmark = pytest.mark.long
@@ -172,7 +172,7 @@ def test_without_a_terminal_plain_lines_come_and_an_interrupt_cleans_up(
         # The demo itself, Valkey, the provider, the stand-ins for AWS and Azure and two replicas.
         assert len(processes_in(tmp_path)) >= 7
         for cloud in ("aws", "azure"):
-            assert any(f"service.local.{cloud}" in line for line in processes_in(tmp_path))
+            assert any(f"standins.{cloud}" in line for line in processes_in(tmp_path))
         interrupted(process)
         assert not left_behind(tmp_path)
 

@@ -9,10 +9,10 @@ from datetime import timedelta
 
 import pytest
 
-from service.local.azure import Behaviour, Fault, LocalAzure, LocalAzureFailed
-from service.local.demo.karpenter import INTERFACE
-from service.local.demo.reservation import Reservation, judge_azure, read, reckon_azure
-from service.local.demo.subscription import BEHAVIOUR, RATE, RESERVED, Subscription
+from standins.azure import Behaviour, Fault, LocalAzure, LocalAzureFailed
+from standins.demo.karpenter import INTERFACE
+from standins.demo.reservation import Reservation, judge_azure, read, reckon_azure
+from standins.demo.subscription import BEHAVIOUR, RATE, RESERVED, Subscription
 from tests.azure import Arm, arm_on, refusal
 
 pytestmark = pytest.mark.long

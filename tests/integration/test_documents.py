@@ -12,9 +12,9 @@ import pytest
 import yaml
 
 from service.contract.names import FINALIZER
-from service.local.api import EmbeddedApi
-from service.local.provider import Behaviour, ProviderProcess, Resource, Seed
-from service.local.servers import Server
+from standins.api import EmbeddedApi
+from standins.provider import Behaviour, ProviderProcess, Resource, Seed
+from standins.servers import Server
 from tests.clusters import TestApi
 from tests.documents import ROOT, CommandLine, RedisKey, blocks, command_lines, redis_keys
 from tests.integration.operating import environment, invoke

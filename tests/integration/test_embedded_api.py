@@ -13,7 +13,7 @@ import aiohttp
 import pytest
 from kubernetes_asyncio import client, config
 
-from service.local.api import EmbeddedApi, Rule
+from standins.api import EmbeddedApi, Rule
 from tests.conformance.calling import Caller
 from tests.conformance.conftest import install, kind_of
 from tests.conformance.places import LEASES, MAPS, NAMESPACES, definition

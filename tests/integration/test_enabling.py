@@ -12,7 +12,7 @@ import structlog
 from aiohttp import web
 from structlog.testing import LogCapture
 
-from service.cluster import Cluster, Unreadable, connect
+from service.kubernetes import Cluster, Unreadable, connect
 from service.watching import enabling
 from service.watching.enabling import NotEnabled, first_enabled, forget_all
 from tests.clusters import TestApi

@@ -212,7 +212,7 @@ async def test_jobs_of_a_source_that_is_no_longer_declared_are_held(stage: Stage
 
 
 async def test_events_of_a_source_without_a_cluster_need_no_object(stage: Stage) -> None:
-    from service.local.provider.world import Object, Resource, Seed, TargetOf
+    from standins.provider.world import Object, Resource, Seed, TargetOf
 
     resource = Resource(account="acct", id="r", owner="o")
     owner = Object(uid="u", owner="o", targets=(TargetOf(account="acct", id="r"),))

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from service.contract import Hold, Plan
+from service.engine.inventory import NamespaceMarks
 from service.settings import GuardSettings
-from service.stream.inventory import NamespaceMarks
 from tests.clusters import TestApi
 from tests.integration.staged import Stage, staged
 from tests.kube import wait_until

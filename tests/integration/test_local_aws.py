@@ -3,7 +3,7 @@ when things are deleted."""
 
 import pytest
 
-from service.local.aws.tags import by_cloud_provider
+from standins.aws.tags import by_cloud_provider
 from tests.aws import Cloud, refusal
 
 pytestmark = pytest.mark.long

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from service.local.aws import Stray
-from service.local.aws.tags import by_cloud_provider
+from standins.aws import Stray
+from standins.aws.tags import by_cloud_provider
 from tests.aws import Cloud, refusal
 
 pytestmark = pytest.mark.long

@@ -10,8 +10,8 @@ from botocore.exceptions import ClientError, HTTPClientError
 from botocore.exceptions import ConnectionError as CutOff
 from botocore.parsers import ResponseParserError
 
-from service.local.aws import Fault, Role
-from service.local.aws.tags import by_cloud_provider
+from standins.aws import Fault, Role
+from standins.aws.tags import by_cloud_provider
 from tests.aws import Cloud, refusal
 
 pytestmark = pytest.mark.long

@@ -7,7 +7,7 @@ import pytest
 from azure.core.exceptions import ResourceNotFoundError
 from azure.core.rest import HttpRequest
 
-from service.local.azure import GROUP, SUBSCRIPTION, Disk, Group, LocalAzure, Nic, PublicIp, Vm, id_of
+from standins.azure import GROUP, SUBSCRIPTION, Disk, Group, LocalAzure, Nic, PublicIp, Vm, id_of
 from tests.azure import Arm, arm_on, refusal, said
 
 pytestmark = pytest.mark.long

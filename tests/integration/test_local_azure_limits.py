@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 import pytest
 from azure.identity.aio import ManagedIdentityCredential
 
-from service.local.azure import GROUP, LocalAzure, Nic, Size, Vm
+from standins.azure import GROUP, LocalAzure, Nic, Size, Vm
 from tests.azure import Arm, arm_on, refusal, said
 
 pytestmark = pytest.mark.long

@@ -7,7 +7,7 @@ import aiohttp
 import msgspec
 import pytest
 
-from service.local.azure import GROUP, SUBSCRIPTION, Disk, LocalAzure, Nic, Vm, id_of
+from standins.azure import GROUP, SUBSCRIPTION, Disk, LocalAzure, Nic, Vm, id_of
 from tests.azure import Arm, arm_on, refusal
 
 pytestmark = pytest.mark.long

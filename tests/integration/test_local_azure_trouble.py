@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 from azure.core.exceptions import HttpResponseError, ServiceRequestError, ServiceResponseError
 
-from service.local.azure import GROUP, Fault, LocalAzure, LocalAzureFailed, Nic, Vm
+from standins.azure import GROUP, Fault, LocalAzure, LocalAzureFailed, Nic, Vm
 from tests.azure import Arm, arm_on, refusal, said
 from tests.engine.waiting import until
 

@@ -15,10 +15,10 @@ from types import ModuleType
 
 import pytest
 
-from service.local.ports import free_ports
-from service.local.servers import Cluster, NoServerError, Sentinels, Server, cluster, embedded_binary, single
-from service.local.servers.sentinel import MASTER_NAME, SentinelProcess
-from service.local.servers.waiting import wait_until
+from standins.ports import free_ports
+from standins.servers import Cluster, NoServerError, Sentinels, Server, cluster, embedded_binary, single
+from standins.servers.sentinel import MASTER_NAME, SentinelProcess
+from standins.servers.waiting import wait_until
 from tests.servers import TestServer
 
 pytestmark = pytest.mark.long
@@ -172,7 +172,7 @@ def test_a_sentinel_starts_at_another_port_if_the_chosen_one_is_taken(
 def test_a_server_dies_with_a_parent_that_is_killed(tmp_path: Path) -> None:
     program = (
         "import sys, time\n"
-        "from service.local.servers import Server\n"
+        "from standins.servers import Server\n"
         f"server = Server(directory=__import__('pathlib').Path({str(tmp_path)!r})).start()\n"
         "sys.stdout.write(f'{server.pid}\\n'); sys.stdout.flush()\n"
         "time.sleep(60)\n"
@@ -226,7 +226,7 @@ def test_an_interrupt_in_the_middle_of_a_launch_leaves_no_process(tmp_path: Path
     script = (
         "import os, signal, subprocess\n"
         "from pathlib import Path\n"
-        "from service.local import process\n"
+        "from standins import process\n"
         "spawn, pids = subprocess.Popen.__init__, []\n"
         "def interrupted(self, *words, **how):\n"
         "    spawn(self, *words, **how)\n"

@@ -7,11 +7,11 @@ from datetime import timedelta
 import msgspec
 import pytest
 
-from service.cluster import Cluster
 from service.contract import Event
+from service.engine.inventory import end_removed
+from service.engine.rows import Kept, flat
+from service.kubernetes import Cluster
 from service.settings import GuardSettings
-from service.stream.inventory import end_removed
-from service.stream.rows import Kept, flat
 from service.watching.mending import BEGUN
 from service.watching.mending import NAMESPACE as CHANGED
 from service.watching.namespace_marks import NamespaceMarks

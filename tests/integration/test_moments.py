@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
+from service.engine.installation import Installation
+from service.engine.inventory import Inventory
+from service.engine.moments import Moments, field_of
 from service.settings import Settings, SourceSettings, WatchSettings
-from service.stream.installation import Installation
-from service.stream.inventory import Inventory
-from service.stream.moments import Moments, field_of
 from service.watching.watcher import Watcher
 from tests.clusters import TestApi
 from tests.engine import waiting

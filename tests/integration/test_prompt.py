@@ -9,9 +9,9 @@ import pytest
 from redis.asyncio import Redis
 from redis.exceptions import ConnectionError as UnreachableError
 
-from service.stream.connection import Connections
-from service.stream.direct import DirectPool
-from service.stream.prompt import (
+from service.engine.connection import Connections
+from service.engine.direct import DirectPool
+from service.engine.prompt import (
     Prompt,
     PromptConnection,
     PromptMasterConnection,

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from service.cluster import Change, Cluster, ClusterError, Forbidden, Seen, Unavailable
 from service.contract import Blocked, Event
 from service.contract.names import STATUS
-from service.stream.rows import Kept, flat
+from service.engine.rows import Kept, flat
+from service.kubernetes import Change, Cluster, ClusterError, Forbidden, Seen, Unavailable
 from service.watching import reconsidering
 from service.watching.assignment import Assignment
 from service.watching.collectors import COLLECTORS

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from redis.exceptions import RedisError
 
-from service.cluster import NotServed
 from service.contract.kept import Decision
 from service.contract.names import DELETION_POLICY, FINALIZER, PREFIX
-from service.stream.calls import ServerAway
-from service.stream.kept import KeptMemory
+from service.engine.calls import ServerAway
+from service.engine.kept import KeptMemory
+from service.kubernetes import NotServed
 from tests.clusters import TestApi
 from tests.integration.staged import SOURCE, Stage, staged
 from tests.servers import TestServer

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from service.contract.names import part_of
-from service.stream.installation import Installation
+from service.engine.installation import Installation
 from tests.clusters import TestApi
 from tests.integration.declared import Declared, declare
 from tests.integration.test_work_command import AT_ONCE, Process, until, with_installation

@@ -16,15 +16,15 @@ from click.testing import CliRunner
 from service.cli.main import cli
 from service.contract import Event, Gone, Job, Plan, Target
 from service.contract.jobs import decode_record
-from service.stream.arrange import arrange
-from service.stream.attendance import Attendance, WrongShards
-from service.stream.calls import Caller
-from service.stream.installation import Installation
-from service.stream.keys import Keys
-from service.stream.reshard import CannotReshard, Reshard
-from service.stream.rows import Kept, rows
-from service.stream.views.deletions import one_deletion
-from service.stream.views.timeline import timeline
+from service.engine.arrange import arrange
+from service.engine.attendance import Attendance, WrongShards
+from service.engine.calls import Caller
+from service.engine.installation import Installation
+from service.engine.keys import Keys
+from service.engine.reshard import CannotReshard, Reshard
+from service.engine.rows import Kept, rows
+from service.engine.views.deletions import one_deletion
+from service.engine.views.timeline import timeline
 from tests.engine.outside import Outside, event, thing
 from tests.engine.world import World
 from tests.integration.operating import operated

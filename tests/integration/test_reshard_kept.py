@@ -5,9 +5,9 @@ from collections.abc import AsyncIterator
 import msgspec
 import pytest
 
-from service.stream.installation import Installation
-from service.stream.kept import KeptMemory
-from service.stream.reshard import Reshard
+from service.engine.installation import Installation
+from service.engine.kept import KeptMemory
+from service.engine.reshard import Reshard
 from tests.engine.outside import event, thing
 from tests.engine.world import World
 from tests.integration.operating import operated

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from service.cluster import LEASES, Cluster, Live, Served, Unreadable
-from service.cluster.definitions import crd_uid
 from service.contract import VERSION
-from service.stream.lease_witness import LeaseCounter, Witness
-from service.stream.witnesses import Noted
+from service.engine.lease_witness import LeaseCounter, Witness
+from service.engine.witnesses import Noted
+from service.kubernetes import LEASES, Cluster, Live, Served, Unreadable
+from service.kubernetes.definitions import crd_uid
 from service.watching.proving import Missing, prove
 from tests.clusters import TestApi
 from tests.integration.witnessed import CLUSTER, LEASE, SOURCE, Witnessed, witnessing

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from service.local.controlplane import ControlPlane
+from standins.controlplane import ControlPlane
 from tests.clusters import need_real
 from tests.integration.test_controlplane import need_snapshots
 from tests.integration.witnessed import CLUSTER, witnessing

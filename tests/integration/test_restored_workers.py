@@ -7,8 +7,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from service.cluster import Cluster
 from service.contract.names import share_lease, sweep_lease
+from service.kubernetes import Cluster
 from service.policy.guard import PREFIX as GUARD
 from service.settings import GuardSettings, WatchSettings
 from service.watching.accepting import accept, standing

@@ -13,10 +13,10 @@ import yaml
 
 from service.cli.role import as_yaml
 from service.contract.names import CONDITION
-from service.local.controlplane import ControlPlane
-from service.local.demo.kinds import KINDS
 from service.settings import load
 from service.watching.role import Holder, manifests, own_namespaces
+from standins.controlplane import ControlPlane
+from standins.demo.kinds import KINDS
 from tests.clusters import TestApi
 from tests.integration.declared import Declared, declare
 from tests.integration.test_work_command import AT_ONCE, Process, until

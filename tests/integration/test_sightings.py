@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from service.cluster import Sightings
 from service.contract import Event, Plan, Target
 from service.contract.names import FINALIZER
+from service.kubernetes import Sightings
 from tests.clusters import TestApi
 from tests.integration.staged import LANE, Stage, staged
 from tests.integration.watched import OTHER, Watched

@@ -10,9 +10,9 @@ import aiohttp
 import pytest
 
 from service.contract import Event, Limit
-from service.local.ports import free_ports
-from service.local.provider import Behaviour, Line, Object, Provider, Quota, Resource, Seed, TargetOf, read_log
-from service.local.provider.quota import Meter
+from standins.ports import free_ports
+from standins.provider import Behaviour, Line, Object, Provider, Quota, Resource, Seed, TargetOf, read_log
+from standins.provider.quota import Meter
 from tests.engine.outside import Outside
 from tests.engine.world import World
 from tests.servers import TestServer

@@ -13,15 +13,15 @@ import pytest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from prometheus_client.parser import text_string_to_metric_families
 
-from service.local.servers import Server
+from service.engine.guard import Going, Guard
+from service.engine.rows import CHUNK, Kept, flat
+from service.engine.views.overview import overview
 from service.settings import GuardSettings, RedisSettings, RedisUrl, Secret, Settings, SurfaceSettings
-from service.stream.guard import Going, Guard
-from service.stream.rows import CHUNK, Kept, flat
-from service.stream.views.overview import overview
-from service.surface import Health, Metrics, ProcessCounts, Surface, SurfaceFailed
-from service.surface.metrics import MOST_LANES, OTHERS
-from service.surface.numbers import read_lag
-from service.surface.watch import Watch
+from service.web import Health, Metrics, ProcessCounts, Surface, SurfaceFailed
+from service.web.metrics import MOST_LANES, OTHERS
+from service.web.numbers import read_lag
+from service.web.watch import Watch
+from standins.servers import Server
 from tests.engine.outside import event, thing
 from tests.engine.waiting import until
 from tests.engine.world import LEASE, World

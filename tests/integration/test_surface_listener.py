@@ -16,7 +16,7 @@ import uvloop
 from aiohttp import web
 from structlog.testing import capture_logs
 
-from service.surface.listener import LARGEST_BODY, LONGEST_FIELD, MOST_HEADERS, USUAL, Limits, Listener
+from service.web.listener import LARGEST_BODY, LONGEST_FIELD, MOST_HEADERS, USUAL, Limits, Listener
 from tests.engine.waiting import until
 
 HOST = "127.0.0.1"

@@ -10,11 +10,11 @@ import pytest
 
 from service.contract import FINALLY, Gone
 from service.contract.names import FINALIZER
-from service.local.provider.world import Resource, Seed
+from service.engine.keys import deletion_of
+from service.engine.views.progress import Ending, Obstacle, What, ending
+from service.engine.withdrawal import withdraw
 from service.settings import FeedbackSettings, GuardSettings
-from service.stream.keys import deletion_of
-from service.stream.views.progress import Ending, Obstacle, What, ending
-from service.stream.withdrawal import withdraw
+from standins.provider.world import Resource, Seed
 from tests.engine.outside import LANE as HAND_LANE
 from tests.engine.outside import event, thing
 from tests.integration.staged import ACCOUNT, SOURCE, Stage
@@ -25,8 +25,8 @@ from workers.handlers.objects import about_event
 from workers.handlers.places import Places
 from workers.judging.planner import counted, listed
 from workers.judging.records import Records
-from workers.telling.teller import Teller
-from workers.telling.words import done, in_the_way
+from workers.reporting.teller import Teller
+from workers.reporting.words import done, in_the_way
 
 __all__ = ["stage"]
 

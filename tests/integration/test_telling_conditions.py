@@ -4,8 +4,8 @@ from datetime import timedelta
 
 from service.contract import Event
 from service.contract.names import FINALIZER
-from service.local.provider.world import Resource, Seed
-from service.stream.rows import flat
+from service.engine.rows import flat
+from standins.provider.world import Resource, Seed
 from tests.integration.staged import ACCOUNT, Stage
 from tests.integration.told import OTHER, condition, stage, until_condition, until_event
 

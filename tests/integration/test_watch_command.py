@@ -9,9 +9,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from service.local.ports import free_ports
-from service.local.servers import Server
-from service.stream.installation import Installation
+from service.engine.installation import Installation
+from standins.ports import free_ports
+from standins.servers import Server
 from tests.clusters import TestApi
 from tests.integration.declared import Declared, declare
 from tests.integration.test_work_command import AT_ONCE, Process, until, with_installation

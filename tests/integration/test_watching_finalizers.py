@@ -9,8 +9,8 @@ import pytest
 from service.contract import Event
 from service.contract.aws import AWS_FINALIZER
 from service.contract.names import DRY_RUN, FINALIZER, GC
+from service.engine.rows import Kept, flat
 from service.settings import PolicySettings, SourceSettings
-from service.stream.rows import Kept, flat
 from service.watching import wishes
 from service.watching.reporting import MISSED
 from tests.clusters import TestApi

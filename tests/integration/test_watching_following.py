@@ -9,9 +9,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from service.cluster import connect
-from service.local.api import EmbeddedApi
-from service.local.controlplane import ControlPlane
+from service.kubernetes import connect
+from standins.api import EmbeddedApi
+from standins.controlplane import ControlPlane
 from tests.clusters import each_kind
 from tests.integration.gate import Gate
 from tests.integration.watched import QUICK, Watched, watching

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from service.contract.names import GC
-from service.stream.inventory import end_removed
+from service.engine.inventory import end_removed
 from service.watching.clusters import OtherCluster
 from service.watching.collectors import Unrecognisable
 from service.watching.confirmed import ConfirmedCluster

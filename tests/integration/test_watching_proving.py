@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from service.cluster import connect
-from service.cluster.definitions import crd_uid
+from service.kubernetes import connect
+from service.kubernetes.definitions import crd_uid
 from service.settings import ClusterSettings
 from service.watching.clusters import OtherCluster
 from service.watching.confirmed import ConfirmedCluster

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from service.cluster import connect
 from service.contract.names import FINALIZER
+from service.kubernetes import connect
 from service.settings import ClusterSettings, SourceSettings
 from tests.clusters import TestApi
 from tests.integration.watched import OTHER, Watched

@@ -20,11 +20,11 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from service.contract import Event
-from service.local.ports import free_ports
-from service.local.provider import Behaviour, Object, ProviderProcess, Resource, Seed, TargetOf
-from service.local.servers import Server
+from service.engine.installation import Installation
 from service.settings import RedisSettings, RedisUrl, Settings
-from service.stream.installation import Installation
+from standins.ports import free_ports
+from standins.provider import Behaviour, Object, ProviderProcess, Resource, Seed, TargetOf
+from standins.servers import Server
 from tests.servers import TestServer
 
 PATIENCE = timedelta(seconds=100)

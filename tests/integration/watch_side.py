@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from service.cluster import Cluster
+from service.kubernetes import Cluster
 from service.watching.assignment import Assignment
 from service.watching.collectors import COLLECTORS
 from service.watching.namespace_marks import NamespaceMarks

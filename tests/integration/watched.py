@@ -12,8 +12,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from service.cluster import Cluster, Live, Page, Served, Sightings, connect
 from service.contract.names import FINALIZER
+from service.engine.attendance import Attendance
+from service.engine.installation import Installation
+from service.engine.inventory import Inventory
+from service.engine.views.deletions import DeletionView, list_deletions
+from service.kubernetes import Cluster, Live, Page, Served, Sightings, connect
 from service.settings import (
     ClusterSettings,
     FeedbackSettings,
@@ -23,10 +27,6 @@ from service.settings import (
     SourceSettings,
     WatchSettings,
 )
-from service.stream.attendance import Attendance
-from service.stream.installation import Installation
-from service.stream.inventory import Inventory
-from service.stream.views.deletions import DeletionView, list_deletions
 from service.watching.assignment import Assignment
 from service.watching.run import SourceRun
 from tests.clusters import ApiServer, TestApi

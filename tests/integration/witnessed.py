@@ -10,15 +10,15 @@ from typing import Any
 
 import msgspec
 
-from service.cluster import Cluster, connect
 from service.contract import VERSION
 from service.contract.names import WITNESS, share_lease
+from service.engine.installation import Installation
+from service.engine.inventory import Inventory
+from service.engine.lease_witness import Witness
+from service.engine.views.deletions import list_deletions
+from service.engine.witnesses import Noted, Witnesses
+from service.kubernetes import Cluster, connect
 from service.settings import ClusterSettings, FeedbackSettings, RedisSettings, Settings, SourceSettings, WatchSettings
-from service.stream.installation import Installation
-from service.stream.inventory import Inventory
-from service.stream.lease_witness import Witness
-from service.stream.views.deletions import list_deletions
-from service.stream.witnesses import Noted, Witnesses
 from service.watching.watcher import Watcher
 from tests.clusters import ApiServer
 from tests.engine import waiting

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from service.contract import Draw, Limit
-from service.stream.budgets import Ask, Budgets, Grant, Said
-from service.stream.scripts import Scripts
+from service.engine.budgets import Ask, Budgets, Grant, Said
+from service.engine.scripts import Scripts
 from tests.properties.clock import JumpingClock
 from tests.properties.deeds import Deed, deed, deeds_of
 from tests.properties.laws import require

@@ -11,11 +11,11 @@ from typing import Any, TypeVar
 import msgspec
 
 from service.contract import Event, Job, Record, decode_event
+from service.engine.arrange import Arranged, arrange
+from service.engine.engine import MOMENT, Shard
+from service.engine.rows import Settlement, Want, flat, ms, rows
+from service.engine.scripts import Scripts
 from service.settings import RetrySettings
-from service.stream.arrange import Arranged, arrange
-from service.stream.engine import MOMENT, Shard
-from service.stream.rows import Settlement, Want, flat, ms, rows
-from service.stream.scripts import Scripts
 from tests.properties import engine_laws as laws
 from tests.properties import shapes
 from tests.properties.clock import JumpingClock

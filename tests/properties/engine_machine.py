@@ -11,8 +11,8 @@ import msgspec
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from service.stream.rows import Kept, Want, flat
-from service.stream.scripts import Scripts
+from service.engine.rows import Kept, Want, flat
+from service.engine.scripts import Scripts
 from tests.properties import engine_laws as laws
 from tests.properties import shapes
 from tests.properties.deeds import Deed, deed, deeds_of

@@ -11,12 +11,12 @@ from typing import Any
 import msgspec
 
 from service.contract import Draw, Event, Gone, Job, Limit, Target, decode_record
+from service.engine.arrange import Arranged, arrange
+from service.engine.budgets import Ask, Budgets, Said
+from service.engine.engine import Shard
+from service.engine.pieces import adopt, leave
+from service.engine.rows import Kept, Settlement, Want, flat, rows
 from service.settings import RetrySettings
-from service.stream.arrange import Arranged, arrange
-from service.stream.budgets import Ask, Budgets, Said
-from service.stream.engine import Shard
-from service.stream.pieces import adopt, leave
-from service.stream.rows import Kept, Settlement, Want, flat, rows
 from tests.properties.rig import WrittenDown
 from workers.runtime.outcomes import judge, settlement
 

@@ -5,7 +5,7 @@ They are texts replaced in a Lua file: a fault whose text no longer stands there
 
 from dataclasses import dataclass
 
-from service.stream.scripts import Scripts, lua_text
+from service.engine.scripts import Scripts, lua_text
 from tests.properties import budget_machine as budget
 from tests.properties import engine_laws as laws
 from tests.properties import spending

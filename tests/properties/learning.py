@@ -9,8 +9,8 @@ from datetime import timedelta
 from typing import NamedTuple
 
 from service.contract import Draw, Limit
-from service.stream.budgets import Ask, Budgets, Said
-from service.stream.scripts import Scripts
+from service.engine.budgets import Ask, Budgets, Said
+from service.engine.scripts import Scripts
 from tests.properties.clock import GIVEN_CLOCK, GivenClock
 from tests.properties.laws import require
 from tests.properties.rig import Rig

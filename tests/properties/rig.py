@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, TypeVar
 
+from service.engine.calls import Caller
+from service.engine.connection import Client, Connections
+from service.engine.keys import Keys
+from service.engine.scripts import Scripts
 from service.settings import RedisSettings
-from service.stream.calls import Caller
-from service.stream.connection import Client, Connections
-from service.stream.keys import Keys
-from service.stream.scripts import Scripts
 from tests.properties.clock import JumpingClock
 
 T = TypeVar("T")

@@ -8,8 +8,8 @@ from datetime import timedelta
 from typing import NamedTuple
 
 from service.contract import Draw, Limit
-from service.stream.budgets import Ask, Budgets
-from service.stream.scripts import Scripts
+from service.engine.budgets import Ask, Budgets
+from service.engine.scripts import Scripts
 from tests.properties.clock import JumpingClock
 from tests.properties.rig import Rig
 

@@ -3,7 +3,7 @@
 import pytest
 
 from service.contract import Limit
-from service.stream.scripts import Scripts
+from service.engine.scripts import Scripts
 from tests.properties import learning
 from tests.properties.faults import Fault
 from tests.properties.laws import broken

@@ -11,12 +11,12 @@ from typing import NamedTuple
 import msgspec
 import pytest
 
+from service.engine.budgets import Budgets
+from service.engine.connection import Connections
+from service.engine.engine import Shard
+from service.engine.keys import Keys
+from service.engine.scripts import Scripts, lua_text
 from service.settings import RedisSettings
-from service.stream.budgets import Budgets
-from service.stream.connection import Connections
-from service.stream.engine import Shard
-from service.stream.keys import Keys
-from service.stream.scripts import Scripts, lua_text
 from tests.dropping_proxy import Command, DroppingProxy, is_script
 from tests.properties.alike import alike, in_order
 from tests.properties.clock import GIVEN_CLOCK, GivenClock, JumpingClock
@@ -25,7 +25,7 @@ from tests.properties.rig import WrittenDown
 from tests.properties.world import read_keys
 from tests.servers import TestServer
 
-LUA = files("service.stream") / "lua"
+LUA = files("service.engine") / "lua"
 MOVES = sorted(path.name.removesuffix(".lua") for path in LUA.iterdir() if not path.name.startswith("_"))
 
 

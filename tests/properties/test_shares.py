@@ -6,7 +6,7 @@ from itertools import product
 import pytest
 
 from service.contract import Limit
-from service.stream.scripts import Scripts
+from service.engine.scripts import Scripts
 from tests.properties.faults import Fault
 from tests.properties.laws import broken, require
 from tests.properties.rig import Rig

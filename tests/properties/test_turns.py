@@ -9,8 +9,8 @@ from typing import NamedTuple
 import pytest
 
 from service.contract import Draw, Limit
-from service.stream.budgets import Ask, Budgets
-from service.stream.scripts import Scripts
+from service.engine.budgets import Ask, Budgets
+from service.engine.scripts import Scripts
 from tests.properties.clock import JumpingClock
 from tests.properties.faults import Fault
 from tests.properties.laws import broken, require

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from service.stream.connection import Client
+from service.engine.connection import Client
 
 # Remembered answers are left out: to remember one is all that a repeated call may do.
 _READ = """

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from service.local.provider import Line
+from standins.provider import Line
 from tests.scenarios.audit import Attempt, Audit
 from tests.scenarios.crash_world import Key
 from tests.scenarios.workers import Kill

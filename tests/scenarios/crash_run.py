@@ -15,10 +15,10 @@ from typing import Any
 import msgspec
 
 from service.contract import Event
-from service.local.provider import Behaviour, ProviderProcess
-from service.local.servers import Server
+from service.engine.installation import Installation
 from service.settings import load
-from service.stream.installation import Installation
+from standins.provider import Behaviour, ProviderProcess
+from standins.servers import Server
 from tests.scenarios.audit import entries, read_audit
 from tests.scenarios.crash_evidence import Evidence
 from tests.scenarios.crash_world import CrashWorld, Key, invent

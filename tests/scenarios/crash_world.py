@@ -7,7 +7,7 @@ too early. Some objects claim a resource that carries another owner's tag.
 from dataclasses import dataclass
 
 from service.contract import Event
-from service.local.provider import Object, Resource, Seed, TargetOf
+from standins.provider import Object, Resource, Seed, TargetOf
 from workers.handlers.simulated import SOURCE
 
 ACCOUNTS, REGIONS = 10, 5

@@ -12,9 +12,9 @@ from datetime import timedelta
 from pathlib import Path
 
 from service.contract import Event
-from service.local.provider import Behaviour, Object, ProviderProcess, Resource, Seed, TargetOf
+from service.engine.installation import Installation
 from service.settings import load
-from service.stream.installation import Installation
+from standins.provider import Behaviour, Object, ProviderProcess, Resource, Seed, TargetOf
 from tests.engine.waiting import until
 from tests.scenarios.tail import Tail
 from tests.scenarios.workers import Workers

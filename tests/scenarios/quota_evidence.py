@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 
-from service.local.provider import Line, Quota
+from standins.provider import Line, Quota
 
 ON_ITS_WAY = 1.0
 """Seconds after a refusal in which calls may arrive that were sent before it was known; a busy machine needs that."""

@@ -16,9 +16,9 @@ import aiohttp
 import redis.asyncio
 
 from service.contract import Event
-from service.local.provider import Behaviour, Object, ProviderProcess, Quota, Resource, Seed, TargetOf
+from service.engine.installation import Installation
 from service.settings import load
-from service.stream.installation import Installation
+from standins.provider import Behaviour, Object, ProviderProcess, Quota, Resource, Seed, TargetOf
 from tests.scenarios.quota_evidence import QuotaEvidence
 from tests.scenarios.tail import Tail
 from tests.scenarios.workers import Workers

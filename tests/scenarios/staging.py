@@ -11,9 +11,9 @@ from typing import Any, Final
 
 import msgspec
 
+from service.engine.installation import Installation
+from service.engine.views.deletions import DeletionView, list_deletions
 from service.settings import RedisSettings, Settings, load
-from service.stream.installation import Installation
-from service.stream.views.deletions import DeletionView, list_deletions
 from tests.clusters import TestApi
 from tests.engine.waiting import stays, until
 from tests.integration.operating import Answer, environment, invoke

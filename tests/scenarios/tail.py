@@ -8,7 +8,7 @@ from typing import BinaryIO, Self
 
 import msgspec
 
-from service.local.provider import Line
+from standins.provider import Line
 
 
 class Tail:

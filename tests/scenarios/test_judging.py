@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from service.local.provider import Line, Quota
+from standins.provider import Line, Quota
 from tests.scenarios.audit import Audit, read_audit
 from tests.scenarios.crash_evidence import Evidence
 from tests.scenarios.quota_evidence import QuotaEvidence

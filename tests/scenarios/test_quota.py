@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from service.local.provider import Quota
-from service.local.servers import Server
+from standins.provider import Quota
+from standins.servers import Server
 from tests.scenarios.quota_run import FULL, Size, run
 
 pytestmark = pytest.mark.long

@@ -6,8 +6,8 @@ import sys
 
 from service import logs
 from service.cli.serving import run_loop
+from service.engine.installation import Installation
 from service.settings import load
-from service.stream.installation import Installation
 from workers.handlers.registry import Registry
 from workers.handlers.release import Release
 from workers.handlers.simulated import SOURCE, Simulated

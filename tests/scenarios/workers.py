@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from service.local.process import launch
+from standins.process import launch
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from service.contract.aws import EKS_CLUSTER_NAME, capi_ownership_tag
-from service.local.aws.tags import by_balancer_controller, by_cloud_provider, by_cluster_api
+from standins.aws.tags import by_balancer_controller, by_cloud_provider, by_cluster_api
 from workers.handlers.aws.kinds import KINDS
 from workers.handlers.aws.kinds.balancers import BALANCER
 from workers.handlers.aws.kinds.security_groups import SECURITY_GROUP

@@ -18,8 +18,8 @@ from bench.rounds import Outcome
 from bench.rows import ROWS
 from bench.rows.row import Size
 from bench.subscription import used
-from service.local.azure import Behaviour, Entry
-from service.local.azure import Size as Bucket
+from standins.azure import Behaviour, Entry
+from standins.azure import Size as Bucket
 from tests.unit.test_bench_report import line_of, row
 from workers.handlers.azure.limits import LATE, Call, call_draws
 from workers.handlers.azure.model import Where

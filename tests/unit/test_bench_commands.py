@@ -7,7 +7,7 @@ import pytest
 import redis
 
 from bench.watching import CommandWatch
-from service.local.servers import Server
+from standins.servers import Server
 
 pytestmark = pytest.mark.long
 

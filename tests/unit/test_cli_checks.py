@@ -15,8 +15,8 @@ from service.cli.checks import (
     check_shards,
     check_version,
 )
+from service.engine.views.reading import StoredShards
 from service.settings import RedisSettings
-from service.stream.views.reading import StoredShards
 
 
 def told(info: dict[str, Any] | None = None, config: dict[str, str] | None = None) -> NodeFacts:

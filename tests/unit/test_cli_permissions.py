@@ -16,9 +16,9 @@ ASKED_ELSEWHERE = {"PING", "CONFIG"}
 
 def used() -> set[str]:
     found: set[str] = set()
-    scripts = (ROOT / "service" / "stream" / "lua").glob("*.lua")
-    modules = [*(ROOT / "service" / "stream").rglob("*.py"), *(ROOT / "workers" / "runtime").rglob("*.py")]
-    views = (ROOT / "service" / "stream" / "views").glob("*.py")
+    scripts = (ROOT / "service" / "engine" / "lua").glob("*.lua")
+    modules = [*(ROOT / "service" / "engine").rglob("*.py"), *(ROOT / "workers" / "runtime").rglob("*.py")]
+    views = (ROOT / "service" / "engine" / "views").glob("*.py")
     for pattern, files in ((IN_SCRIPTS, scripts), (IN_PYTHON, modules), (IN_VIEWS, views)):
         for file in files:
             for name, first in pattern.findall(file.read_text()):

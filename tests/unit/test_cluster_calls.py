@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from service.cluster import Invalid, Unavailable, Unreadable
+from service.kubernetes import Invalid, Unavailable, Unreadable
 from tests.canned_calls import CHUNKED, DEADLINE, OK, TOKEN, WHOLE, address_of, calls_to, canned_calls
 from tests.canned_server import CLOSE
 

@@ -11,8 +11,8 @@ from functools import cache
 import msgspec
 import pytest
 
-from service.cluster import CONFIGMAPS, CRDS, LEASES, NAMESPACES, Cluster, Lease, Unavailable, Unreadable
-from service.cluster.exchange import LARGEST_ANSWER, LARGEST_PAGE
+from service.kubernetes import CONFIGMAPS, CRDS, LEASES, NAMESPACES, Cluster, Lease, Unavailable, Unreadable
+from service.kubernetes.exchange import LARGEST_ANSWER, LARGEST_PAGE
 from tests.canned_calls import CHUNKED, DEADLINE, OK, WHOLE, address_of, calls_to, canned_calls
 
 BLOCK = b" " * 0x10000

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from service.cluster import CONFIGMAPS, NAMESPACES, Change, Cluster, Page, Served, Unreadable
+from service.kubernetes import CONFIGMAPS, NAMESPACES, Change, Cluster, Page, Served, Unreadable
 from tests.canned_calls import CHUNKED, OK, canned_calls
 
 THINGS = msgspec.structs.replace(CONFIGMAPS, resource="things.knell.test", group="knell.test", kind="Thing")

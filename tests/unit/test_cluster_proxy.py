@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from service.cluster import Unavailable
-from service.cluster.calls import Calls
-from service.local.servers import Papers
+from service.kubernetes import Unavailable
+from service.kubernetes.calls import Calls
+from standins.servers import Papers
 from tests.canned_calls import (
     DEADLINE,
     TOKEN,

@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 import uvloop
 
-from service.cluster import ClusterError, Expired, Unauthorized, Unavailable
-from service.cluster.calls import Calls
-from service.cluster.exchange import UnusableAnswer
-from service.local.servers import Papers
+from service.kubernetes import ClusterError, Expired, Unauthorized, Unavailable
+from service.kubernetes.calls import Calls
+from service.kubernetes.exchange import UnusableAnswer
+from standins.servers import Papers
 from tests.canned_calls import (
     CHUNKED,
     DEADLINE,
@@ -358,7 +358,7 @@ async def test_a_refusal_has_its_type_and_its_words(
             await canned.all_closed()
 
 
-@pytest.mark.parametrize("module", ["service.cluster", "service.cli.main"])
+@pytest.mark.parametrize("module", ["service.kubernetes", "service.cli.main"])
 def test_a_command_that_needs_no_cluster_does_not_import_its_client(module: str) -> None:
     code = f"import sys, {module}; print('kubernetes_asyncio' in sys.modules)"
     root = Path(__file__).parents[2]

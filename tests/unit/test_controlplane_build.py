@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from service.local.controlplane.__main__ import main
-from service.local.controlplane.recipe import Recipe
-from service.local.controlplane.toolchain import NoGo, find_go
+from standins.controlplane.__main__ import main
+from standins.controlplane.recipe import Recipe
+from standins.controlplane.toolchain import NoGo, find_go
 
 pytestmark = pytest.mark.long
 

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from service.local.controlplane import NoControlPlane, available, find_programs
-from service.local.controlplane.keys import write_signing_key
-from service.local.controlplane.recipe import NoRecipe, Recipe
+from standins.controlplane import NoControlPlane, available, find_programs
+from standins.controlplane.keys import write_signing_key
+from standins.controlplane.recipe import NoRecipe, Recipe
 from tests import clusters
 
 pytestmark = pytest.mark.long

@@ -10,7 +10,7 @@ import uvloop
 from multidict import CIMultiDict, CIMultiDictProxy
 
 from service.http_client import body_codings, close_on_early_data
-from service.local.servers import Papers
+from standins.servers import Papers
 from tests.early_server import early_server, http_answer
 from tests.papers import draw_up
 

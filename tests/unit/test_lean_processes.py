@@ -14,7 +14,7 @@ UNUSED = (
     "moto",
     "pygments",
     "rich",
-    "service.local",
+    "standins",
 )
 
 _COMMAND = """

@@ -11,7 +11,7 @@ from types import ModuleType
 import pytest
 
 NAMES = ("cluster", "connection", "direct", "prompt", "sentinel")
-MODULES = [importlib.import_module(f"service.stream.{name}") for name in NAMES]
+MODULES = [importlib.import_module(f"service.engine.{name}") for name in NAMES]
 CLASSES = [
     one
     for module in MODULES

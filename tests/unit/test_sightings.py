@@ -2,8 +2,8 @@
 
 import msgspec
 
-from service.cluster import Seen, Sightings
-from service.cluster.sightings import FRESH, MOST
+from service.kubernetes import Seen, Sightings
+from service.kubernetes.sightings import FRESH, MOST
 
 
 def seen(uid: str = "u", **more: str) -> Seen:

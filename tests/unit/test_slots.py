@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from service.cluster.slots import AT_ONCE, OF_ONE_KIND, Slots, kind_in
+from service.kubernetes.slots import AT_ONCE, OF_ONE_KIND, Slots, kind_in
 
 
 @pytest.mark.parametrize(

@@ -4,10 +4,10 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from service.stream.views.allowances import limits_of
-from service.stream.views.deletions import deletion_view
-from service.stream.views.jobs import is_job
-from service.stream.views.timeline import Moment, about, bounds, fold
+from service.engine.views.allowances import limits_of
+from service.engine.views.deletions import deletion_view
+from service.engine.views.jobs import is_job
+from service.engine.views.timeline import Moment, about, bounds, fold
 
 NOW = 1_900_000_000_000
 

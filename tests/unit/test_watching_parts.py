@@ -5,7 +5,7 @@ import asyncio
 import msgspec
 import pytest
 
-from service.cluster import Change, Seen, Served
+from service.kubernetes import Change, Seen, Served
 from service.settings import SourceSettings
 from service.watching.assignment import Assignment
 from service.watching.following import Inbox

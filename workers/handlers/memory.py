@@ -7,8 +7,8 @@ from typing import Final, Protocol, runtime_checkable
 
 import msgspec
 
-from service.cluster import Live
 from service.contract.kept import NOTHING_ABANDONED, Abandoned, Decision
+from service.kubernetes import Live
 from workers.handlers.objects import About
 
 

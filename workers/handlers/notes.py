@@ -6,7 +6,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from service.cluster import Live
+from service.kubernetes import Live
 from workers.handlers.objects import About
 
 Reason = Literal[

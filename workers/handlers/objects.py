@@ -6,8 +6,8 @@ from typing import Final, Protocol, runtime_checkable
 
 import msgspec
 
-from service.cluster import Live
 from service.contract import Event, Hold, Plan
+from service.kubernetes import Live
 from service.settings import FeatureSettings, SourceSettings
 
 BESIDE: Final = "; another object has its name by now"

@@ -7,9 +7,9 @@ from collections.abc import Awaitable, Callable, Coroutine, Hashable, Mapping
 from datetime import timedelta
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from service.cluster import Cluster, CrdState, Live, NotServed, Served, Unreadable
 from service.contract.names import part_of, share_lease, sweep_lease
 from service.contract.traits import traits_of
+from service.kubernetes import Cluster, CrdState, Live, NotServed, Served, Unreadable
 from service.policy.cluster_names import fault_of
 from service.settings import Settings
 

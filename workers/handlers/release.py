@@ -8,11 +8,11 @@ from typing import Any, Final
 
 import structlog
 
-from service.cluster import Conflict, Forbidden, Invalid, Live, NotFound, NotServed, TooMany, Unauthorized
-from service.cluster.finalizers import marked, unmarking
 from service.contract import Draw, Gone, Job, Limit, Pending, Refused, Throttled, Verdict
 from service.contract.targets import RELEASE
 from service.contract.traits import traits_of
+from service.kubernetes import Conflict, Forbidden, Invalid, Live, NotFound, NotServed, TooMany, Unauthorized
+from service.kubernetes.finalizers import marked, unmarking
 from service.policy.finalizers import astray, astray_words
 from service.policy.scope import dry_run, still, stopped
 from service.settings import FeatureSettings, PolicySettings, SourceSettings

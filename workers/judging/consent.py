@@ -9,8 +9,8 @@ from datetime import timedelta
 import msgspec
 import structlog
 
-from service.cluster import ClusterError
 from service.contract import Hold
+from service.kubernetes import ClusterError
 from service.settings import PolicySettings
 from workers.handlers.notes import Note, Tell, silent
 from workers.handlers.objects import About, Collector, Facts, Objecting

@@ -3,8 +3,8 @@ It counts as it does for its own planner: an object that is going meets the guar
 
 from collections.abc import Awaitable, Callable
 
+from service.engine.guard import Going, Guard
 from service.settings import Settings
-from service.stream.guard import Going, Guard
 
 
 def guarded_by(guard: Guard, settings: Settings) -> Callable[[str, str, int], Awaitable[str]]:

@@ -6,12 +6,12 @@ from collections.abc import Callable
 
 import msgspec
 
-from service.cluster import Live, NotFound, NotServed, Sightings
 from service.contract import Undecodable
 from service.contract.traits import traits_of
+from service.engine.inventory import Inventory, Remembered
+from service.kubernetes import Live, NotFound, NotServed, Sightings
 from service.policy.finalizers import astray, astray_words
 from service.settings import Settings, SourceSettings
-from service.stream.inventory import Inventory, Remembered
 from workers.handlers.objects import About, Facts
 from workers.handlers.places import Place, Places
 

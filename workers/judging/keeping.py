@@ -9,13 +9,13 @@ from typing import Final
 import structlog
 from redis.exceptions import RedisError
 
-from service.cluster import Live, NotServed
 from service.contract import Pending
 from service.contract.kept import Decision, retained_value
+from service.engine.calls import ServerAway
+from service.engine.kept import KeptMemory
+from service.kubernetes import Live, NotServed
 from service.masking import mask_text
 from service.settings import SourceSettings
-from service.stream.calls import ServerAway
-from service.stream.kept import KeptMemory
 from workers.handlers.memory import Keep, Keeper, NotMarked
 from workers.handlers.objects import About, Collector
 from workers.handlers.places import Places

@@ -4,13 +4,13 @@ Only reads happen here; what may go is let through by the guard, and then the so
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 
-from service.cluster import ClusterError
 from service.contract import FINALLY, Event, Hold, Plan, Target
 from service.contract.targets import order_of
+from service.engine.guard import Going, Guard
+from service.kubernetes import ClusterError
 from service.policy.decisions import Decision
 from service.policy.guard import orphans_of
 from service.settings import PolicySettings
-from service.stream.guard import Going, Guard
 from workers.handlers.notes import Note, Reason, Tell, silent
 from workers.handlers.objects import BESIDE, Collector, Facts, about_event
 from workers.judging.inspection import Inspector, Objection

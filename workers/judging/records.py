@@ -4,8 +4,8 @@ It is how the gate and the release learn which object to look at."""
 import asyncio
 from collections.abc import Iterable
 
-from service.stream.endings import kept_of
-from service.stream.installation import Installation
+from service.engine.endings import kept_of
+from service.engine.installation import Installation
 from workers.handlers.objects import BESIDE, About
 
 FIELDS = (

@@ -7,17 +7,17 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from service.cluster import Cluster, Sightings
 from service.contract.traits import traits_of
+from service.engine.endings import dropped_before, endings
+from service.engine.guard import Guard
+from service.engine.installation import Installation
+from service.engine.inventory import Inventory
+from service.engine.kept import KeptMemory
+from service.engine.lease_witness import Witness
+from service.engine.views.reading import texts
+from service.engine.withdrawal import withdraw
+from service.kubernetes import Cluster, Sightings
 from service.settings import Settings
-from service.stream.endings import dropped_before, endings
-from service.stream.guard import Guard
-from service.stream.installation import Installation
-from service.stream.inventory import Inventory
-from service.stream.kept import KeptMemory
-from service.stream.lease_witness import Witness
-from service.stream.views.reading import texts
-from service.stream.withdrawal import withdraw
 from workers.handlers.notes import silent
 from workers.handlers.nothing import Nothing
 from workers.handlers.objects import About, Collector
@@ -30,7 +30,7 @@ from workers.judging.inspection import Inspector
 from workers.judging.keeping import KeepingStep
 from workers.judging.planner import LivePlanner
 from workers.judging.records import Records
-from workers.telling.teller import Teller
+from workers.reporting.teller import Teller
 
 CLUSTERS = "clusters"
 """Where the watch side keeps which uid each name of a cluster has always had."""

@@ -12,12 +12,12 @@ from typing import NamedTuple
 import structlog
 
 from service.contract import Draw, Job, Limit, Pause, Throttled, Undecodable, Verdict, decode_record, place_of
+from service.engine.budgets import Ask, Budgets, Grant
+from service.engine.engine import Shard
+from service.engine.replies import DueLane, Look, TakenLane
+from service.engine.rows import Settlement, Want
+from service.engine.wakeups import WakeUps
 from service.settings import Settings
-from service.stream.budgets import Ask, Budgets, Grant
-from service.stream.engine import Shard
-from service.stream.replies import DueLane, Look, TakenLane
-from service.stream.rows import Settlement, Want
-from service.stream.wakeups import WakeUps
 from workers.handlers.protocol import NotCleared
 from workers.handlers.registry import Registry
 from workers.runtime.caps import Caps

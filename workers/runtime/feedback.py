@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 from service.contract import Feedback, Limit, Pause
-from service.stream.budgets import Budgets, Said
+from service.engine.budgets import Budgets, Said
 
 UNNAMED_PAUSE = 1.0
 """Seconds to stay away from a limit whose refusal named no time."""

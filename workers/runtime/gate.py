@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 from service.contract import Draw, Job, place_of
 from service.contract.targets import RELEASE
-from service.stream.calls import Caller
-from service.stream.keys import Keys
+from service.engine.calls import Caller
+from service.engine.keys import Keys
 from workers.handlers.protocol import Consent, NotCleared
 from workers.runtime.clock import ServerClock
 

@@ -7,9 +7,9 @@ import asyncio
 
 import structlog
 
+from service.engine.calls import Caller
+from service.engine.engine import Shard
 from service.settings import Settings
-from service.stream.calls import Caller
-from service.stream.engine import Shard
 
 log = structlog.get_logger(__name__)
 TURN_MS = 5_000

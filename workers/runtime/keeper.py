@@ -8,9 +8,9 @@ import time
 
 import structlog
 
+from service.engine.calls import ServerAway
+from service.engine.engine import Shard
 from service.settings import WorkerSettings
-from service.stream.calls import ServerAway
-from service.stream.engine import Shard
 from workers.runtime.flight import Flights
 
 log = structlog.get_logger(__name__)

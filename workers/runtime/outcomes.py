@@ -24,9 +24,9 @@ from service.contract import (
     encode_record,
 )
 from service.contract.targets import lane_fault
+from service.engine.rows import Settlement, ms
 from service.masking import is_harmless, mask_text
 from service.settings import RetrySettings
-from service.stream.rows import Settlement, ms
 from workers.handlers.protocol import NotCleared
 
 LONGEST = 500

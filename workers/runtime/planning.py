@@ -13,14 +13,14 @@ from typing import Any
 import structlog
 
 from service.contract import Event, Hold, NewerVersion, decode_event
+from service.engine.arrange import Arranged, UnusablePlan, arrange
+from service.engine.calls import Caller
+from service.engine.connection import Client, is_away
+from service.engine.engine import Shard
+from service.engine.replies import Claimed
+from service.engine.rows import CHUNK, Kept, PlanRow, flat, ms, rows
 from service.masking import mask_text
 from service.settings import Settings
-from service.stream.arrange import Arranged, UnusablePlan, arrange
-from service.stream.calls import Caller
-from service.stream.connection import Client, is_away
-from service.stream.engine import Shard
-from service.stream.replies import Claimed
-from service.stream.rows import CHUNK, Kept, PlanRow, flat, ms, rows
 from workers.handlers.registry import Registry
 from workers.runtime.crew import SOLO_SPELL, Crew
 from workers.runtime.tally import Tally

@@ -8,8 +8,8 @@ from datetime import timedelta
 import structlog
 
 from service.contract import Draw, Limit, place_of
-from service.stream.budgets import Ask, Budgets, Said
-from service.stream.calls import ServerAway
+from service.engine.budgets import Ask, Budgets, Said
+from service.engine.calls import ServerAway
 from workers.runtime.feedback import UNNAMED_PAUSE
 
 log = structlog.get_logger(__name__)

@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 import structlog
 
+from service.engine.engine import Shard
 from service.settings import WorkerSettings
-from service.stream.engine import Shard
 from workers.runtime.clock import ServerClock
 
 log = structlog.get_logger(__name__)

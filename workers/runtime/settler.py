@@ -9,8 +9,8 @@ from collections.abc import Callable
 
 import structlog
 
-from service.stream.engine import Shard
-from service.stream.rows import Settlement
+from service.engine.engine import Shard
+from service.engine.rows import Settlement
 from workers.runtime.pace import Pace
 
 log = structlog.get_logger(__name__)

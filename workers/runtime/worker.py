@@ -12,12 +12,12 @@ from collections.abc import Callable
 
 import structlog
 
+from service.engine.attendance import Attendance, before_stop
+from service.engine.engine import Shard
+from service.engine.installation import Installation
+from service.engine.rows import Settlement
+from service.engine.wakeups import WakeUps
 from service.settings import Settings
-from service.stream.attendance import Attendance, before_stop
-from service.stream.engine import Shard
-from service.stream.installation import Installation
-from service.stream.rows import Settlement
-from service.stream.wakeups import WakeUps
 from workers.handlers.registry import Registry
 from workers.runtime.attempts import Bench, Pilot
 from workers.runtime.caps import Caps

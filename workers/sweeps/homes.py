@@ -5,8 +5,8 @@ from collections.abc import Sequence
 
 import msgspec
 
-from service.cluster import Served, Unreadable
 from service.contract.azure import NODES
+from service.kubernetes import Served, Unreadable
 from service.settings import AzureNodes
 from workers.handlers.places import Place
 

@@ -7,9 +7,9 @@ from typing import Final
 
 import structlog
 
+from service.engine.inventory import Inventory
+from service.engine.kept import KeptMemory
 from service.settings import AzureNodes
-from service.stream.inventory import Inventory
-from service.stream.kept import KeptMemory
 from workers.handlers.azure.errors import AzureError
 from workers.handlers.azure.keeping import place_of
 from workers.handlers.azure.kinds import NIC, VM

@@ -6,7 +6,7 @@ import time
 from datetime import timedelta
 from typing import Final
 
-from service.stream.installation import Installation
+from service.engine.installation import Installation
 
 MOST: Final = 100
 """So few events may be waiting for their plans when more are added."""

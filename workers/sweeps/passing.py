@@ -7,14 +7,14 @@ from functools import partial
 
 import structlog
 
-from service.cluster import Served, Unreadable
+from service.engine.installation import Installation
+from service.engine.inventory import Inventory
+from service.engine.orphans import STEP, Begun, Orphans
+from service.kubernetes import Served, Unreadable
 from service.policy.decisions import Decision
 from service.policy.verdict import Facts as PolicyFacts
 from service.policy.verdict import verdict_of
 from service.settings import Settings
-from service.stream.installation import Installation
-from service.stream.inventory import Inventory
-from service.stream.orphans import STEP, Begun, Orphans
 from workers.handlers.azure.errors import AzureError
 from workers.handlers.azure.listing import Lister, Way
 from workers.handlers.places import Place, Places

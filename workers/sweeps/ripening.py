@@ -8,7 +8,7 @@ from typing import Literal
 import msgspec
 from msgspec.structs import replace
 
-from service.stream.orphans import Begun, Orphans, Sighting
+from service.engine.orphans import Begun, Orphans, Sighting
 from workers.handlers.azure.listing import Way
 from workers.sweeps.candidates import Candidate
 from workers.sweeps.telling import Ripe, Telling, Told

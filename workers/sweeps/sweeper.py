@@ -8,10 +8,10 @@ from typing import Final
 
 import structlog
 
-from service.cluster import Cluster, ClusterError, Counter, Lease
 from service.contract.names import sweep_lease
+from service.engine.orphans import Orphans
+from service.kubernetes import Cluster, ClusterError, Counter, Lease
 from service.settings import Settings
-from service.stream.orphans import Orphans
 from workers.handlers.places import Place, Places
 from workers.sweeps.passing import Swept
 

@@ -8,10 +8,10 @@ import msgspec
 from msgspec.structs import replace
 
 from service.contract import Event
+from service.engine.endings import FINAL, endings
+from service.engine.installation import Installation
+from service.engine.orphans import Orphans, Sighting
 from service.settings import AzureNodes
-from service.stream.endings import FINAL, endings
-from service.stream.installation import Installation
-from service.stream.orphans import Orphans, Sighting
 from workers.handlers.azure.collector import Sighted
 from workers.handlers.azure.listing import Way
 from workers.sweeps.candidates import Candidate

@@ -1,10 +1,10 @@
 """Puts a sweep together: its passes, what they remember, and who makes them."""
 
-from service.cluster import Cluster
+from service.engine.installation import Installation
+from service.engine.lease_witness import LeaseCounter
+from service.engine.orphans import Orphans
+from service.kubernetes import Cluster
 from service.settings import Settings
-from service.stream.installation import Installation
-from service.stream.lease_witness import LeaseCounter
-from service.stream.orphans import Orphans
 from workers.handlers.azure.listing import Lister
 from workers.handlers.places import Places
 from workers.sweeps.passing import Pass

@@ -6,9 +6,9 @@ import asyncio
 import msgspec
 
 from service.contract.aws import OWNED, ownership_tag
-from service.local.aws.networks import Vpc
-from service.local.aws.tags import by_cloud_provider, by_cluster_api
-from service.local.aws.world import World
+from standins.aws.networks import Vpc
+from standins.aws.tags import by_cloud_provider, by_cluster_api
+from standins.aws.world import World
 
 SERVICE = "default/web"
 

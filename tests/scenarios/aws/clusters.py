@@ -9,8 +9,8 @@ import msgspec
 
 from service.contract.aws import AWS_FINALIZER
 from service.contract.names import CONDITION
-from service.local.aws.networks import Vpc
-from service.local.aws.world import REGION, World
+from standins.aws.networks import Vpc
+from standins.aws.world import REGION, World
 from tests.capi import AWS_CLUSTERS, AWS_MANAGED_CONTROL_PLANES, Capi
 from tests.kube import Crd, Kube
 

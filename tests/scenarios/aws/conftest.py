@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from service.local.aws import LocalAws
+from standins.aws import LocalAws
 from tests.clusters import TestApi
 from tests.integration.aws_access import own_credentials
 from tests.scenarios.aws.stage import Stage, opened

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
-from service.local.aws.world import World
+from standins.aws.world import World
 
 Holdings = Mapping[str, str]
 """By id: a name for classic balancers, an ARN for the others and for target groups, an id of EC2 for the rest."""

@@ -11,10 +11,10 @@ from typing import Any, Final
 import msgspec
 
 from service.contract.aws import CAPA, TASKS
-from service.local.aws import Behaviour, Entry, LocalAws
-from service.local.aws.world import REGION, World
+from service.engine.views.deletions import DeletionView, one_deletion
 from service.settings import RedisSettings
-from service.stream.views.deletions import DeletionView, one_deletion
+from standins.aws import Behaviour, Entry, LocalAws
+from standins.aws.world import REGION, World
 from tests.capi import AWS_CLUSTERS, AWS_MANAGED_CONTROL_PLANES, clear
 from tests.clusters import TestApi
 from tests.kube import Crd

@@ -3,7 +3,7 @@ It also goes on to remove the network as soon as that is empty, whoever emptied 
 
 import pytest
 
-from service.local.aws import Fault
+from standins.aws import Fault
 from tests.scenarios.aws.belongings import a_few
 from tests.scenarios.aws.holdings import assert_gone
 from tests.scenarios.aws.stage import Stage

@@ -7,8 +7,8 @@ import msgspec
 import pytest
 
 from service.contract.aws import EXTERNAL_RESOURCE_TASKS, ownership_tag
-from service.local.aws import Entry, Fault
-from service.local.aws.tags import by_cloud_provider
+from standins.aws import Entry, Fault
+from standins.aws.tags import by_cloud_provider
 from tests.scenarios.aws.belongings import SERVICE, a_few
 from tests.scenarios.aws.clusters import Infra
 from tests.scenarios.aws.holdings import assert_gone

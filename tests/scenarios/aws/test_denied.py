@@ -2,8 +2,8 @@
 
 import pytest
 
-from service.local.aws import Fault
-from service.local.aws.tags import by_cloud_provider
+from standins.aws import Fault
+from standins.aws.tags import by_cloud_provider
 from tests.scenarios.aws.belongings import a_few
 from tests.scenarios.aws.holdings import assert_gone
 from tests.scenarios.aws.stage import Stage

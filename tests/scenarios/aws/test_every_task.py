@@ -3,7 +3,7 @@
 import pytest
 
 from service.contract.aws import TASKS, ownership_tag
-from service.local.aws.tags import by_balancer_controller, by_cloud_provider
+from standins.aws.tags import by_balancer_controller, by_cloud_provider
 from tests.scenarios.aws.belongings import a_few
 from tests.scenarios.aws.holdings import assert_gone
 from tests.scenarios.aws.stage import Stage

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import msgspec
 import pytest
 
-from service.local.aws import Fault
+from standins.aws import Fault
 from tests.scenarios.aws.belongings import bystanders, one_of_each
 from tests.scenarios.aws.holdings import Holdings, assert_gone
 from tests.scenarios.aws.stage import Stage

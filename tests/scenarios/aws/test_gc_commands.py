@@ -6,7 +6,7 @@ import time
 import pytest
 
 from service.contract.aws import AWS_ACCOUNT, EXTERNAL_RESOURCE_GC, EXTERNAL_RESOURCE_TASKS
-from service.local.aws.tags import by_cloud_provider
+from standins.aws.tags import by_cloud_provider
 from tests.capi import AWS_CLUSTERS, reference
 from tests.integration.operating import Answer
 from tests.scenarios.aws.belongings import a_few, one_of_each

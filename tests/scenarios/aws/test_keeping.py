@@ -7,11 +7,11 @@ import pytest
 
 from service.contract.kept import RETAINED_TAG
 from service.contract.names import DELETION_POLICY, PREFIX
-from service.local.aws.networks import Vpc
-from service.local.aws.tags import by_cloud_provider
-from service.local.aws.world import REGION
-from service.stream.kept import KeptMemory
-from service.stream.views.jobs import list_jobs
+from service.engine.kept import KeptMemory
+from service.engine.views.jobs import list_jobs
+from standins.aws.networks import Vpc
+from standins.aws.tags import by_cloud_provider
+from standins.aws.world import REGION
 from tests.capi import CLUSTERS
 from tests.scenarios.aws.belongings import a_few
 from tests.scenarios.aws.clusters import Infra

@@ -7,8 +7,8 @@ from collections import Counter
 import pytest
 
 from service.contract.aws import DEFAULT_TASKS, Task
-from service.local.aws import Fault
-from service.local.aws.tags import by_cloud_provider
+from standins.aws import Fault
+from standins.aws.tags import by_cloud_provider
 from tests.scenarios.aws.belongings import bystanders, one_of_each
 from tests.scenarios.aws.clusters import Infra
 from tests.scenarios.aws.holdings import assert_gone

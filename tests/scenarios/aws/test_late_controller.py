@@ -2,7 +2,7 @@
 
 import pytest
 
-from service.local.aws.tags import by_cloud_provider
+from standins.aws.tags import by_cloud_provider
 from tests.scenarios.aws.belongings import SERVICE, a_few
 from tests.scenarios.aws.holdings import assert_gone
 from tests.scenarios.aws.stage import Stage

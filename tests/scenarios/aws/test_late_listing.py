@@ -3,7 +3,7 @@ settle time, which is longer: it finds what was made before that began."""
 
 import pytest
 
-from service.local.aws.tags import by_cloud_provider
+from standins.aws.tags import by_cloud_provider
 from tests.scenarios.aws.belongings import a_few
 from tests.scenarios.aws.holdings import assert_gone
 from tests.scenarios.aws.stage import RATE, Stage

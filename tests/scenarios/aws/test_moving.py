@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from service.contract.aws import AWS_FINALIZER, DELETE_FOR_MOVE, EXTERNAL_RESOURCE_GC
-from service.local.api import EmbeddedApi
+from standins.api import EmbeddedApi
 from tests.capi import AWS_CLUSTERS, AWS_MANAGED_CLUSTERS, AWS_MANAGED_CONTROL_PLANES, CLUSTERS, Capi
 from tests.kube import Crd, Kube
 from tests.scenarios.aws.belongings import a_few

@@ -3,8 +3,8 @@ An answer that nobody understands is no finding, and a call whose answer was los
 
 import pytest
 
-from service.local.aws import Fault
-from service.local.aws.behaviour import Trouble
+from standins.aws import Fault
+from standins.aws.behaviour import Trouble
 from tests.scenarios.aws.belongings import bystanders, one_of_each
 from tests.scenarios.aws.holdings import assert_gone
 from tests.scenarios.aws.stage import Stage

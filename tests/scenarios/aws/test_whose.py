@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from service.contract.aws import AWS_ACCOUNT, DEFAULT_TASKS, EXTERNAL_RESOURCE_GC, EXTERNAL_RESOURCE_TASKS
-from service.local.aws.tags import by_cloud_provider
-from service.local.aws.world import REGION, World
+from standins.aws.tags import by_cloud_provider
+from standins.aws.world import REGION, World
 from tests.capi import AWS_CLUSTERS, MACHINES, STATIC_IDENTITIES, Capi
 from tests.scenarios.aws.belongings import a_few
 from tests.scenarios.aws.clusters import Clusters

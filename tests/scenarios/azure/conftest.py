@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from service.local.azure import LocalAzure
-from service.local.servers import Server
+from standins.azure import LocalAzure
+from standins.servers import Server
 from tests.clusters import TestApi
 from tests.scenarios.azure.stage import Stage, opened
 from tests.servers import TestServer

@@ -14,14 +14,14 @@ from typing import Any, Final
 import msgspec
 
 from service.contract.azure import CLUSTER_TAG, KARPENTER_AZURE, NODEPOOL_TAG, resource_name
-from service.local.azure import GROUP, REGION, Behaviour, Entry, Fault, Group, LocalAzure, Nic, There, Vm
-from service.local.azure.behaviour import Trouble
-from service.local.azure.resources import Made
+from service.engine.orphans import Orphans, Sighting
+from service.engine.views.deletions import DeletionView, one_deletion, story
+from service.engine.views.jobs import JobView, list_jobs
+from service.engine.views.reading import text
 from service.settings import RedisSettings
-from service.stream.orphans import Orphans, Sighting
-from service.stream.views.deletions import DeletionView, one_deletion, story
-from service.stream.views.jobs import JobView, list_jobs
-from service.stream.views.reading import text
+from standins.azure import GROUP, REGION, Behaviour, Entry, Fault, Group, LocalAzure, Nic, There, Vm
+from standins.azure.behaviour import Trouble
+from standins.azure.resources import Made
 from tests.clusters import TestApi
 from tests.karpenter import NODECLAIMS, Karpenter
 from tests.scenarios.staging import PATIENCE, Staged

@@ -11,8 +11,8 @@ import msgspec
 from service import logs
 from service.cli.reaching import reached_clusters
 from service.cli.work import azure_of
+from service.engine.installation import Installation
 from service.settings import load
-from service.stream.installation import Installation
 from tests.scenarios.azure.stage import SOURCE
 from workers.judging.wiring import places_in
 from workers.sweeps.passing import Pass

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from service.contract.azure import resource_name
-from service.local.azure import Fault
+from standins.azure import Fault
 from tests.integration.operating import Answer
 from tests.scenarios.azure.stage import SOURCE, Stage
 

@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from service.contract.azure import resource_name
-from service.stream.views.jobs import JobView
+from service.engine.views.jobs import JobView
 from tests.scenarios.azure.stage import NIC, VM, Stage
 
 pytestmark = pytest.mark.long

@@ -8,7 +8,7 @@ from typing import Final
 import pytest
 
 from service.contract.azure import resource_name
-from service.local.azure import Nic
+from standins.azure import Nic
 from tests.scenarios.azure.stage import TAGS, Stage
 
 pytestmark = pytest.mark.long

@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 
 from service.contract.azure import resource_name
-from service.local.azure import GROUP, Vm, id_of
+from standins.azure import GROUP, Vm, id_of
 from tests.scenarios.azure.stage import NIC, SOURCE, VM, Stage
 
 

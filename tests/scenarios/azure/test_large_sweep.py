@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from service.contract.azure import resource_name
-from service.local.azure import Nic, Vm
+from standins.azure import Nic, Vm
 from tests.scenarios.azure.stage import TAGS, Stage
 from tests.scenarios.azure.sweeping_process import Made
 

@@ -1,7 +1,7 @@
 """A NodeClaim is gone: what it left on Azure follows, in order, and nothing where Karpenter has done its work."""
 
 from service.contract.azure import resource_name
-from service.local.azure import Disk, PublicIp
+from standins.azure import Disk, PublicIp
 from tests.scenarios.azure.stage import TAGS, Stage
 
 

@@ -7,9 +7,9 @@ from functools import partial
 import pytest
 
 from service.contract.azure import resource_name
-from service.local.controlplane import ControlPlane
 from service.settings import load
 from service.watching.role import Holder, manifests
+from standins.controlplane import ControlPlane
 from tests.karpenter import NODES
 from tests.scenarios.azure.stage import VM, Stage
 from tests.scenarios.granting import path_of, without

@@ -7,9 +7,9 @@ from itertools import pairwise
 
 import pytest
 
-from service.local.azure import Entry
-from service.local.servers import Server
-from service.stream.views.jobs import JobView
+from service.engine.views.jobs import JobView
+from standins.azure import Entry
+from standins.servers import Server
 from tests.scenarios.azure.stage import Stage
 
 SECONDS = 12

@@ -7,8 +7,8 @@ from functools import partial
 import pytest
 
 from service.contract.azure import resource_name
-from service.local.azure import Nic, Vm
-from service.stream.views.deletions import DeletionView
+from service.engine.views.deletions import DeletionView
+from standins.azure import Nic, Vm
 from tests.scenarios.azure.stage import NIC, TAGS, VM, Stage
 
 

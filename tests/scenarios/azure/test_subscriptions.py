@@ -5,7 +5,7 @@ import uuid
 import pytest
 
 from service.contract.azure import resource_name
-from service.local.azure import GROUP, Entry, Group, Nic
+from standins.azure import GROUP, Entry, Group, Nic
 from tests.scenarios.azure.stage import SOURCE, TAGS, VM, Stage
 
 pytestmark = pytest.mark.long

@@ -8,8 +8,8 @@ from functools import partial
 import pytest
 
 from service.contract.azure import AKS_MACHINE_TAG, CLUSTER_TAG, KEEP_TAG, NODEPOOL_TAG, resource_name
-from service.local.azure import GROUP, Vm, id_of
-from service.stream.views.deletions import DeletionView
+from service.engine.views.deletions import DeletionView
+from standins.azure import GROUP, Vm, id_of
 from tests.scenarios.azure.stage import SOURCE, TAGS, VM, Stage
 from tests.scenarios.watch.service import Replica
 

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from service.contract.azure import resource_name
-from service.local.azure import Fault, Nic, Vm
-from service.local.controlplane import ControlPlane
 from service.settings import load
 from service.watching.role import Holder, manifests
+from standins.azure import Fault, Nic, Vm
+from standins.controlplane import ControlPlane
 from tests.scenarios.azure.stage import TAGS, Stage
 from tests.scenarios.granting import path_of, without
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from service.contract.azure import AKS_MACHINE_TAG, CLUSTER_TAG, KEEP_TAG, NODEPOOL_TAG, resource_name
-from service.local.azure import Disk, PublicIp, Vm
+from standins.azure import Disk, PublicIp, Vm
 from tests.scenarios.azure.stage import DISK, NIC, TAGS, VM, Stage
 
 FOREIGN = {CLUSTER_TAG: "staging", NODEPOOL_TAG: "default"}

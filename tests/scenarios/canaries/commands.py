@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from service.cluster import access
+from service.kubernetes import access
 from tests.capi import AWS_CLUSTERS
 from tests.integration.operating import invoke, start
 from tests.scenarios.canaries.scene import INSIDE, Scene

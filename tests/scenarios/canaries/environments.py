@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from service.local.aws.world import REGION
+from standins.aws.world import REGION
 from tests.scenarios.canaries.commands import Told, configured, planning
 from tests.scenarios.canaries.scene import Scene, role_arn
 from tests.scenarios.canaries.story import quiet

@@ -14,13 +14,13 @@ import pytest
 
 from service.contract.azure import CLUSTER_TAG, KARPENTER_AZURE, NODEPOOL_TAG
 from service.contract.names import FINALIZER
-from service.local.api import EmbeddedApi
-from service.local.aws import Behaviour, LocalAws
-from service.local.aws import Role as AwsRole
-from service.local.aws.world import REGION, World
-from service.local.azure import GROUP, Group, LocalAzure, Nic
-from service.local.azure import REGION as AZURE_REGION
-from service.local.servers import Papers, Sentinels, Server
+from standins.api import EmbeddedApi
+from standins.aws import Behaviour, LocalAws
+from standins.aws import Role as AwsRole
+from standins.aws.world import REGION, World
+from standins.azure import GROUP, Group, LocalAzure, Nic
+from standins.azure import REGION as AZURE_REGION
+from standins.servers import Papers, Sentinels, Server
 from tests.capi import ROLE_IDENTITIES, STATIC_IDENTITIES
 from tests.clusters import TestApi
 from tests.integration.aws_access import own_credentials

@@ -6,9 +6,9 @@ import contextlib
 from collections.abc import AsyncIterator
 from functools import partial
 
-from service.local.aws.tags import by_cloud_provider
-from service.local.azure import GROUP, Nic, id_of
-from service.stream.views.jobs import list_jobs
+from service.engine.views.jobs import list_jobs
+from standins.aws.tags import by_cloud_provider
+from standins.azure import GROUP, Nic, id_of
 from tests.scenarios.canaries.scene import NODE, Scene
 from tests.scenarios.canaries.ways import PROGRAMS, WORKING
 

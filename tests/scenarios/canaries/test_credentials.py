@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from azure.identity._constants import EnvironmentVariables
 
-from service.cluster import kubeconfig
+from service.kubernetes import kubeconfig
 from service.masking import names_secret
 from service.settings import Settings
 from service.settings.redis import RedisUrl, Secret

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
-from service.local.servers import Papers
+from standins.servers import Papers
 from tests.scenarios.canaries.credentials import Canaries
 
 WORKING: Final = (

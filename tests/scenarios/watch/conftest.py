@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from service.local.controlplane import ControlPlane
-from service.local.servers import Server
+from standins.controlplane import ControlPlane
+from standins.servers import Server
 from tests.clusters import need_real
 from tests.scenarios.watch.world import World, opened
 from tests.servers import TestServer

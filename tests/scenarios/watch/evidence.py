@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from datetime import timedelta
 
 from service.contract.names import FINALIZER
-from service.stream.views.deletions import DeletionView
+from service.engine.views.deletions import DeletionView
 from tests.scenarios.watch.objects import BYSTANDER, PATIENCE, finalizers, is_going
 from tests.scenarios.watch.world import World
 

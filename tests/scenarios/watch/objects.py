@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from service.contract.names import FINALIZER
-from service.local.provider import Line, Provider, Resource, Seed, read_log
+from standins.provider import Line, Provider, Resource, Seed, read_log
 from tests.clusters import ApiServer
 from tests.engine.waiting import until
 from tests.kube import Crd

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from service.cli.work import handlers_of
-from service.cluster import Sightings
+from service.engine.installation import Installation
+from service.kubernetes import Sightings
 from service.settings import RedisSettings, Settings
-from service.stream.installation import Installation
 from service.watching.replicas import Post
 from service.watching.watcher import Watcher
 from tests.engine.waiting import PATIENCE, until

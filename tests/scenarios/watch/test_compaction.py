@@ -2,7 +2,7 @@
 
 import pytest
 
-from service.stream.inventory import Inventory
+from service.engine.inventory import Inventory
 from tests.kube import Answer
 from tests.scenarios.watch.evidence import assert_story, until_released
 from tests.scenarios.watch.objects import DISKS, VMS

@@ -6,7 +6,7 @@ import pytest
 from aiohttp import web
 
 from service.contract.names import FINALIZER
-from service.local.servers import Server
+from standins.servers import Server
 from tests.clusters import TestApi
 from tests.integration.front import Front
 from tests.scenarios.watch.evidence import assert_story, until_released

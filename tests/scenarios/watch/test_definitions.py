@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from service.stream.inventory import Inventory
+from service.engine.inventory import Inventory
 from tests.kube import Crd
 from tests.scenarios.watch.evidence import assert_story, until_released
 from tests.scenarios.watch.objects import VMS, finalizers, is_going

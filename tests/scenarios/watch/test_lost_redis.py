@@ -4,9 +4,9 @@ from datetime import timedelta
 
 import pytest
 
-from service.local.provider import Behaviour
-from service.local.servers import Server
-from service.stream.inventory import Inventory
+from service.engine.inventory import Inventory
+from standins.provider import Behaviour
+from standins.servers import Server
 from tests.scenarios.watch.evidence import assert_story, until_released
 from tests.scenarios.watch.objects import DISKS, VMS
 from tests.scenarios.watch.world import World

@@ -2,8 +2,8 @@
 
 import pytest
 
+from service.engine.inventory import Inventory
 from service.settings import load
-from service.stream.inventory import Inventory
 from service.watching.role import Holder, manifests
 from tests.scenarios.granting import path_of, without
 from tests.scenarios.watch.evidence import assert_story, until_released

@@ -2,7 +2,7 @@
 
 import pytest
 
-from service.local.provider import Resource, Seed
+from standins.provider import Resource, Seed
 from tests.scenarios.watch.evidence import assert_story
 from tests.scenarios.watch.objects import ACCOUNT
 from tests.scenarios.watch.world import World

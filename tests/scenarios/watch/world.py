@@ -8,11 +8,11 @@ from typing import Any, Final
 
 import msgspec
 
-from service.local.controlplane import ControlPlane
+from service.engine.installation import Installation
+from service.engine.inventory import Inventory
+from service.engine.views.deletions import DeletionView, list_deletions
 from service.settings import RedisSettings, Settings, load
-from service.stream.installation import Installation
-from service.stream.inventory import Inventory
-from service.stream.views.deletions import DeletionView, list_deletions
+from standins.controlplane import ControlPlane
 from tests.clusters import ApiServer
 from tests.kube import Crd
 from tests.scenarios.watch.objects import DISKS, VMS, Objects, kinds_of

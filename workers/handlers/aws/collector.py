@@ -6,10 +6,10 @@ from collections.abc import Awaitable, Callable, Sequence
 
 import msgspec
 
-from service.cluster import ClusterError
 from service.contract import FINALLY, Hold, Plan, Target, Undecodable
 from service.contract.aws import CAPA, Task
 from service.contract.kept import Decision
+from service.kubernetes import ClusterError
 from service.settings import Settings
 from workers.handlers.aws import evidence, owners
 from workers.handlers.aws.accounts import account_fault

@@ -7,7 +7,6 @@ from collections.abc import Callable, Collection
 from datetime import timedelta
 from typing import Final, NamedTuple
 
-from service.cluster import NotServed, Served
 from service.contract.aws import (
     CLUSTER_NAME,
     CLUSTERS,
@@ -16,6 +15,7 @@ from service.contract.aws import (
     capi_ownership_tag,
     ownership_tag,
 )
+from service.kubernetes import NotServed, Served
 from service.policy.capi import paused, stands_still
 from workers.handlers.aws.accounts import recorded, to_record
 from workers.handlers.aws.errors import AwsError

@@ -7,9 +7,9 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Final
 
-from service.cluster import NAMESPACES, SECRETS, ClusterError
-from service.cluster.decoding import text_of_secret
 from service.contract.aws import CAPA_NAMESPACE
+from service.kubernetes import NAMESPACES, SECRETS, ClusterError
+from service.kubernetes.decoding import text_of_secret
 from workers.handlers.aws.access import OWN, Access
 from workers.handlers.aws.errors import AwsError, NoAccess
 from workers.handlers.aws.model import Whose

@@ -7,8 +7,8 @@ from datetime import timedelta
 import msgspec
 import structlog
 
-from service.cluster import ClusterError
 from service.contract.kept import Decision, KeptResource
+from service.kubernetes import ClusterError
 from service.settings import Settings
 from workers.handlers.aws.checking import SETTLED
 from workers.handlers.aws.errors import AwsError, NoAccess

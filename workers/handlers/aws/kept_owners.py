@@ -6,11 +6,11 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from service.cluster import ClusterError
 from service.contract import VERSION
 from service.contract.aws import CLUSTERS, TASKS, Task
 from service.contract.jobs import Record
 from service.contract.kept import Decision
+from service.kubernetes import ClusterError
 from service.policy.capi import owner_in, paused, stands_still
 from service.settings import Settings
 from workers.handlers.aws.accounts import account_fault

@@ -10,8 +10,8 @@ nothing of it runs that could use or make them again. Whatever can't be told hol
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterator
 
-from service.cluster import Live
 from service.contract.aws import CAPA, Task
+from service.kubernetes import Live
 from service.policy.scope import switched
 from service.policy.selectors import parse
 from service.policy.verdict import Facts, verdict_of

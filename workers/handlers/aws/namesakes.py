@@ -11,8 +11,8 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from service.cluster import Expired, Forbidden, NotServed, Served
 from service.contract.aws import AWS_CLUSTERS, AWS_MANAGED_CONTROL_PLANES, CAPA, Task
+from service.kubernetes import Expired, Forbidden, NotServed, Served
 from service.policy.capi import stands_still
 from service.settings import Settings
 from workers.handlers.aws.errors import AwsError, NoAccess

@@ -8,8 +8,8 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from service.cluster import ClusterError, Seen, Unreadable
 from service.contract.azure import NODES
+from service.kubernetes import ClusterError, Seen, Unreadable
 from workers.handlers.places import Place, Places, Shared
 
 SCHEME: Final = "azure://"

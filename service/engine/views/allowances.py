@@ -1,0 +1,85 @@
+"""Budgets as they stand: how many tokens each limit has, whether it is slowed down or paused.
+What is stored is true for the moment it was written; here it is carried on to now, as the next move would."""
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime, timedelta
+
+import msgspec
+
+from service.contract import place_of
+from service.engine.installation import Installation
+from service.engine.views.reading import PAGE, batch, chunks, moment, number, texts
+
+# As in _budget.lua: a slowed limit is itself again after this time.
+RECOVER_MS = 300_000
+
+_LANE_PREFIX = "lane "
+"""Limits of this name only share out places in a lane that draws on nothing."""
+
+
+class Allowance(msgspec.Struct, frozen=True, kw_only=True):
+    """One limit of one place. `factor` below 1 says that throttling has slowed it down; `learned` is how many times the
+    declared rate the provider was found to grant, `refused` how many it refused in the last hours."""
+
+    place: str
+    limit: str
+    kind: str
+    tokens: float
+    capacity: float
+    per: timedelta
+    factor: float
+    learned: float
+    refused: float | None
+    paused_until: datetime | None
+    out: float
+
+
+async def allowances(installation: Installation, lanes: Iterable[str], now: int) -> list[Allowance]:
+    """The limits that these lanes draw on, as far as they were ever used."""
+    places = sorted({place_of(lane) for lane in lanes})
+    found: list[Allowance] = []
+    for part in chunks(places, PAGE):
+        commands = [("HGETALL", installation.keys.budget(place)) for place in part]
+        answers = await batch(installation.caller, commands)
+        for place, answer in zip(part, answers, strict=True):
+            found += limits_of(place, texts(answer), now)
+    return found
+
+
+def limits_of(place: str, record: Mapping[str, str], now: int) -> list[Allowance]:
+    names = sorted(field.removesuffix("|capacity") for field in record if field.endswith("|capacity"))
+    return [_allowance(place, name, record, now) for name in names if not name.startswith(_LANE_PREFIX)]
+
+
+def _allowance(place: str, name: str, record: Mapping[str, str], now: int) -> Allowance:
+    def of(field: str) -> float:
+        return number(record.get(f"{name}|{field}"))
+
+    capacity, per, kind = of("capacity"), max(of("per"), 1.0), record.get(f"{name}|kind", "bucket")
+    factor = of("factor")
+    if factor < 1:
+        factor = min(1.0, factor + max(0.0, now - of("factor_at")) / RECOVER_MS)
+    learned = max(1.0, of("learned"))
+    rate = capacity / per * factor * learned
+    tokens = of("tokens")
+    if kind == "bucket":
+        tokens += max(0.0, now - of("at")) * rate
+    else:
+        if of("ramp") == 1:
+            tokens += max(0.0, min(now, of("at") + per) - of("from")) * rate
+        if now - of("at") >= per:
+            tokens = capacity * factor
+    pause = of("pause")
+    return Allowance(
+        place=place,
+        limit=name,
+        kind=kind,
+        tokens=round(min(capacity, tokens), 3),
+        capacity=capacity,
+        per=timedelta(milliseconds=per),
+        factor=round(factor, 3),
+        learned=round(learned, 3),
+        refused=round(of("refused"), 3) if of("refused_until") > now else None,
+        paused_until=moment(pause) if pause > now else None,
+        out=of("out") + of("out_before"),
+    )

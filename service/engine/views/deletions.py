@@ -1,0 +1,240 @@
+"""Deletions as they stand: which are open or finished, and everything that is known of one.
+A deletion's record holds its event, its times and the shape of its stages; its jobs are counted from that."""
+
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from datetime import datetime
+from typing import Any, Final
+
+import msgspec
+
+from service.contract import Event
+from service.engine.engine import Shard
+from service.engine.installation import Installation
+from service.engine.views.jobs import JobView, describe
+from service.engine.views.reading import PAGE, batch, members, moment, number, records, server_ms, text
+
+OPEN_STATES: Final = ("published", "running", "releasing", "waiting", "held")
+FINISHED_STATES: Final = ("done", "dropped")
+
+
+class DeletionView(msgspec.Struct, frozen=True, kw_only=True):
+    """One deletion. `left` are the jobs that have not ended, among `jobs` in all; 0 before it is planned."""
+
+    id: str
+    shard: int
+    state: str
+    cluster: str
+    resource: str
+    namespace: str
+    name: str
+    uid: str
+    round: int
+    source: str
+    reason: str
+    urgent: bool
+    data: str
+    object_at: datetime | None
+    published_at: datetime | None
+    planned_at: datetime | None
+    done_at: datetime | None
+    held_since: datetime | None
+    held_why: str
+    jobs: int
+    left: int
+    abandoned: int
+    given_up: int
+    entry: str
+    # What policy said when it was planned, and why consent was withdrawn, if it was.
+    policy: str = ""
+    withdrawn: str = ""
+
+    @property
+    def object(self) -> str:
+        """The object as people name it."""
+        named = f"{self.namespace}/{self.name}" if self.namespace else self.name
+        return f"{self.resource} {named}"
+
+
+class StageView(msgspec.Struct, frozen=True, kw_only=True):
+    """One stage of one chain; `left` are its jobs that have not ended."""
+
+    number: int
+    chain: str
+    jobs: int
+    left: int
+    opened_at: datetime | None
+    closed_at: datetime | None
+    release: bool
+
+
+class Story(msgspec.Struct, frozen=True, kw_only=True):
+    """A deletion, its stages, and its jobs: those that have not ended first, cut at a limit."""
+
+    deletion: DeletionView
+    stages: list[StageView]
+    jobs: list[JobView]
+
+
+class Listing(msgspec.Struct, frozen=True, kw_only=True):
+    """`more` says that the limit cut something off."""
+
+    at: datetime | None
+    deletions: list[DeletionView]
+    more: bool
+
+
+async def list_deletions(installation: Installation, *, state: str | None = None, limit: int = 50) -> Listing:
+    """Open ones, oldest first; finished ones (when a finished state is asked for), latest first."""
+    found: list[DeletionView] = []
+    for shard in installation.shards:
+        part: list[DeletionView] = []
+        async for page in _pages(shard, state):
+            keys = [f"{shard.stem}deletion:{deletion}" for deletion in page]
+            rows = zip(page, await records(shard.caller, keys), strict=True)
+            views = [deletion_view(shard.number, deletion, record) for deletion, record in rows]
+            part += [view for view in views if state is None or view.state == state]
+            if len(part) > limit:
+                break
+        found += part[: limit + 1]
+    if state in FINISHED_STATES:
+        found.sort(key=lambda view: _stamp(view.done_at), reverse=True)
+    else:
+        found.sort(key=lambda view: _stamp(view.published_at))
+    at = moment(await server_ms(installation.shards[0]))
+    return Listing(at=at, deletions=found[:limit], more=len(found) > limit)
+
+
+async def one_deletion(installation: Installation, deletion: str) -> DeletionView | None:
+    shard = installation.shard_of(deletion)
+    (record,) = await records(shard.caller, [f"{shard.stem}deletion:{deletion}"])
+    return deletion_view(shard.number, deletion, record) if record else None
+
+
+async def some_deletions(installation: Installation, ids: Iterable[str]) -> dict[str, DeletionView]:
+    """Those of these ids whose records are there."""
+    found = dict[str, DeletionView]()
+    wanted = set(ids)
+    for shard in installation.shards:
+        here = sorted(one for one in wanted if installation.shard_of(one).number == shard.number)
+        kept = await records(shard.caller, [f"{shard.stem}deletion:{one}" for one in here])
+        found |= {
+            one: deletion_view(shard.number, one, record) for one, record in zip(here, kept, strict=True) if record
+        }
+    return found
+
+
+async def event_of(installation: Installation, deletion: str) -> list[str]:
+    """The event's flat fields as the deletion's record keeps them, for putting it on the stream again."""
+    shard, names = installation.shard_of(deletion), Event.__struct_fields__
+    (values,) = await batch(shard.caller, [("HMGET", f"{shard.stem}deletion:{deletion}", *names)])
+    return [
+        part for name, value in zip(names, values, strict=True) if value is not None for part in (name, text(value))
+    ]
+
+
+async def story(
+    installation: Installation,
+    deletion: str,
+    *,
+    limit: int | None = 100,
+    progress: Callable[[int, int], None] | None = None,
+) -> Story | None:
+    """Everything but the timeline. `progress` hears how many jobs of how many were read."""
+    shard = installation.shard_of(deletion)
+    (record,) = await records(shard.caller, [f"{shard.stem}deletion:{deletion}"])
+    if not record:
+        return None
+    view = deletion_view(shard.number, deletion, record)
+    now = await server_ms(shard)
+    going, ended = list[JobView](), list[JobView]()
+    for first in range(0, view.jobs, PAGE):
+        ids = [f"{deletion}#{record['plan']}.{number}" for number in range(first, min(first + PAGE, view.jobs))]
+        for job in await describe(shard, ids, now):
+            kept = ended if job.ended else going
+            if limit is None or len(kept) < limit:
+                kept.append(job)
+        if progress:
+            progress(min(first + PAGE, view.jobs), view.jobs)
+    jobs = [*going, *ended]
+    return Story(deletion=view, stages=stages_of(record), jobs=jobs if limit is None else jobs[:limit])
+
+
+def deletion_view(shard: int, deletion: str, record: Mapping[str, str]) -> DeletionView:
+    """A record that is gone gives the state `lost`; one that is not planned yet keeps its event as one text."""
+    if "event" in record:
+        event = msgspec.json.decode(record["event"], type=dict[str, str | int])
+        record = {name: str(value) for name, value in event.items()} | dict(record)
+    stages = stages_of(record)
+    return DeletionView(
+        id=deletion,
+        shard=shard,
+        state=record.get("state", "lost"),
+        cluster=record.get("cluster", ""),
+        resource=record.get("resource", ""),
+        namespace=record.get("namespace", ""),
+        name=record.get("name", ""),
+        uid=record.get("uid", ""),
+        round=int(number(record.get("round"), 1)),
+        source=record.get("source", ""),
+        reason=record.get("reason", ""),
+        urgent=record.get("urgent", "1") != "0",
+        data=record.get("data", ""),
+        object_at=moment(record.get("at")),
+        published_at=moment(record.get("published_at")),
+        planned_at=moment(record.get("planned_at")),
+        done_at=moment(record.get("done_at")),
+        held_since=moment(record.get("held_since")),
+        held_why=record.get("held", ""),
+        jobs=sum(stage.jobs for stage in stages),
+        left=sum(stage.left for stage in stages),
+        abandoned=int(number(record.get("abandoned"))),
+        given_up=int(number(record.get("given_up"))),
+        entry=record.get("entry", ""),
+        policy=record.get("policy", ""),
+        withdrawn=record.get("withdrawn", ""),
+    )
+
+
+def stages_of(record: Mapping[str, str]) -> list[StageView]:
+    names = sorted(int(field[6:]) for field in record if field.startswith("stage.") and field[6:].isdecimal())
+    return [_stage(index, record) for index in names]
+
+
+def _stage(index: int, record: Mapping[str, str]) -> StageView:
+    # A shape is "chain first-number count successor".
+    shape = record[f"stage.{index}"].split()
+    count = int(number(shape[2])) if len(shape) > 2 else 0
+    return StageView(
+        number=index,
+        chain=shape[0] if shape else "",
+        jobs=count,
+        left=int(number(record.get(f"left.{index}"))),
+        opened_at=moment(record.get(f"opened.{index}")),
+        closed_at=moment(record.get(f"closed.{index}")),
+        release=record.get("release") == str(index),
+    )
+
+
+async def _pages(shard: Shard, state: str | None) -> AsyncIterator[list[str]]:
+    if state in FINISHED_STATES:
+        async for names in _latest(shard):
+            yield names
+        return
+    source, prefix = (state, "deletion:") if state in ("held", "waiting") else ("open", "")
+    async for page in members(shard, source):
+        yield [member.name.removeprefix(prefix) for member in page if member.name.startswith(prefix)]
+
+
+async def _latest(shard: Shard) -> AsyncIterator[list[str]]:
+    first = 0
+    while True:
+        command: tuple[Any, ...] = ("ZREVRANGE", f"{shard.stem}finished", first, first + PAGE - 1)
+        (answer,) = await batch(shard.caller, [command])
+        if not answer:
+            return
+        yield [text(member) for member in answer]
+        first += PAGE
+
+
+def _stamp(at: datetime | None) -> float:
+    return at.timestamp() if at else 0.0

@@ -1,0 +1,138 @@
+"""Progress of deletions for the conditions of their objects: which jobs are held or wait, what became of resources.
+It is read from the records, so that it is right whichever worker wrote them, and names nothing that is gone."""
+
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any, Final, Literal
+
+import msgspec
+
+from service.contract import FINALLY, Record, Undecodable, decode_record
+from service.engine.installation import Installation
+from service.engine.views.deletions import StageView, deletion_view, stages_of
+from service.engine.views.reading import PAGE, batch, chunks, records
+
+MOST: Final = 1_000
+"""Jobs of open stages that are read of one deletion: enough to name the first few, and count the rest."""
+
+ASIDE: Final = "aside"
+"""A job that killed its workers; a person has to look at it."""
+
+What = Literal["resource", "look", "release"]
+
+
+class Obstacle(msgspec.Struct, frozen=True, kw_only=True):
+    """A job that is held for a person or waits by itself. `what` it is about is a resource, the last look at what is
+    left, or the release of the object; `due` is when it is tried again, in milliseconds of the epoch."""
+
+    what: What
+    target: str
+    held: bool
+    verdict: str
+    why: str
+    due: int
+
+
+class Progress(msgspec.Struct, frozen=True, kw_only=True):
+    """`why` is there before a plan: why there is none yet."""
+
+    state: str
+    why: str
+    obstacles: list[Obstacle]
+
+
+class Ending(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of the resources of a plan. Those that were never there are not counted, nor are the last look and
+    the release. `policy` and `withdrawn` are what was decided."""
+
+    resources: int
+    removed: int
+    abandoned: int
+    given_up: int
+    absent: int
+    policy: str
+    withdrawn: str
+
+
+async def progress(installation: Installation, deletions: Collection[str]) -> dict[str, Progress]:
+    """Of those that have a record."""
+    found: dict[str, Progress] = {}
+    for shard in installation.shards:
+        mine = [one for one in deletions if installation.keys.shard_of(one) == shard.number]
+        for part in chunks(mine, PAGE):
+            kept = await records(shard.caller, [f"{shard.stem}deletion:{one}" for one in part])
+            known = {one: record for one, record in zip(part, kept, strict=True) if record}
+            rows = {one: _open_jobs(record) for one, record in known.items()}
+            asked = [one for one in known if rows[one]]
+            reads: list[tuple[Any, ...]] = [
+                ("HMGET", f"{shard.stem}job:{one}#{known[one]['plan']}", *rows[one]) for one in asked
+            ]
+            texts = dict(zip(asked, await batch(shard.caller, reads), strict=True))
+            for one, record in known.items():
+                obstacles = _obstacles(rows[one].values(), texts.get(one, ()))
+                found[one] = Progress(
+                    state=record.get("state", ""), why=record.get("held", ""), obstacles=list(obstacles)
+                )
+    return found
+
+
+async def ending(installation: Installation, deletion: str) -> Ending | None:
+    """None for one that was never planned."""
+    shard = installation.shard_of(deletion)
+    (record,) = await records(shard.caller, [f"{shard.stem}deletion:{deletion}"])
+    if "plan" not in record:
+        return None
+    numbers = [number for number, stage in _jobs(record) if _what(stage) == "resource"]
+    states: Counter[str] = Counter()
+    for part in chunks(numbers, PAGE):
+        (texts,) = await batch(shard.caller, [("HMGET", f"{shard.stem}job:{deletion}#{record['plan']}", *part)])
+        states.update(_state(text) for text in texts)
+    view = deletion_view(shard.number, deletion, record)
+    return Ending(
+        resources=len(numbers) - states["absent"], removed=states["gone"], abandoned=states["abandoned"],
+        given_up=states["dead"], absent=states["absent"], policy=view.policy, withdrawn=view.withdrawn,
+    )  # fmt: skip
+
+
+def _jobs(record: Mapping[str, str]) -> Iterator[tuple[int, StageView]]:
+    """Every job's number, with its stage."""
+    first = 0
+    for stage in stages_of(record):
+        yield from ((number, stage) for number in range(first, first + stage.jobs))
+        first += stage.jobs
+
+
+def _what(stage: StageView) -> What:
+    if stage.release:
+        return "release"
+    return "look" if stage.chain == FINALLY else "resource"
+
+
+def _open_jobs(record: Mapping[str, str]) -> dict[int, What]:
+    if "plan" not in record or record.get("state") not in ("running", "releasing"):
+        return {}
+    opened = ((number, stage) for number, stage in _jobs(record) if stage.opened_at and not stage.closed_at)
+    return {number: _what(stage) for (number, stage), _ in zip(opened, range(MOST), strict=False)}
+
+
+def _obstacles(whats: Collection[What], texts: Sequence[bytes | None]) -> Iterator[Obstacle]:
+    for what, text in zip(whats, texts, strict=False):
+        job = _record(text)
+        if job is not None and (job.state == ASIDE or (not job.state and job.shown)):
+            aside = job.state == ASIDE
+            yield Obstacle(
+                what=what, target=job.target, held=aside or job.shown == "held", verdict=job.verdict, due=job.due,
+                why=job.last_error if aside or job.verdict == "retry" else job.detail,
+            )  # fmt: skip
+
+
+def _state(text: bytes | None) -> str:
+    job = _record(text)
+    return "" if job is None else "absent" if job.absent else job.state
+
+
+def _record(text: bytes | None) -> Record | None:
+    try:
+        return None if text is None else decode_record(text)
+    except Undecodable:
+        return None

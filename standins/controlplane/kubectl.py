@@ -1,0 +1,66 @@
+"""Runs the real kubectl, for what a person would do with it, and writes the kubeconfig that it and others read.
+It sees nothing of the caller's own configuration: that could name a real cluster."""
+
+import base64
+import os
+import subprocess
+from collections.abc import Sequence
+from datetime import timedelta
+from pathlib import Path
+
+import msgspec
+
+from standins.controlplane.keys import write_secret
+
+
+class KubectlFailed(Exception):
+    """What kubectl said; for a refusal of the server that is the server's own message."""
+
+
+def run_kubectl(
+    program: Sequence[str],
+    arguments: Sequence[str],
+    *,
+    kubeconfig: Path,
+    stdin: str = "",
+    within: timedelta = timedelta(seconds=60),
+) -> str:
+    environment = {
+        "PATH": os.environ.get("PATH", ""),
+        "HOME": str(kubeconfig.parent),
+        "KUBECONFIG": str(kubeconfig),
+        "KUBECACHEDIR": str(kubeconfig.parent / "kubectl-cache"),
+    }
+    try:
+        done = subprocess.run(
+            [*program, *arguments],
+            env=environment,
+            input=stdin,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=within.total_seconds(),
+        )
+    except subprocess.TimeoutExpired:
+        raise KubectlFailed(f"kubectl {' '.join(arguments)} did not end within {within.total_seconds():g} s") from None
+    if done.returncode != 0:
+        raise KubectlFailed(f"kubectl {' '.join(arguments)}: {done.stderr.strip() or done.stdout.strip()}")
+    return done.stdout
+
+
+def write_kubeconfig(path: Path, *, url: str, token: str, ca: Path | None) -> Path:
+    """With one context, `local`. JSON is YAML, and everything is inside: the file may be moved."""
+    cluster: dict[str, object] = {"server": url}
+    if ca is not None:
+        cluster["certificate-authority-data"] = base64.b64encode(ca.read_bytes()).decode()
+    config = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "local", "cluster": cluster}],
+        "users": [{"name": "local", "user": {"token": token}}],
+        "contexts": [{"name": "local", "context": {"cluster": "local", "user": "local"}}],
+        "current-context": "local",
+    }
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_secret(path, msgspec.json.format(msgspec.json.encode(config)).decode())
+    return path

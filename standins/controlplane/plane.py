@@ -1,0 +1,254 @@
+"""A control plane of one's own: etcd, kube-apiserver and kube-controller-manager on free ports of 127.0.0.1.
+Nobody is let in without a token, what a token may do is RBAC's business, and the admin's token may do everything."""
+
+import asyncio
+import http.client
+import shutil
+import ssl
+import tempfile
+from collections.abc import Mapping
+from datetime import timedelta
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+from standins.controlplane import history
+from standins.controlplane.flags import apiserver_flags, controller_flags, etcd_flags
+from standins.controlplane.keys import write_admin_token, write_signing_key
+from standins.controlplane.kubectl import run_kubectl, write_kubeconfig
+from standins.controlplane.program import Program
+from standins.controlplane.programs import NoControlPlane, Programs, find_programs
+from standins.controlplane.snapshots import restore_snapshot, save_snapshot
+from standins.ports import free_ports
+
+_START_ATTEMPTS: Final = 5
+_IN_ORDER: Final = timedelta(seconds=5)
+_A_MOMENT: Final = timedelta(milliseconds=500)
+
+
+class ControlPlane:
+    """The processes and their folder, which keeps their logs: `etcd.log`, `apiserver.log`, `controllers.log`.
+    A temporary folder goes with `stop`; a given one stays, and its data with it. Methods block for as long as they take
+    (a start: some seconds). Processes end with the thread that started them, so start from one that lives long.
+
+    The garbage collector learns of a new CRD only at its next look, after up to 30 s: for owner references that shall
+    cascade at once use built-in kinds."""
+
+    def __init__(
+        self,
+        folder: Path | None = None,
+        *,
+        programs: Programs | None = None,
+        controllers: bool = True,
+        options: Mapping[str, str] | None = None,
+        ready_within: timedelta = timedelta(seconds=60),
+        port: int = 0,
+    ) -> None:
+        """`options` are further flags of kube-apiserver, without their dashes; `port` is its own, 0 any free one."""
+        self.programs = programs or find_programs()
+        self.has_controllers = controllers and self.programs.controllers is not None
+        self._temporary = tempfile.TemporaryDirectory(prefix="knell-") if folder is None else None
+        self.folder = Path(self._temporary.name if self._temporary else folder or ".").resolve()
+        self._options = dict(options or {})
+        self._ready_within = ready_within
+        self._etcd_port, self._port = 0, port
+        self._given_port = port
+        self.token = ""
+        self.etcd = Program("etcd", self.folder)
+        self.apiserver = Program("apiserver", self.folder)
+        self.controllers = Program("controllers", self.folder)
+
+    @property
+    def url(self) -> str:
+        return f"https://127.0.0.1:{self._port}"
+
+    @property
+    def ca(self) -> Path:
+        """What the server's certificate is checked against; kube-apiserver makes both at its first start."""
+        return self.folder / "certificates" / "apiserver.crt"
+
+    def start(self) -> Self:
+        """Returns when all of it is ready. Whatever fails, nothing is left running."""
+        try:
+            self._prepare()
+            self._start_etcd()
+            self._start_apiserver()
+            self._start_controllers()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def stop(self) -> None:
+        """Ends all processes and removes the folder, if it is a temporary one."""
+        # What is thrown away needs no orderly end.
+        patience = timedelta(0) if self._temporary is not None else _IN_ORDER
+        for program in (self.controllers, self.apiserver, self.etcd):
+            program.thaw()
+            program.end(patience)
+        if self._temporary is not None:
+            self._temporary.cleanup()
+
+    def stop_apiserver(self) -> None:
+        """Watches are cut, and connections refused until `start_apiserver`."""
+        self.apiserver.thaw()
+        # Asked to end, it first waits a minute for its open watches.
+        self.apiserver.end(_A_MOMENT)
+
+    def start_apiserver(self) -> None:
+        """On the same port, with the same certificate and data."""
+        self._launch_apiserver()
+        self._wait_for_apiserver()
+
+    def restart_apiserver(self) -> None:
+        self.stop_apiserver()
+        self.start_apiserver()
+
+    async def revive_apiserver(self) -> None:
+        """Like `restart_apiserver`, for callers on an event loop. The process is started in this thread, whose life it
+        shares; only the waiting is done elsewhere."""
+        await asyncio.to_thread(self.stop_apiserver)
+        self._launch_apiserver()
+        await asyncio.to_thread(self._wait_for_apiserver)
+
+    def compact(self) -> int:
+        """etcd forgets every revision before the one returned.
+
+        That alone need not show: kube-apiserver answers watches and lists out of a cache of its own, which still has
+        what etcd forgot. To force a 410, compact and then restart it (`restart_apiserver` or `revive_apiserver`): its
+        new cache begins at the present, so a watch from, or a next page of a list of, anything before gets 410."""
+        return history.compact(self._etcd_port)
+
+    def save_snapshot(self, path: Path) -> None:
+        """The state of etcd as of now, in a file, by etcdctl."""
+        if self.programs.etcdctl is None:
+            raise NoControlPlane(f"there is no etcdctl ({self.programs.origin})")
+        save_snapshot(self.programs.etcdctl, port=self._etcd_port, to=path)
+
+    def restore_snapshot(self, path: Path, *, bump_revision: int = 0) -> None:
+        """Stops everything and starts it again, with the same URL, tokens and certificates, on the data that etcdutl
+        makes of the snapshot. What was written since the snapshot is lost. With `bump_revision` later revisions are so
+        much higher, and those before count as compacted."""
+        if self.programs.etcdutl is None:
+            raise NoControlPlane(f"there is no etcdutl ({self.programs.origin})")
+        restored = self.folder / "etcd-restored"
+        restore_snapshot(self.programs.etcdutl, snapshot=path, to=restored, bump_revision=bump_revision)
+        self.controllers.end()
+        self.stop_apiserver()
+        self.etcd.end()
+        shutil.rmtree(self._etcd_data)
+        restored.rename(self._etcd_data)
+        self._start_etcd()
+        self.start_apiserver()
+        self._start_controllers()
+
+    def kubectl(self, *arguments: str, stdin: str = "", token: str | None = None) -> str:
+        """What the real kubectl prints; raises KubectlFailed with its complaint. Without a token, as admin."""
+        with tempfile.TemporaryDirectory(dir=self.folder, prefix="kubectl-") as folder:
+            config = self.kubeconfig(Path(folder) / "config", token=token)
+            return run_kubectl(self.programs.kubectl, arguments, kubeconfig=config, stdin=stdin)
+
+    def kubeconfig(self, path: Path, *, token: str | None = None) -> Path:
+        """Writes one with a context `local`, for the admin or for the bearer of a token."""
+        return write_kubeconfig(path, url=self.url, token=self.token if token is None else token, ca=self.ca)
+
+    def token_of(self, namespace: str, service_account: str) -> str:
+        """A fresh token of a service account, from the TokenRequest API."""
+        return self.kubectl("create", "token", service_account, "--namespace", namespace).strip()
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    @property
+    def _etcd_data(self) -> Path:
+        return self.folder / "etcd"
+
+    @property
+    def _signing_key(self) -> Path:
+        return self.folder / "service-accounts.key"
+
+    @property
+    def _tokens(self) -> Path:
+        return self.folder / "tokens.csv"
+
+    def _prepare(self) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        if not self._signing_key.exists():
+            write_signing_key(self._signing_key)
+        self.token = write_admin_token(self._tokens)
+
+    def _start_etcd(self) -> None:
+        for attempt in range(_START_ATTEMPTS):
+            (self._etcd_port,) = free_ports(1)
+            self.etcd.launch((*self.programs.etcd, *etcd_flags(self._etcd_port, self._etcd_data)))
+            try:
+                self.etcd.wait_until(lambda: history.answers(self._etcd_port), self._ready_within)
+            except NoControlPlane:
+                self.etcd.end()
+                if attempt == _START_ATTEMPTS - 1 or not self.etcd.port_was_taken():
+                    raise
+            else:
+                return
+
+    def _start_apiserver(self) -> None:
+        for attempt in range(_START_ATTEMPTS):
+            if not self._given_port:
+                (self._port,) = free_ports(1)
+            try:
+                self.start_apiserver()
+            except NoControlPlane:
+                self.apiserver.end()
+                if not self.apiserver.port_was_taken():
+                    raise
+                if self._given_port:
+                    raise NoControlPlane(f"port {self._port}: address already in use") from None
+                if attempt == _START_ATTEMPTS - 1:
+                    raise
+            else:
+                return
+
+    def _launch_apiserver(self) -> None:
+        flags = {
+            **apiserver_flags(self._port, self._etcd_port),
+            "cert-dir": str(self.ca.parent),
+            "token-auth-file": str(self._tokens),
+            "service-account-key-file": str(self._signing_key),
+            "service-account-signing-key-file": str(self._signing_key),
+            **self._options,
+        }
+        self.apiserver.launch((*self.programs.apiserver, *(f"--{name}={value}" for name, value in flags.items())))
+
+    def _wait_for_apiserver(self) -> None:
+        # The identity of a cluster is the uid of this Namespace; the server makes it a moment after it is ready.
+        self.apiserver.wait_until(
+            lambda: self._finds("/readyz") and self._finds("/api/v1/namespaces/kube-system"), self._ready_within
+        )
+
+    def _start_controllers(self) -> None:
+        if not self.has_controllers or self.programs.controllers is None:
+            return
+        config = self.kubeconfig(self.folder / "controllers.kubeconfig")
+        flags = controller_flags(config, self._signing_key, self.ca)
+        self.controllers.launch((*self.programs.controllers, *flags))
+        # The first thing that a controller of its makes: with it they are at work.
+        self.controllers.wait_until(
+            lambda: self._finds("/api/v1/namespaces/default/serviceaccounts/default"), self._ready_within
+        )
+
+    def _finds(self, path: str) -> bool:
+        """Whether the admin gets a 200. A server that is not there yet, or not ours, counts as not."""
+        try:
+            context = ssl.create_default_context(cafile=self.ca)
+            connection = http.client.HTTPSConnection("127.0.0.1", self._port, timeout=5, context=context)
+            try:
+                connection.request("GET", path, headers={"Authorization": f"Bearer {self.token}"})
+                return connection.getresponse().status == 200
+            finally:
+                connection.close()
+        except (OSError, http.client.HTTPException):
+            return False
