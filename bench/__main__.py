@@ -14,12 +14,12 @@ import click
 from rich.console import Console
 
 from bench import markdown, report, rounds, table
-from bench.arena import Arena
-from bench.contenders.everybody import CONTENDERS, Contender
+from bench.bench_server import BenchServer
+from bench.contenders.all_contenders import CONTENDERS, Contender
 from bench.environments import EnvironmentFailedError
 from bench.progress import TurnProgress
 from bench.rows import ROWS, Row
-from bench.rows.row import Size
+from bench.rows.row import RoundSize
 from bench.wording import directions
 
 RESULTS: Final = Path(__file__).resolve().parent / "results"
@@ -69,9 +69,9 @@ def main(only: str | None, round_count: int | None, short: bool) -> None:
     count = round_count if round_count is not None else 1 if short else FULL_ROUNDS
     trials = rounds.trials_of(rows)
     turns = sum(trial.rounds(count) for trial in trials) * len(contenders)
-    with Arena(console.print) as arena, TurnProgress(console, turns) as progress:
-        outcome = rounds.run(trials, contenders, arena, Size(short), count, progress.turn)
-        servers = markdown.Servers(arena.version, arena.api_version)
+    with BenchServer(console.print) as server, TurnProgress(console, turns) as progress:
+        outcome = rounds.run(trials, contenders, server, RoundSize(short), count, progress.turn)
+        servers = markdown.Servers(server.version, server.api_version)
 
     name = kept_as(short, count)
     kept = RESULTS / f"{name}.json"

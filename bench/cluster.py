@@ -20,8 +20,8 @@ import aiohttp
 
 from bench import objects
 from bench.objects import HERD, SMALL, THINGS, USUAL, Deleted
-from standins.api import EmbeddedApi
 from standins.controlplane import ControlPlane, available
+from standins.kubernetes_api import EmbeddedApi
 
 T = TypeVar("T")
 Server = ControlPlane | EmbeddedApi

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench.contenders.protocol import Contender
-from bench.report import Line
+from bench.report import ReportLine
 from bench.rounds import Outcome
 from bench.rows.row import Row
 from bench.wording import DASH, number, rounds, verdict, with_ratio
@@ -40,7 +40,7 @@ class Run:
     outcome: Outcome
 
 
-def page(run: Run, report: Sequence[Line], better: Mapping[str, str], peers: Sequence[str]) -> str:
+def page(run: Run, report: Sequence[ReportLine], better: Mapping[str, str], peers: Sequence[str]) -> str:
     parts = [
         [f"# Bench of {run.date}", "", *_circumstances(run, report)],
         *(_table(run, part, better, peers) for part in _parts(report)),
@@ -52,7 +52,7 @@ def page(run: Run, report: Sequence[Line], better: Mapping[str, str], peers: Seq
     return "\n".join(text for part in parts for text in part) + "\n"
 
 
-def _circumstances(run: Run, report: Sequence[Line]) -> list[str]:
+def _circumstances(run: Run, report: Sequence[ReportLine]) -> list[str]:
     said = [
         f"Server: {run.servers.redis}, append-only file synced every second, noeviction, on 127.0.0.1.",
         *([f"API server: {run.servers.api}, on 127.0.0.1."] if run.servers.api is not None else []),
@@ -67,7 +67,7 @@ def _circumstances(run: Run, report: Sequence[Line]) -> list[str]:
     return [f"- {line}" for line in said]
 
 
-def _kept(run: Run, report: Sequence[Line]) -> list[str]:
+def _kept(run: Run, report: Sequence[ReportLine]) -> list[str]:
     """Those that were measured on one day in as many rounds are named together."""
     ran = {row.id for row in run.rows}
     ids: dict[tuple[str, int], list[str]] = {}
@@ -91,9 +91,9 @@ def _processor() -> str:
     return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), platform.machine())
 
 
-def _parts(report: Sequence[Line]) -> list[list[Line]]:
+def _parts(report: Sequence[ReportLine]) -> list[list[ReportLine]]:
     """Rows that share peers stand in one table, which has no columns of those that took part in none of them."""
-    parts: list[list[Line]] = []
+    parts: list[list[ReportLine]] = []
     there: set[str] = set()
     for line in report:
         if not parts or (there and line["peers"] and there.isdisjoint(line["peers"])):
@@ -104,14 +104,14 @@ def _parts(report: Sequence[Line]) -> list[list[Line]]:
     return parts
 
 
-def _called(run: Run, line: Line) -> str:
+def _called(run: Run, line: ReportLine) -> str:
     """Its name, and what the head of the page says otherwise of when and in how many rounds it was measured."""
     apart = [line["date"]] if line["date"] != run.date else []
     apart += [rounds(line["rounds"])] if line["rounds"] != run.outcome.rounds else []
     return f"{line['id']} ({', '.join(apart)})" if apart else line["id"]
 
 
-def _table(run: Run, report: Sequence[Line], better: Mapping[str, str], peers: Sequence[str]) -> list[str]:
+def _table(run: Run, report: Sequence[ReportLine], better: Mapping[str, str], peers: Sequence[str]) -> list[str]:
     there = [name for name in peers if any(name in line["peers"] for line in report)]
     head = ["row", "unit", "knell", "limit", *there, "goal", "met"]
     rows = ["", f"| {' | '.join(head)} |", f"|{'---|' * len(head)}"]

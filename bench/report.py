@@ -17,7 +17,7 @@ from bench.rounds import Outcome
 from bench.rows.row import Row
 
 
-class Line(TypedDict):
+class ReportLine(TypedDict):
     """One row of `latest.json`. A row without a goal has neither goal nor verdict."""
 
     id: str
@@ -34,11 +34,11 @@ class Line(TypedDict):
     """On which it was measured."""
 
 
-def lines(rows: Iterable[Row], contenders: Sequence[Contender], outcome: Outcome, date: str) -> list[Line]:
+def lines(rows: Iterable[Row], contenders: Sequence[Contender], outcome: Outcome, date: str) -> list[ReportLine]:
     return [_line(row, contenders, outcome, date) for row in rows]
 
 
-def _line(row: Row, contenders: Sequence[Contender], outcome: Outcome, date: str) -> Line:
+def _line(row: Row, contenders: Sequence[Contender], outcome: Outcome, date: str) -> ReportLine:
     found = {
         contender.name: (contender.kind, figure)
         for contender in contenders
@@ -51,7 +51,7 @@ def _line(row: Row, contenders: Sequence[Contender], outcome: Outcome, date: str
     )
     wanted = row.goal_of(outcome.size)
     judgement = wanted.judge(figures) if wanted is not None else None
-    return Line(
+    return ReportLine(
         id=row.id,
         what=row.words(outcome.size),
         unit=row.unit,
@@ -70,22 +70,22 @@ def _rounded(figure: float) -> float:
     return float(f"{figure:.6g}")
 
 
-def merged(earlier: Iterable[Line], new: Iterable[Line], order: Sequence[str]) -> list[Line]:
+def merged(earlier: Iterable[ReportLine], new: Iterable[ReportLine], order: Sequence[str]) -> list[ReportLine]:
     """New rows replace earlier ones of the same id; the order is that of the row files, unknown rows last."""
     by_id = {line["id"]: line for line in earlier} | {line["id"]: line for line in new}
     known = [by_id.pop(id_) for id_ in order if id_ in by_id]
     return [*known, *by_id.values()]
 
 
-def read(file: Path) -> list[Line]:
+def read(file: Path) -> list[ReportLine]:
     if not file.exists():
         return []
-    kept: list[Line] = json.loads(file.read_text())
+    kept: list[ReportLine] = json.loads(file.read_text())
     # A line that doesn't say when and how often it was measured, as short runs once wrote them, is not carried on.
-    return [line for line in kept if Line.__required_keys__ <= line.keys()]
+    return [line for line in kept if ReportLine.__required_keys__ <= line.keys()]
 
 
-def write(file: Path, report: Sequence[Line]) -> None:
+def write(file: Path, report: Sequence[ReportLine]) -> None:
     """In one step: a run that is interrupted here leaves the earlier figures whole."""
     file.parent.mkdir(parents=True, exist_ok=True)
     half = file.with_suffix(".tmp")

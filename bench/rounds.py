@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 
-from bench.arena import Arena
+from bench.bench_server import BenchServer
 from bench.contenders.protocol import Contender, ContenderFailedError, NotSupportedError
-from bench.rows.row import Row, Size, Trial
+from bench.rows.row import RoundSize, Row, Trial
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Outcome:
     """Samples by trial, contender and figure; and why some are missing."""
 
     rounds: int
-    size: Size = field(default_factory=Size)
+    size: RoundSize = field(default_factory=RoundSize)
     samples: dict[tuple[str, str, str], list[float]] = field(default_factory=dict)
     absent: dict[tuple[str, str], str] = field(default_factory=dict)
     """Trial and contender: what the contender lacks."""
@@ -62,8 +62,8 @@ def rotated(contenders: Sequence[Contender], round_: int) -> list[Contender]:
 def run(
     trials: Sequence[Trial],
     contenders: Sequence[Contender],
-    arena: Arena,
-    size: Size,
+    server: BenchServer,
+    size: RoundSize,
     rounds: int,
     on_turn: Callable[[Turn], None],
 ) -> Outcome:
@@ -76,9 +76,9 @@ def run(
                 place = (trial.name, contender.name)
                 if place in outcome.absent or place in outcome.failures:
                     continue
-                arena.empty()
+                server.empty()
                 try:
-                    outcome.add(trial, contender, trial.measure(contender, arena, size))
+                    outcome.add(trial, contender, trial.measure(contender, server, size))
                 except NotSupportedError as lacking:
                     outcome.absent[place] = str(lacking)
                 except ContenderFailedError as failure:

@@ -10,13 +10,13 @@ from collections.abc import Mapping, Sequence
 from rich.console import Console
 from rich.table import Table
 
-from bench.report import Line
+from bench.report import ReportLine
 from bench.wording import DASH, advantage, number, rounds, verdict
 
 _COLOURS = {"yes": "[green]met[/green]", "no": "[red]not met[/red]"}
 
 
-def show(console: Console, report: Sequence[Line], better: Mapping[str, str], wanted: int) -> None:
+def show(console: Console, report: Sequence[ReportLine], better: Mapping[str, str], wanted: int) -> None:
     """`wanted` is the number of rounds of the run; a row that had another number says so."""
     table = Table(title=f"Medians of {rounds(wanted)}, and how many times better Knell does")
     table.add_column("row", no_wrap=True)

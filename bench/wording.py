@@ -6,7 +6,7 @@ A ratio is always Knell's advantage: 2x means twice the rate, or half the cost.
 
 from __future__ import annotations
 
-from bench.report import Line
+from bench.report import ReportLine
 from bench.rows.row import Row
 
 DASH = "–"
@@ -20,7 +20,7 @@ def number(figure: float | None) -> str:
     return f"{figure:.3g}"
 
 
-def advantage(line: Line, other: float | None, better: str) -> str:
+def advantage(line: ReportLine, other: float | None, better: str) -> str:
     knell = line["knell"]
     # Memory that was measured may have shrunk; a ratio of that says nothing.
     if knell is None or other is None or knell <= 0 or other <= 0:
@@ -29,7 +29,7 @@ def advantage(line: Line, other: float | None, better: str) -> str:
     return f"{number(ratio)}x"
 
 
-def with_ratio(line: Line, other: float | None, better: str) -> str:
+def with_ratio(line: ReportLine, other: float | None, better: str) -> str:
     ratio = advantage(line, other, better)
     return f"{number(other)} ({ratio})" if ratio else number(other)
 
@@ -38,7 +38,7 @@ def rounds(count: int) -> str:
     return f"{count} round{'s' if count != 1 else ''}"
 
 
-def verdict(line: Line) -> str:
+def verdict(line: ReportLine) -> str:
     return {True: "yes", False: "no", None: DASH}[line["met"]]
 
 

@@ -1,7 +1,7 @@
-"""Says whether a compose file is one that Compose would start, without needing Docker.
+"""Validator of Compose files that does not need Docker.
 
-The published schema refuses unknown keys and wrong types; what it cannot say, that a name which is used is
-also defined and that a file which is mounted is there, is checked here.
+The published schema rejects unknown keys and wrong types. In addition, every name that is used must be defined, and
+every mounted file must exist.
 """
 
 import json
@@ -16,14 +16,14 @@ from jsonschema.validators import validator_for
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
-# The wheel of check-jsonschema carries the schema of the Compose specification, so no network is needed.
+# The wheel of check-jsonschema contains the schema of the Compose specification, so no network is needed.
 SCHEMA = files("check_jsonschema").joinpath("builtin_schemas", "vendor", "compose-spec.json")
 
 
 def faults(path: Path) -> Iterator[str]:
-    """Everything that is wrong with the file, each as one line."""
+    """All problems of the file, one line each."""
     try:
-        # This parser also refuses a key that is given twice.
+        # This parser also rejects duplicate keys.
         project = YAML(typ="safe", pure=True).load(path.read_text())
     except YAMLError as unreadable:
         yield " ".join(str(unreadable).split())
@@ -63,7 +63,7 @@ def undefined(service: Mapping[str, Any], project: Mapping[str, Any], folder: Pa
 
 
 def volume_source(volume: str | Mapping[str, Any]) -> str | None:
-    """The named volume that is mounted, or nothing for a folder of the host or an unnamed one."""
+    """The named volume of a mount, or None for a folder of the host or an anonymous volume."""
     if isinstance(volume, Mapping):
         return volume.get("source") if volume["type"] == "volume" else None
     source, separator, _ = volume.partition(":")
@@ -71,7 +71,7 @@ def volume_source(volume: str | Mapping[str, Any]) -> str | None:
 
 
 def host_path(volume: str | Mapping[str, Any]) -> str:
-    """The file or folder of the host that is mounted, by the defaults of its variables; empty for a volume."""
+    """The mounted file or folder of the host, with the defaults of its variables; empty for a volume."""
     if isinstance(volume, Mapping):
         return with_defaults(str(volume["source"])) if volume["type"] == "bind" else ""
     source, separator, _ = with_defaults(volume).partition(":")
@@ -79,12 +79,12 @@ def host_path(volume: str | Mapping[str, Any]) -> str:
 
 
 def with_defaults(text: str) -> str:
-    """What Compose makes of `${NAME:-default}` where NAME is not set."""
+    """Replaces `${NAME:-default}` by its default, as Compose does if NAME is not set."""
     return re.sub(r"\$\{\w+:-([^}]*)\}", r"\1", text)
 
 
 def main() -> int:
-    """Check the files named on the command line; the exit status says whether all of them are sound."""
+    """Checks the files named on the command line; the exit status is 1 if any has a problem."""
     found = [f"{name}: {fault}" for name in sys.argv[1:] for fault in faults(Path(name))]
     sys.stderr.writelines(f"{line}\n" for line in found)
     return 1 if found else 0

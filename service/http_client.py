@@ -1,5 +1,5 @@
-"""HTTP client rules for all our aiohttp sessions: what an idle connection receives is never an answer, and which
-codings a body has. aiohttp itself is not imported."""
+"""Rules for all aiohttp sessions: connections that receive data while idle are closed, and the codings of a body.
+aiohttp itself is not imported."""
 
 import asyncio
 import errno
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
     _Connector = TypeVar("_Connector", bound=aiohttp.BaseConnector)
 
 IDENTITY: Final = "identity"
-"""The value of Accept-Encoding that asks for a body as it is."""
+"""The value of Accept-Encoding for a body without coding."""
 _HARMLESS: Final = {"Content-Encoding": ("", IDENTITY), "Transfer-Encoding": ("", IDENTITY, "chunked")}
 
 
 def body_codings(headers: "CIMultiDictProxy[str]") -> list[str]:
-    """The codings of a body in lower case, without `identity` and without `chunked`, which aiohttp undoes."""
+    """The codings of a body in lower case, without `identity` and `chunked`, which aiohttp decodes."""
     return [
         coding
         for name, harmless in _HARMLESS.items()
@@ -30,21 +30,21 @@ def body_codings(headers: "CIMultiDictProxy[str]") -> list[str]:
 
 
 def close_on_early_data(connector: "_Connector") -> "_Connector":
-    """Makes a connector close connections that receive something while they are idle, and returns it.
+    """Makes a connector close connections that receive data while they are idle, and returns it.
 
-    aiohttp would keep all of it in memory, and take the first of it for the answer to the request that comes next.
-    Reading is not paused meanwhile, because the end of an idle connection would go unnoticed then. What arrives after
-    a request has begun can't be told from its answer."""
+    aiohttp would keep the data in memory and use it as the response to the next request. Reading is not paused on idle
+    connections, because their end would go unnoticed. Data that arrives after a request has begun can't be
+    distinguished from its response."""
     connect = connector.connect
 
     async def checked(*args: Any, **options: Any) -> "Connection":
         while True:
             connection = await connect(*args, **options)
             protocol, transport = connection.protocol, connection.transport
-            pooled = transport is not None and isinstance(transport.get_protocol(), _Idle)
+            pooled = transport is not None and isinstance(transport.get_protocol(), _IdleProtocol)
             if protocol is not None and transport is not None:
                 transport.set_protocol(protocol)
-                # What came in one piece with the end of the answer before is in here.
+                # Set where data arrived together with the end of the previous response.
                 if not protocol.should_close:
                     connection.add_callback(partial(_watch, protocol, transport))
                     return connection
@@ -52,18 +52,18 @@ def close_on_early_data(connector: "_Connector") -> "_Connector":
             if not pooled:
                 raise ConnectionResetError(errno.ECONNRESET, "closed, or answered before the request")
 
-    # As an attribute, because the SDK of AWS has a connector class of its own.
+    # Replaced on the instance, because the AWS SDK has its own connector class.
     connector.connect = checked  # type: ignore[method-assign]
     return connector
 
 
 def _watch(protocol: asyncio.Protocol, transport: asyncio.Transport) -> None:
-    """Called when a connection is released, to the pool or to be closed."""
-    transport.set_protocol(_Idle(protocol, transport))
+    """Called when a connection is released."""
+    transport.set_protocol(_IdleProtocol(protocol, transport))
 
 
-class _Idle(asyncio.Protocol):
-    """Protocol of a connection in the pool, in place of aiohttp's."""
+class _IdleProtocol(asyncio.Protocol):
+    """Protocol of an idle connection, in place of aiohttp's."""
 
     def __init__(self, protocol: asyncio.Protocol, transport: asyncio.Transport) -> None:
         self._protocol, self._transport = protocol, transport

@@ -1,5 +1,5 @@
-"""Logging of every command: events with bound context, as JSON in a container, as text on a terminal.
-Credentials are masked on the way out, so that no call site has to remember it."""
+"""Logging of every command: events with bound context, as JSON in a container and as text on a terminal.
+A processor masks credentials in every event."""
 
 import logging
 import sys
@@ -12,16 +12,16 @@ import msgspec
 
 from service.masking import mask_entry, mask_text
 from service.settings import LogSettings
-from service.settings.durations import write
+from service.settings.durations import format_duration
 
 
 @contextmanager
-def _as_if_missing(package: str) -> Iterator[None]:
-    """Whoever imports the package meanwhile is told that it is not installed; one that is there already stays."""
+def _import_blocked(package: str) -> Iterator[None]:
+    """Makes imports of the package fail meanwhile, unless it is imported already."""
     if package in sys.modules:
         yield
         return
-    # The documented way to say so to an import.
+    # The documented way to block an import.
     sys.modules[package] = None  # type: ignore[assignment]
     try:
         yield
@@ -29,9 +29,9 @@ def _as_if_missing(package: str) -> Iterator[None]:
         del sys.modules[package]
 
 
-# structlog imports rich, and rich pygments, for tracebacks that show locals. Ours never do, so nothing of that would
-# ever run, and it is 5 MiB of every process. The commands that draw tables import rich for themselves.
-with _as_if_missing("rich"):
+# structlog imports rich, and rich imports pygments, for tracebacks with locals. We never use those, and they take 5 MiB
+# in every process. The commands that show tables import rich themselves.
+with _import_blocked("rich"):
     import structlog
 
 _LEVELS: Final = {
@@ -43,7 +43,7 @@ _LEVELS: Final = {
 
 
 def configure(settings: LogSettings) -> None:
-    """Sets up structlog and sends the standard library's records the same way. Called once, at the start."""
+    """Sets up structlog, and standard library logging with the same processors. Called once at the start."""
     level = _LEVELS[settings.level]
     readable = settings.format == "console" or (settings.format == "auto" and sys.stderr.isatty())
     shared: list[structlog.typing.Processor] = [
@@ -51,8 +51,8 @@ def configure(settings: LogSettings) -> None:
         structlog.stdlib.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
         structlog.processors.StackInfoRenderer(),
-        # A traceback becomes text before masking, for an error may hold an address with a password. Locals
-        # are never shown, for the same reason.
+        # Tracebacks are formatted before masking, because an error may contain a URL with a password. Locals are never
+        # shown, for the same reason.
         structlog.processors.format_exc_info,
         spell_durations,
         mask_credentials,
@@ -68,13 +68,13 @@ def configure(settings: LogSettings) -> None:
 
 
 class StderrLogger:
-    """Writes whole lines to whatever stderr is at that moment; stdout belongs to tables."""
+    """Writes whole lines to the current stderr; stdout is for tables."""
 
     def __init__(self, *_: object) -> None:
         pass
 
     def msg(self, line: str) -> None:
-        # One write per line, so that lines of several processes on one terminal do not mix.
+        # One write per line, so that the lines of several processes do not mix.
         sys.stderr.write(f"{line}\n")
         sys.stderr.flush()
 
@@ -82,22 +82,22 @@ class StderrLogger:
 
 
 def mask_credentials(_logger: object, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """A processor: nothing under a key that names a secret, and no address with a password, gets past it."""
+    """Processor that masks values of keys that name a secret, and credentials in texts."""
     for key, value in event.items():
         event[key] = mask_entry(key, value)
     return event
 
 
 def spell_durations(_logger: object, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """A processor: durations read as they are written in the settings."""
+    """Processor that formats durations as in the settings."""
     for key, value in event.items():
         if isinstance(value, timedelta):
-            event[key] = write(value)
+            event[key] = format_duration(value)
     return event
 
 
 def _json(_logger: object, _method: str, event: MutableMapping[str, Any]) -> str:
-    # The event first: a line is recognised by its beginning.
+    # Fixed order at the beginning, so that lines are easy to scan.
     ordered = {
         "timestamp": event.pop("timestamp", None),
         "level": event.pop("level", None),
@@ -115,7 +115,7 @@ def _console() -> structlog.dev.ConsoleRenderer:
 
 
 class _CurrentStderr(logging.StreamHandler[TextIO]):
-    """The counterpart of StderrLogger for records of libraries."""
+    """The counterpart of StderrLogger for standard library logging."""
 
     def emit(self, record: logging.LogRecord) -> None:
         self.stream = sys.stderr
@@ -134,5 +134,5 @@ def _configure_standard_library(level: int, shared: list[Any], renderer: Any) ->
     for old in [known for known in root.handlers if isinstance(known, _CurrentStderr)]:
         root.removeHandler(old)
     root.addHandler(handler)
-    # Libraries tell at info what only their authors want to know.
+    # The info messages of libraries are not useful to operators.
     root.setLevel(max(level, logging.WARNING) if level > logging.DEBUG else level)

@@ -1,5 +1,5 @@
-"""Takes credentials out of anything that is about to be shown: log events, error messages, descriptions.
-It errs on the side of hiding: a masked harmless value costs a look, an unmasked secret costs a rotation."""
+"""Masking of credentials in log events, error messages and descriptions.
+In doubt a value is masked: an unmasked secret is worse than a masked harmless value."""
 
 import re
 from collections.abc import Mapping
@@ -31,11 +31,11 @@ _SECRET_WORDS: Final = frozenset(
     }
 )
 _SECRET_ENDINGS: Final = tuple(f"_{word}" for word in sorted(_SECRET_WORDS))
-# Where a new word begins in clientSecret and SASToken.
+# Word boundaries in clientSecret and SASToken.
 _HUMP: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 
-# Everything between `://` and the last `@` is taken for a credential, also where a password holds a slash,
-# a quote or an at sign that should have been escaped: hence greedy, and ended only by white space.
+# Everything between `://` and the last `@` counts as a credential, also where a password contains an unescaped slash,
+# quote or at sign: hence greedy, and ended only by white space.
 _USERINFO: Final = re.compile(r"(?<=://)\S*@")
 _BEARER: Final = re.compile(r"\b(bearer|basic)\s+[\w.~+/=-]{6,}", re.IGNORECASE)
 _ASSIGNED: Final = re.compile(
@@ -53,12 +53,12 @@ _ASSIGNED_WORDS: Final = (
 )  # fmt: skip
 # Three parts in base64url, five where it is encrypted. The first is a JSON object: `{"` is eyJ there, and `{ "` eyAi.
 _JWT: Final = re.compile(r"ey(?:J|Ai)[\w-]{8,}(?:\.[\w-]*){2,4}")
-# One whose end is cut off is a key all the same. Line breaks may be written as \n, or be gone.
+# A key may be cut off at the end. Line breaks may be written as \n, or be missing.
 _PEM: Final = re.compile(
     r"-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----.*?(?:-----END [A-Z0-9 ]*PRIVATE KEY-----|\Z)", re.DOTALL
 )
-# The same in base64, as kubeconfig files and Secrets have it. Nobody can tell a certificate from a key there.
-# It may be wrapped: lines of a key are long, and the last one ends it.
+# The same in base64, as in kubeconfig files and Secrets, where certificates and keys can't be distinguished. It may be
+# wrapped: the lines of a key are long, and the last one ends it.
 _PEM_BASE64: Final = re.compile(
     r"LS0tLS1CRUdJTi[\w+/=-]+(?:(?:\\n|\s)+[\w+/=-]{40,})*(?:(?:\\n|\s)+[\w+/-]*={1,2}(?!\w))?"
 )
@@ -80,7 +80,7 @@ def mask_text(text: str) -> str:
         text = _PEM_BASE64.sub(MASK, text)
     if "eyJ" in text or "eyAi" in text:
         text = _JWT.sub(MASK, text)
-    # Long lists of ids come through here by the thousand a second: what can't match is not searched.
+    # Long lists of ids are masked by the thousand a second, so that patterns that can't match are skipped.
     lowered = text.casefold()
     if "bearer" in lowered or "basic" in lowered:
         text = _BEARER.sub(rf"\1 {MASK}", text)
@@ -90,12 +90,12 @@ def mask_text(text: str) -> str:
 
 
 def is_harmless(text: str) -> bool:
-    """Whether it would be shown word for word."""
+    """Whether masking leaves the text unchanged."""
     return mask_text(text) == text
 
 
 def mask(value: object) -> object:
-    """A copy of a value as it may be shown; containers are walked, other objects are left to the renderer."""
+    """A masked copy of a value. Containers are masked recursively; other objects are returned as they are."""
     match value:
         case str():
             return mask_text(value)

@@ -1,4 +1,6 @@
-"""Stand-ins for the outside world, used by the demo and by tests.
+"""Stand-ins for the systems outside of Knell, for tests, benchmarks and the demo; in the clone, not in the wheel.
 
-They keep honest state of their own, so that a claim of success can be checked against them.
+`python -m standins` starts one alone. `aws` and `azure` are child processes with an HTTP API (`stand_in_process`,
+`http_server`); `kubernetes_api` is an API server in a thread, `controlplane` the real one; `redis_servers` are real
+servers. Each has its own state and journal, against which tests check what Knell did. `demo` is what `make demo` runs.
 """

@@ -1,5 +1,5 @@
-"""The time of a stand-in, which tests can stop, move and speed up, and what is to happen at a time of it.
-Nothing happens by itself: what is due is done before the next request is looked at."""
+"""Clock of a stand-in, which tests can stop, advance and speed up, with timers.
+Timers run only when the clock is asked to catch up, which is before each request."""
 
 import heapq
 import itertools
@@ -9,15 +9,15 @@ from collections.abc import Callable
 import msgspec
 
 
-class Setting(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A change of the clock: seconds to move it on by, and how many of its seconds pass in one of ours."""
+class ClockSetting(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A change of the clock: seconds to advance it by, and its rate (1 is real time)."""
 
     advance: float = 0.0
     rate: float | None = None
 
 
 class Clock:
-    """Seconds since the stand-in began."""
+    """Seconds since the start of the stand-in."""
 
     def __init__(self, rate: float = 1.0) -> None:
         self._rate = rate
@@ -32,7 +32,7 @@ class Clock:
     def rate(self) -> float:
         return self._rate
 
-    def set(self, setting: Setting) -> None:
+    def set(self, setting: ClockSetting) -> None:
         now = self.now()
         self._at, self._since = now + setting.advance, time.monotonic()
         if setting.rate is not None:
@@ -40,22 +40,22 @@ class Clock:
         self.catch_up()
 
     def real(self, at: float) -> float:
-        """The wall clock's time at a time of this one, as long as the rate was what it is now."""
+        """Wall-clock time of a time of this clock, at the present rate."""
         return time.time() + (at - self.now()) / self._rate if self._rate else time.time()
 
     def ours(self, seconds: float) -> float:
-        """How long that many of its seconds last for who waits for them; a clock that stands says them as they are."""
+        """A duration of this clock in real seconds; unchanged if the clock is stopped."""
         return seconds / self._rate if self._rate else seconds
 
-    def after(self, seconds: float, deed: Callable[[float], None]) -> None:
-        """Done at once when there is nothing to wait for; the deed is told the time at which it was due."""
+    def after(self, seconds: float, action: Callable[[float], None]) -> None:
+        """Calls the action after a delay, at once if it is 0, with the time at which it was due."""
         now = self.now()
         if seconds <= 0:
-            deed(now)
+            action(now)
         else:
-            heapq.heappush(self._due, (now + seconds, next(self._numbers), deed))
+            heapq.heappush(self._due, (now + seconds, next(self._numbers), action))
 
     def catch_up(self) -> None:
         while self._due and self._due[0][0] <= self.now():
-            at, _, deed = heapq.heappop(self._due)
-            deed(at)
+            at, _, action = heapq.heappop(self._due)
+            action(at)

@@ -1,6 +1,6 @@
-"""Free TCP ports for servers that are killed and come back on the same one.
-They lie outside the range from which the kernel serves outgoing connections: a client that keeps knocking
-at a dead port inside that range can end up connected to itself, and the server then finds its port taken."""
+"""Free TCP ports for servers that are killed and restarted on the same port.
+They are outside of the ephemeral range: a client that keeps connecting to a closed port inside it can connect to
+itself, and the server then finds its port taken."""
 
 import random
 import socket
@@ -11,7 +11,7 @@ _HIGHEST = 32767
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports that were free a moment ago, all different; whoever binds one still has to expect a collision."""
+    """Distinct ports that were free a moment ago; binding one can still fail."""
     highest = min(_HIGHEST, _first_ephemeral() - 1)
     chosen: list[int] = []
     for port in random.sample(range(_LOWEST, highest + 1), highest - _LOWEST + 1):

@@ -11,15 +11,15 @@ import pytest
 from aiobotocore.config import AioConfig
 from botocore.exceptions import ClientError
 
-from standins.aws import Behaviour, LocalAws
-from standins.aws.world import REGION, World, credentials, session
+from standins.aws import AwsBehaviour, LocalAws
+from standins.aws.builder import REGION, AwsBuilder, credentials, session
 
 
-class Cloud:
-    """One test's account: `world` builds in it, `client` is what a program under test would use."""
+class AwsTestAccount:
+    """One test's account: `builder` builds in it, `client` is what a program under test would use."""
 
-    def __init__(self, aws: LocalAws, world: World, start: int) -> None:
-        self.aws, self.world, self.account = aws, world, world.account
+    def __init__(self, aws: LocalAws, builder: AwsBuilder, start: int) -> None:
+        self.aws, self.builder, self.account = aws, builder, builder.account
         self._start = start
         self.open = contextlib.AsyncExitStack()
 
@@ -38,13 +38,13 @@ class Cloud:
 
 
 @contextlib.asynccontextmanager
-async def account_on(aws: LocalAws) -> AsyncIterator[Cloud]:
+async def account_on(aws: LocalAws) -> AsyncIterator[AwsTestAccount]:
     account = str(random.randrange(10**11, 10**12))
-    await aws.behave(**msgspec.to_builtins(Behaviour()))
+    await aws.behave(**msgspec.to_builtins(AwsBehaviour()))
     await aws.set_rate(1.0)
     start = len(await aws.journal())
-    async with World(aws.address, account=account) as world:
-        made = Cloud(aws, world, start)
+    async with AwsBuilder(aws.address, account=account) as builder:
+        made = AwsTestAccount(aws, builder, start)
         async with made.open:
             yield made
 

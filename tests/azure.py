@@ -35,14 +35,14 @@ class Principal:
     async def __aexit__(self, *_: object) -> None: ...
 
 
-class _Plainly(SansIOHTTPPolicy[Any, Any]):
+class _PlainHttpPolicy(SansIOHTTPPolicy[Any, Any]):
     """A token may go over plain HTTP."""
 
     def on_request(self, request: Any) -> None:
         request.context.options["enforce_https"] = False
 
 
-class Arm:
+class ArmClients:
     """One principal's clients in one subscription. `headers` are of the last answer that came through `kept`."""
 
     def __init__(self, azure: LocalAzure, network: Any, compute: Any, graph: Any) -> None:
@@ -88,11 +88,11 @@ class Arm:
 @contextlib.asynccontextmanager
 async def arm_on(
     azure: LocalAzure, *, principal: str = "tester", subscription: str = SUBSCRIPTION, credential: Any = None
-) -> AsyncIterator[Arm]:
+) -> AsyncIterator[ArmClients]:
     said: dict[str, Any] = {
         "base_url": azure.address,
         "credential_scopes": ["https://management.azure.com/.default"],
-        "per_call_policies": [_Plainly()],
+        "per_call_policies": [_PlainHttpPolicy()],
         "retry_total": 0,
     }
     who = credential or Principal(principal)
@@ -101,7 +101,7 @@ async def arm_on(
         ComputeManagementClient(who, subscription, **said) as compute,
         ResourceGraphClient(who, **said) as graph,
     ):
-        yield Arm(azure, network, compute, graph)
+        yield ArmClients(azure, network, compute, graph)
 
 
 def said(caught: list[HttpResponseError], header: str) -> str | None:

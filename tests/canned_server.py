@@ -10,14 +10,14 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from standins.servers import Papers
+from standins.redis_servers import TlsFiles
 
 Script = list[list[bytes]]
 """For each connection, what it answers to one request after the other, in pieces parted by bars."""
 CLOSE = b"close the connection"
 
 
-class Canned:
+class CannedServer:
     def __init__(self, script: Script) -> None:
         self.requests: list[bytes] = []
         self.connections = self.left = 0
@@ -56,10 +56,10 @@ class Canned:
 
 
 @asynccontextmanager
-async def canned_server(script: Script, papers: Papers | None = None) -> AsyncIterator[tuple[Canned, int]]:
+async def canned_server(script: Script, tls_files: TlsFiles | None = None) -> AsyncIterator[tuple[CannedServer, int]]:
     """Gives its port, too."""
-    canned = Canned(script)
-    server = await asyncio.start_server(canned.serve, "127.0.0.1", 0, ssl=papers and secured(papers))
+    canned = CannedServer(script)
+    server = await asyncio.start_server(canned.serve, "127.0.0.1", 0, ssl=tls_files and secured(tls_files))
     try:
         yield canned, server.sockets[0].getsockname()[1]
     finally:
@@ -67,9 +67,9 @@ async def canned_server(script: Script, papers: Papers | None = None) -> AsyncIt
         await server.wait_closed()
 
 
-def secured(papers: Papers) -> ssl.SSLContext:
+def secured(tls_files: TlsFiles) -> ssl.SSLContext:
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    context.load_cert_chain(papers.certificate, papers.key)
+    context.load_cert_chain(tls_files.certificate, tls_files.key)
     return context
 
 

@@ -58,7 +58,7 @@ def reference(crd: Crd, name: str, *, old: bool = False) -> dict[str, str]:
     return {**where, "kind": crd.kind, "name": name}
 
 
-class Capi:
+class CapiObjects:
     """Clusters in one Namespace. What is given as `metadata` is laid over what is made."""
 
     def __init__(self, kube: Kube, namespace: str) -> None:

@@ -2,15 +2,16 @@
 
 import signal
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from functools import partial
 from typing import Any
 
 import pytest
 import structlog
 
-from tests.clouds import local_aws, local_azure
-from tests.clusters import api, embedded_api, plane, real_api, real_stock, summary
-from tests.servers import (
+from tests.api_servers import api, embedded_api, plane, real_api, real_stock, summary
+from tests.cloud_standins import local_aws, local_azure
+from tests.redis_servers import (
     choose_servers,
     cluster_server,
     embedded_server,
@@ -19,6 +20,8 @@ from tests.servers import (
     sentinel_server,
     server,
 )
+from workers.handlers.aws.client import sessions as aws_sessions
+from workers.handlers.azure import clients as azure_clients
 
 # Who starts the tests in the background of a script has them ignore SIGINT, and so would every command they start.
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
@@ -47,6 +50,18 @@ def _loggers_follow_the_configuration() -> Iterator[None]:
     logs of later tests could then not be captured."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(structlog, "configure", partial(_uncached, structlog.configure))
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _busy_machines_have_time() -> Iterator[None]:
+    """Longer HTTP timeouts: an attempt that a test makes itself is not retried, and a busy machine connects slowly."""
+    minute = timedelta(minutes=1)
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("CONNECT_TIMEOUT", "READ_TIMEOUT"):
+            patch.setattr(aws_sessions, name, minute)
+        for name in ("CONNECT", "READ"):
+            patch.setattr(azure_clients, name, minute.seconds)
         yield
 
 

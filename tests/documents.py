@@ -24,6 +24,7 @@ _SPAN: Final = re.compile(r"`([^`]+)`")
 _LINK: Final = re.compile(r"\]\(([^)#:]+)(?:#[^)]*)?\)")
 _SIBLINGS: Final = re.compile(r"\.\.\. ([a-z]+(?:, [a-z]+)*)")
 _SETTING: Final = re.compile(r"([a-z_]+(?:\.\w+)*)(?:: (.+))?", re.DOTALL)
+_REMOVED: Final = re.compile(r"^- Removed: .*?(?=^- |^#|\Z)", re.MULTILINE | re.DOTALL)
 _TARGETS: Final = re.compile(r"^([a-z][a-z-]*):", re.MULTILINE)
 # Programs of others that may stand in a block of shell commands, behind a pipe or alone.
 _OTHERS: Final = ("docker", "kubectl", "openssl")
@@ -67,8 +68,9 @@ class RedisKey:
 
 
 def documents() -> list[Path]:
-    """Decision records tell what was so when they were written, and are left out."""
-    return [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
+    """All of them: at the top, below `docs`, and beside the tests."""
+    top = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"]
+    return [*top, *sorted((ROOT / "docs").rglob("*.md")), *sorted((ROOT / "tests").glob("*.md"))]
 
 
 def blocks(text: str, language: str) -> list[Block]:
@@ -137,10 +139,16 @@ def problems_of_settings(text: str) -> list[str]:
 
 
 def problems_of_commands(text: str) -> list[str]:
-    """Every `knell ...` is parsed by the real command tree, with nothing carried out."""
-    problems = []
+    """Every `knell ...` is parsed by the real command tree, with nothing carried out.
+
+    An entry `- Removed: ...` of a changelog names commands that must not exist; older entries may mention them."""
+    removed = {one.words[1] for entry in _REMOVED.findall(text) for one in command_lines(entry, "knell")}
+    existing = removed.intersection(cli.list_commands(click.Context(cli)))
+    problems = [f"knell {name} is listed as removed, and exists" for name in sorted(existing)]
     with _nothing_carried_out(cli):
         for command in command_lines(text, "knell"):
+            if command.words[1] in removed:
+                continue
             words = [word.strip("[]") for word in command.words[1:]]
             try:
                 cli.main(words, prog_name="knell", standalone_mode=False)

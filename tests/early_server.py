@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
-from standins.servers import Papers
+from standins.redis_servers import TlsFiles
 from tests.canned_server import secured
 
 TOKEN = b'{"access_token": "t", "expires_on": "4102444800", "resource": "r"}'
@@ -16,7 +16,7 @@ def http_answer(status: int, body: bytes, content_type: str = "application/json"
     return head % (status, content_type.encode(), len(body)) + body
 
 
-class Early:
+class EarlyServer:
     """Answers every request with `answer`, but for one for a token. `speak` sends something on all open connections,
     unasked."""
 
@@ -92,11 +92,11 @@ class Early:
 
 
 @asynccontextmanager
-async def early_server(answer: bytes, papers: Papers | None = None) -> AsyncIterator[Early]:
-    made = Early(answer)
-    context = papers and secured(papers)
+async def early_server(answer: bytes, tls_files: TlsFiles | None = None) -> AsyncIterator[EarlyServer]:
+    made = EarlyServer(answer)
+    context = tls_files and secured(tls_files)
     async with await asyncio.start_server(made.serve, "127.0.0.1", 0, ssl=context) as server:
-        made.url = f"http{'s' if papers else ''}://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        made.url = f"http{'s' if tls_files else ''}://127.0.0.1:{server.sockets[0].getsockname()[1]}"
         yield made
         # The client is closed by then.
         async with asyncio.timeout(PATIENCE):

@@ -28,7 +28,7 @@ def bomb() -> bytes:
     return header + packed * times + packer.flush() + struct.pack("<LL", checksum, UNPACKED)
 
 
-class Hostile:
+class HostileServer:
     """Answers every request with `body` and `status`, but for one for a token, which has what it asks for."""
 
     def __init__(self) -> None:
@@ -58,8 +58,8 @@ class Hostile:
 
 
 @asynccontextmanager
-async def hostile_server() -> AsyncIterator[Hostile]:
-    hostile = Hostile()
+async def hostile_server() -> AsyncIterator[HostileServer]:
+    hostile = HostileServer()
     runner = web.ServerRunner(web.Server(hostile.serve, access_log=None, handler_cancellation=True), shutdown_timeout=1)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()

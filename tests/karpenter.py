@@ -18,7 +18,7 @@ def install(kube: Kube) -> None:
         kube.install(NODECLAIMS)
 
 
-class Karpenter:
+class KarpenterObjects:
     """`place` is subscription/group, where its machines are."""
 
     def __init__(self, kube: Kube, subscription: str, group: str) -> None:

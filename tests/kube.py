@@ -21,7 +21,7 @@ class KubeRefused(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class KubeResponse:
     status: int
     body: Any
 
@@ -106,13 +106,13 @@ class Kube:
         self._token = token
         self._context = ssl.create_default_context(cafile=ca) if self._address.scheme == "https" else None
 
-    def request(self, method: str, path: str, body: object = None, *, patch: str = "") -> Answer:
+    def request(self, method: str, path: str, body: object = None, *, patch: str = "") -> KubeResponse:
         """`patch` is the kind of a patch: merge, json, strategic-merge."""
         status, text = self._read(method, path, body, f"application/{f'{patch}-patch+' if patch else ''}json")
         try:
-            return Answer(status, msgspec.json.decode(text))
+            return KubeResponse(status, msgspec.json.decode(text))
         except msgspec.DecodeError:
-            return Answer(status, text.decode(errors="replace"))
+            return KubeResponse(status, text.decode(errors="replace"))
 
     def create(self, path: str, body: object) -> Any:
         return self._accepted("POST", path, body)
@@ -125,7 +125,7 @@ class Kube:
 
     def get(self, path: str) -> Any | None:
         """None for 404 only. A server that is still filling its cache of a kind says 429, and is asked again."""
-        answers: list[Answer] = []
+        answers: list[KubeResponse] = []
 
         def answered() -> bool:
             answers.append(self.request("GET", path))

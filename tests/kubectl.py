@@ -7,7 +7,7 @@ import shlex
 import msgspec
 
 from standins.controlplane import ControlPlane
-from tests.clusters import TestApi
+from tests.api_servers import TestApi
 from tests.kube import Crd
 
 

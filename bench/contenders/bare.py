@@ -9,10 +9,10 @@ import sys
 from importlib import metadata
 
 from bench.contenders.protocol import Kind
-from bench.contenders.watching import Watching
+from bench.contenders.watching import WatchingContender
 
 
-class Bare(Watching):
+class Bare(WatchingContender):
     name = "bare"
     kind: Kind = "limit"
     settings = "one watch, msgspec, one merge patch that adds a finalizer and one that takes it off, 64 at once, uvloop"

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from bench.arena import Arena
+from bench.aws_leftovers import OF_A_CLUSTER
+from bench.bench_server import BenchServer
 from bench.contenders.protocol import Cleaned, Drains, Kind, NotSupportedError, Outlasted
-from bench.contenders.unable import CloudOnly
+from bench.contenders.unsupported import CloudOnly
 from bench.order import Finding
-from bench.remains import OF_A_CLUSTER
-from standins.aws.buckets import drawn
-from standins.aws.calls import Call
+from standins.aws.calls import AwsCall
+from standins.aws.throttling import drawn
 
 
 def seconds_for(calls: Mapping[str, int]) -> float:
@@ -26,9 +26,9 @@ def seconds_for(calls: Mapping[str, int]) -> float:
     return max(0.0, *((count - capacity) / rate for (_, (capacity, rate)), count in asked.items()))
 
 
-def _call(action: str) -> Call:
+def _call(action: str) -> AwsCall:
     service, _, named = action.partition(".")
-    return Call(service=service, action=named, account="", region="", key="", setup=False, params={})
+    return AwsCall(service=service, action=named, account="", region="", key="", setup=False, params={})
 
 
 class Buckets(CloudOnly):
@@ -40,11 +40,11 @@ class Buckets(CloudOnly):
     def version(self) -> str:
         return "as documented"
 
-    def clean(self, arena: Arena, finding: Finding, clusters: int) -> Cleaned:
-        del arena, finding
+    def clean(self, server: BenchServer, finding: Finding, clusters: int) -> Cleaned:
+        del server, finding
         calls = {action: each * clusters for action, each in OF_A_CLUSTER.items()}
         return Cleaned(resources=sum(calls.values()), seconds=seconds_for(calls))
 
-    def outlast(self, arena: Arena, drains: Drains) -> Outlasted:
-        del arena, drains
+    def outlast(self, server: BenchServer, drains: Drains) -> Outlasted:
+        del server, drains
         raise NotSupportedError("a group may go as soon as its last interface has drained")

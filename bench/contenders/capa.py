@@ -11,15 +11,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from bench.account import Account
-from bench.arena import Arena
+from bench.aws_account import BenchAccount
+from bench.aws_leftovers import OF_A_CLUSTER, AccountLeftovers, fill
+from bench.bench_server import BenchServer
 from bench.contenders import clearing
-from bench.contenders.at_work import PeerAtWork
+from bench.contenders.cloud_process import PeerCloudProcess
 from bench.contenders.program import Program, running
 from bench.contenders.protocol import Cleaned, ContenderFailedError, Drains, Kind, Outlasted
-from bench.contenders.unable import CloudOnly
+from bench.contenders.unsupported import CloudOnly
 from bench.order import AwsOrder, Finding
-from bench.remains import OF_A_CLUSTER, Remains, fill
 
 CALLS_OF_A_CLUSTER: Final = 11
 """One list and ten deletions: what its own code makes of a cluster with ten resources."""
@@ -35,14 +35,14 @@ _BEGINS_WITHIN: Final = 60.0
 _CHECKED_WITHIN: Final = 60.0
 
 
-class AtWork(PeerAtWork):
+class CapaProcess(PeerCloudProcess):
     def __init__(self, program: Program, began: float) -> None:
         super().__init__(program)
         self.began = began
 
 
 @contextmanager
-def begin(account: Account, remains: Remains, finding: Finding) -> Iterator[AtWork]:
+def begin(account: BenchAccount, remains: AccountLeftovers, finding: Finding) -> Iterator[CapaProcess]:
     order = AwsOrder(
         address=account.address,
         region=account.region,
@@ -52,7 +52,7 @@ def begin(account: Account, remains: Remains, finding: Finding) -> Iterator[AtWo
     )
     command = [sys.executable, "-m", "bench.peers.capa_peer", order.encode()]
     with running("capa", command, account.credentials) as program:
-        yield AtWork(program, float(program.answer(_BEGINS_WITHIN)["began"]))
+        yield CapaProcess(program, float(program.answer(_BEGINS_WITHIN)["began"]))
 
 
 def calls_listing(there: int) -> int:
@@ -64,17 +64,17 @@ def calls_listing(there: int) -> int:
 
 def check(finding: Finding) -> None:
     """Raises ContenderFailedError if it makes more or fewer calls than the real one where nothing is in the way."""
-    with Account(clearing.OUTLASTED, finding=finding, buckets=False) as account:
+    with BenchAccount(clearing.OUTLASTED, finding=finding, buckets=False) as account:
         if finding == "tagging":
             _check(account, fill(account, _CHECKED), finding, _CHECKED * CALLS_OF_A_CLUSTER)
             return
         remains = fill(account, _CHECKED_LISTING)
         # One after the other: a balancer of another one that goes between list and tags would be in the way.
         for place, alone in enumerate(remains.by[:_CHECKED_ALONE]):
-            _check(account, Remains((alone,)), finding, calls_listing(_CHECKED_LISTING - place))
+            _check(account, AccountLeftovers((alone,)), finding, calls_listing(_CHECKED_LISTING - place))
 
 
-def _check(account: Account, remains: Remains, finding: Finding, calls: int) -> None:
+def _check(account: BenchAccount, remains: AccountLeftovers, finding: Finding, calls: int) -> None:
     before = account.calls
     with begin(account, remains, finding) as at_work:
         at_work.wait(_CHECKED_WITHIN)
@@ -99,12 +99,12 @@ class Capa(CloudOnly):
     def version(self) -> str:
         return "the algorithm of 2.13.0"
 
-    def clean(self, arena: Arena, finding: Finding, clusters: int) -> Cleaned:
-        del arena
+    def clean(self, server: BenchServer, finding: Finding, clusters: int) -> Cleaned:
+        del server
         check(finding)
         return clearing.clean(begin, finding, clusters)
 
-    def outlast(self, arena: Arena, drains: Drains) -> Outlasted:
-        del arena
+    def outlast(self, server: BenchServer, drains: Drains) -> Outlasted:
+        del server
         check("tagging")
         return clearing.outlast(begin, drains)

@@ -9,11 +9,11 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Final, Protocol
 
-from bench.account import Account
-from bench.contenders.at_work import AtWork, until
+from bench.aws_account import BenchAccount
+from bench.aws_leftovers import AccountLeftovers, entangle, fill, fill_draining
+from bench.contenders.cloud_process import CloudProcess, until
 from bench.contenders.protocol import Cleaned, ContenderFailedError, Drains, Outlasted
 from bench.order import Finding
-from bench.remains import Remains, entangle, fill, fill_draining
 
 CLEANED: Final = 1.0
 OUTLASTED: Final = 3.0
@@ -26,16 +26,16 @@ _OVER_WITHIN: Final = 300.0
 OUTLAST_WITHIN: Final = 900.0
 
 
-class Clearing(AtWork, Protocol):
+class Clearing(CloudProcess, Protocol):
     began: float
     """Epoch seconds at which the first cluster was deleted."""
 
 
-Begin = Callable[[Account, Remains, Finding], AbstractContextManager[Clearing]]
+Begin = Callable[[BenchAccount, AccountLeftovers, Finding], AbstractContextManager[Clearing]]
 
 
 def clean(begin: Begin, finding: Finding, clusters: int) -> Cleaned:
-    with Account(CLEANED, finding=finding) as account:
+    with BenchAccount(CLEANED, finding=finding) as account:
         remains = fill(account, clusters)
         ids = remains.ids
         with begin(account, remains, finding) as clearing:
@@ -53,7 +53,7 @@ def clean(begin: Begin, finding: Finding, clusters: int) -> Cleaned:
 
 
 def outlast(begin: Begin, drains: Drains) -> Outlasted:
-    with Account(OUTLASTED) as account:
+    with BenchAccount(OUTLASTED) as account:
         draining = fill_draining(account, drains)
         knotted = entangle(account, drains.entangled)
         groups = draining.groups

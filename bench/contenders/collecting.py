@@ -12,10 +12,10 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Final
 
-from bench.contenders.at_work import AtWork, until
+from bench.azure_subscription import RESERVED, Subscription, used
+from bench.contenders.cloud_process import CloudProcess, until
 from bench.contenders.protocol import Collected, ContenderFailedError, Orphans, Reservations
-from bench.subscription import RESERVED, Subscription, used
-from standins.azure import Behaviour
+from standins.azure import AzureBehaviour
 
 COLLECTED: Final = 5.0
 """How many times as fast the subscription's time runs, and with it the waits of whoever collects there."""
@@ -30,16 +30,16 @@ _COLLECTED_WITHIN: Final = 2400.0
 _OVER_WITHIN: Final = 600.0
 _LOOK_CLOSELY: Final = 0.05
 
-Begin = Callable[[Subscription, int], AbstractContextManager[AtWork]]
+Begin = Callable[[Subscription, int], AbstractContextManager[CloudProcess]]
 """At so many interfaces in a subscription."""
 
 
-def world(orphans: Orphans) -> Behaviour:
-    return Behaviour(read_quotas=orphans.read_quotas, arm_retry_after=orphans.retry_after)
+def behaviour_for(orphans: Orphans) -> AzureBehaviour:
+    return AzureBehaviour(read_quotas=orphans.read_quotas, arm_retry_after=orphans.retry_after)
 
 
 def collect(begin: Begin, orphans: Orphans, scale: float = COLLECTED) -> Collected:
-    with Subscription(scale, world(orphans)) as there:
+    with Subscription(scale, behaviour_for(orphans)) as there:
         names = there.leave(orphans.interfaces)
         with begin(there, len(names)) as at_work:
             if not until(lambda: _begun(there), _BEGUN_WITHIN / scale, at_work, _LOOK_CLOSELY):
@@ -61,7 +61,7 @@ def collect(begin: Begin, orphans: Orphans, scale: float = COLLECTED) -> Collect
 
 
 def outwait(begin: Begin, reservations: Reservations, scale: float) -> list[float]:
-    with Subscription(scale, Behaviour(nic_goes=0.0, refusal_renews=reservations.renews)) as there:
+    with Subscription(scale, AzureBehaviour(nic_goes=0.0, refusal_renews=reservations.renews)) as there:
         there.declare()
         ends: dict[str, float] = {}
         with begin(there, reservations.interfaces) as at_work:
@@ -81,7 +81,7 @@ def _begun(there: Subscription) -> bool:
     return there.begun
 
 
-def _until_gone(there: Subscription, names: list[str], at_work: AtWork) -> None:
+def _until_gone(there: Subscription, names: list[str], at_work: CloudProcess) -> None:
     if not until(lambda: there.all_gone(names), _COLLECTED_WITHIN / there.scale, at_work):
         left = [name for name in names if name not in there.gone]
         raise ContenderFailedError(f"{len(left)} interfaces were left after {_COLLECTED_WITHIN:g} s: {left[0]}, ...")

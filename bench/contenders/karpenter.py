@@ -10,14 +10,14 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Final, NamedTuple
 
-from bench.arena import Arena
+from bench.azure_subscription import Subscription
+from bench.bench_server import BenchServer
 from bench.contenders import collecting
-from bench.contenders.at_work import PeerAtWork
+from bench.contenders.cloud_process import PeerCloudProcess
 from bench.contenders.program import running
 from bench.contenders.protocol import Collected, Kind, NotSupportedError, Orphans, Reservations
-from bench.contenders.unable import CloudOnly
+from bench.contenders.unsupported import CloudOnly
 from bench.order import AzureOrder
-from bench.subscription import Subscription
 
 OUTWAITED: Final = 20.0
 """How many times as fast the subscription's time runs where the peer waits for reservations: five minutes between two
@@ -50,10 +50,10 @@ def order_for(there: Subscription, interfaces: int) -> AzureOrder:
 
 
 @contextmanager
-def begin(there: Subscription, interfaces: int) -> Iterator[PeerAtWork]:
+def begin(there: Subscription, interfaces: int) -> Iterator[PeerCloudProcess]:
     command = [sys.executable, "-m", "bench.peers.karpenter_peer", order_for(there, interfaces).encode()]
     with running("karpenter", command, {}) as program:
-        yield PeerAtWork(program)
+        yield PeerCloudProcess(program)
 
 
 class Karpenter(CloudOnly):
@@ -72,12 +72,12 @@ class Karpenter(CloudOnly):
     def version(self) -> str:
         return "the algorithm of 1.14.0"
 
-    def collect(self, arena: Arena, orphans: Orphans) -> Collected:
-        del arena
+    def collect(self, server: BenchServer, orphans: Orphans) -> Collected:
+        del server
         if orphans.read_quotas:
             raise NotSupportedError("does not notice deletes that succeeded where its polls are throttled")
         return collecting.collect(begin, orphans)
 
-    def outwait(self, arena: Arena, reservations: Reservations) -> list[float]:
-        del arena
+    def outwait(self, server: BenchServer, reservations: Reservations) -> list[float]:
+        del server
         return collecting.outwait(begin, reservations, OUTWAITED)

@@ -12,7 +12,7 @@ from datetime import timedelta
 from functools import partial
 from typing import Final
 
-from bench.arena import Arena
+from bench.bench_server import BenchServer
 from bench.contenders import clearing, collecting, knell_clearing, knell_collecting, watching
 from bench.contenders.knell_collecting import RESERVE
 from bench.contenders.process import ProcessContender
@@ -41,8 +41,8 @@ class Knell(ProcessContender):
     enqueue_jobs = 100_000
     most_parked = 1_000_000
 
-    def fill(self, arena: Arena, jobs: int) -> None:
-        self._put(arena, "schedule", jobs)
+    def fill(self, server: BenchServer, jobs: int) -> None:
+        self._put(server, "schedule", jobs)
 
     def version(self) -> str:
         return "this clone"
@@ -50,26 +50,26 @@ class Knell(ProcessContender):
     def command(self) -> list[str]:
         return [sys.executable, "-m", "bench.contenders.knell_process"]
 
-    def release(self, arena: Arena, objects: int) -> Released:
-        return watching.release(self.name, _WATCHING, {}, arena, objects)
+    def release(self, server: BenchServer, objects: int) -> Released:
+        return watching.release(self.name, _WATCHING, {}, server, objects)
 
-    def take_over(self, arena: Arena, *, in_order: bool) -> float:
-        return watching.take_over(self.name, _WATCHING, arena, in_order=in_order)
+    def take_over(self, server: BenchServer, *, in_order: bool) -> float:
+        return watching.take_over(self.name, _WATCHING, server, in_order=in_order)
 
-    def watch(self, arena: Arena, objects: int) -> int | None:
-        return watching.watch(self.name, _WATCHING, {}, arena, objects)
+    def watch(self, server: BenchServer, objects: int) -> int | None:
+        return watching.watch(self.name, _WATCHING, {}, server, objects)
 
-    def clean(self, arena: Arena, finding: Finding, clusters: int) -> Cleaned:
-        return clearing.clean(partial(knell_clearing.begin, arena), finding, clusters)
+    def clean(self, server: BenchServer, finding: Finding, clusters: int) -> Cleaned:
+        return clearing.clean(partial(knell_clearing.begin, server), finding, clusters)
 
-    def outlast(self, arena: Arena, drains: Drains) -> Outlasted:
-        return clearing.outlast(partial(knell_clearing.begin, arena), drains)
+    def outlast(self, server: BenchServer, drains: Drains) -> Outlasted:
+        return clearing.outlast(partial(knell_clearing.begin, server), drains)
 
-    def collect(self, arena: Arena, orphans: Orphans) -> Collected:
-        return collecting.collect(partial(knell_collecting.begin, arena, SWEPT), orphans)
+    def collect(self, server: BenchServer, orphans: Orphans) -> Collected:
+        return collecting.collect(partial(knell_collecting.begin, server, SWEPT), orphans)
 
-    def outwait(self, arena: Arena, reservations: Reservations) -> list[float]:
-        return collecting.outwait(partial(knell_collecting.begin, arena, SWEPT_OFTEN), reservations, 1.0)
+    def outwait(self, server: BenchServer, reservations: Reservations) -> list[float]:
+        return collecting.outwait(partial(knell_collecting.begin, server, SWEPT_OFTEN), reservations, 1.0)
 
 
 _WATCHING: Final = (sys.executable, "-m", "bench.contenders.knell_watching")

@@ -6,19 +6,19 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
-from bench import clusters
-from bench.account import Account
-from bench.arena import Arena
+from bench import capi_clusters
+from bench.aws_account import BenchAccount
+from bench.aws_leftovers import AccountLeftovers
+from bench.bench_server import BenchServer
 from bench.contenders.knell_settings import common, launched, scaled, shorter
 from bench.contenders.program import Program
 from bench.contenders.protocol import ContenderFailedError
 from bench.objects import TookTooLongError
 from bench.order import Finding
-from bench.remains import Remains
 from service.contract import Limit
 from service.contract.aws import AWS_CLUSTERS, CAPA, FEATURE
 from service.settings.aws import AwsSettings
-from workers.handlers.aws.limits import LATE, limits_of
+from workers.handlers.aws.limits import CALL_DELAY, limits_of
 
 # Patterns of limits, and an operation whose limits they are.
 LIMITS: Final = {
@@ -36,11 +36,11 @@ LIMITS: Final = {
 _HELD_WITHIN: Final = 120.0
 
 
-def document(arena: Arena, account: Account, namespace: str, finding: Finding) -> dict[str, Any]:
+def document(server: BenchServer, account: BenchAccount, namespace: str, finding: Finding) -> dict[str, Any]:
     """What would stand in the file of settings."""
     scale, aws = account.scale, AwsSettings()
     source = {"resource": AWS_CLUSTERS, "collector": CAPA, "namespaces": [namespace], "adopt_existing": True}
-    return common(arena, namespace, source, scale) | {
+    return common(server, namespace, source, scale) | {
         "features": {FEATURE: True},
         "aws": {
             "endpoint": account.address,
@@ -51,7 +51,7 @@ def document(arena: Arena, account: Account, namespace: str, finding: Finding) -
             "drain_check": shorter(aws.drain_check, scale),
         },
         "limits": {
-            pattern: scaled(sample_of(account.region, pattern, operation), scale, LATE)
+            pattern: scaled(sample_of(account.region, pattern, operation), scale, CALL_DELAY)
             for pattern, operation in LIMITS.items()
         },
     }
@@ -62,9 +62,9 @@ def sample_of(region: str, pattern: str, operation: str) -> Limit:
     return limits_of(region, operation)[-1 if pattern.endswith(".all") else 0].limit
 
 
-class AtWork:
-    def __init__(self, arena: Arena, namespace: str, program: Program, began: float) -> None:
-        self._cluster, self._namespace, self._program = arena.cluster, namespace, program
+class KnellClearingProcess:
+    def __init__(self, server: BenchServer, namespace: str, program: Program, began: float) -> None:
+        self._cluster, self._namespace, self._program = server.cluster, namespace, program
         self.began = began
 
     def check(self) -> None:
@@ -72,27 +72,29 @@ class AtWork:
 
     def over(self) -> bool:
         """When the last AWSCluster was let go, the fresh list after the settle time has come back empty."""
-        return self._cluster.run(lambda session: clusters.left(session, self._namespace)) == 0
+        return self._cluster.run(lambda session: capi_clusters.left(session, self._namespace)) == 0
 
 
 @contextmanager
-def begin(arena: Arena, account: Account, remains: Remains, finding: Finding) -> Iterator[AtWork]:
-    cluster = arena.cluster
-    cluster.run(clusters.define)
+def begin(
+    server: BenchServer, account: BenchAccount, remains: AccountLeftovers, finding: Finding
+) -> Iterator[KnellClearingProcess]:
+    cluster = server.cluster
+    cluster.run(capi_clusters.define)
     namespace = cluster.namespace()
-    cluster.run(lambda session: clusters.create(session, namespace, account.region, remains.vpcs))
+    cluster.run(lambda session: capi_clusters.create(session, namespace, account.region, remains.vpcs))
     try:
-        with launched(document(arena, account, namespace, finding), account.credentials) as program:
-            yield AtWork(arena, namespace, program, _deleted(arena, namespace, remains, program))
+        with launched(document(server, account, namespace, finding), account.credentials) as program:
+            yield KnellClearingProcess(server, namespace, program, _deleted(server, namespace, remains, program))
     finally:
-        cluster.run(lambda session: clusters.abandon(session, namespace))
+        cluster.run(lambda session: capi_clusters.abandon(session, namespace))
 
 
-def _deleted(arena: Arena, namespace: str, remains: Remains, program: Program) -> float:
+def _deleted(server: BenchServer, namespace: str, remains: AccountLeftovers, program: Program) -> float:
     names = list(remains.vpcs)
-    run = arena.cluster.run
+    run = server.cluster.run
     try:
-        run(lambda session: clusters.wait_until_held(session, namespace, len(names), _HELD_WITHIN, program.check))
+        run(lambda session: capi_clusters.wait_until_held(session, namespace, len(names), _HELD_WITHIN, program.check))
     except TookTooLongError as failure:
         raise ContenderFailedError(f"knell: {failure}") from failure
-    return run(lambda session: clusters.delete(session, namespace, names))
+    return run(lambda session: capi_clusters.delete(session, namespace, names))

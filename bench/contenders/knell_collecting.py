@@ -9,10 +9,10 @@ from datetime import timedelta
 from typing import Any, Final
 
 from bench import nodeclaims
-from bench.arena import Arena
+from bench.azure_subscription import Subscription
+from bench.bench_server import BenchServer
 from bench.contenders.knell_settings import SOURCE, common, launched, scaled, shorter, url
 from bench.contenders.program import Program
-from bench.subscription import Subscription
 from service.contract import Draw
 from service.contract.azure import KARPENTER_AZURE, NODECLAIMS
 from service.engine.installation import Installation
@@ -20,7 +20,7 @@ from service.engine.views.deletions import list_deletions
 from service.settings import RedisSettings, Settings
 from service.settings.redis import RedisUrl
 from workers.handlers.azure.limits import LATE, Call, call_draws
-from workers.handlers.azure.model import Where
+from workers.handlers.azure.model import AzureScope
 
 RESERVE: Final = 0.0
 """The part of every quota that is left to others: there are none."""
@@ -40,7 +40,7 @@ READS: Final = ("*/arm.reads", "*/network.reads", "*/compute.reads")
 _UNLIMITED: Final = {"rate": 100_000.0, "capacity": 100_000}
 
 
-def document(arena: Arena, there: Subscription, namespace: str, every: timedelta) -> dict[str, Any]:
+def document(server: BenchServer, there: Subscription, namespace: str, every: timedelta) -> dict[str, Any]:
     """What would stand in the file of settings. Where nothing limits reads, neither does Knell."""
     nodes = {
         "subscription": there.number,
@@ -53,7 +53,7 @@ def document(arena: Arena, there: Subscription, namespace: str, every: timedelta
     limits = {pattern: scaled(sample_of(there.region, pattern).limit, there.scale, LATE) for pattern in LIMITS}
     if not there.behaviour.read_quotas:
         limits |= dict.fromkeys(READS, _UNLIMITED)
-    return common(arena, namespace, source, there.scale) | {
+    return common(server, namespace, source, there.scale) | {
         "azure": {
             "endpoint": there.address,
             "nodes": {SOURCE: [nodes]},
@@ -67,12 +67,12 @@ def document(arena: Arena, there: Subscription, namespace: str, every: timedelta
 
 def sample_of(region: str, pattern: str) -> Draw:
     call, place = LIMITS[pattern]
-    return call_draws(Where(subscription="", group="", region=region), call, RESERVE)[place]
+    return call_draws(AzureScope(subscription="", group="", region=region), call, RESERVE)[place]
 
 
-class AtWork:
-    def __init__(self, arena: Arena, program: Program) -> None:
-        self._settings = Settings(redis=RedisSettings(url=RedisUrl.parse(url(arena))))
+class KnellCollectingProcess:
+    def __init__(self, server: BenchServer, program: Program) -> None:
+        self._settings = Settings(redis=RedisSettings(url=RedisUrl.parse(url(server))))
         self._program = program
 
     def check(self) -> None:
@@ -91,10 +91,12 @@ class AtWork:
 
 
 @contextmanager
-def begin(arena: Arena, every: timedelta, there: Subscription, interfaces: int) -> Iterator[AtWork]:
+def begin(
+    server: BenchServer, every: timedelta, there: Subscription, interfaces: int
+) -> Iterator[KnellCollectingProcess]:
     """`every` is how often it sweeps, in the subscription's time."""
     del interfaces
-    cluster = arena.cluster
+    cluster = server.cluster
     cluster.run(nodeclaims.define)
-    with launched(document(arena, there, cluster.namespace(), every), there.identity) as program:
-        yield AtWork(arena, program)
+    with launched(document(server, there, cluster.namespace(), every), there.identity) as program:
+        yield KnellCollectingProcess(server, program)

@@ -18,16 +18,16 @@ from datetime import timedelta
 from bench.order import Order
 from bench.peers.loops import fastest_loop
 from bench.peers.tally import Tally, answer
-from service import cycles
+from service import garbage_collection
 from service.contract import Draw, Event, Gone, Hold, Job, Limit, Plan, Target, Verdict
-from service.engine.arrange import arrange
-from service.engine.attendance import Attendance
+from service.engine.epoch import EpochTracker
 from service.engine.installation import Installation
-from service.engine.rows import PlanRow, rows
+from service.engine.plan_layout import lay_out_plan
+from service.engine.script_arguments import PlanRow, plan_rows
 from service.settings import load
+from tests.recorded_release import RecordedRelease
 from workers.handlers.protocol import Batch
-from workers.handlers.registry import Registry
-from workers.handlers.release import Release
+from workers.handlers.registry import HandlerRegistry
 from workers.runtime.worker import Worker
 
 LANES = 20
@@ -76,7 +76,7 @@ def targets(event: Event, order: Order, number: int, due: Sequence[float], now: 
         )
 
 
-class Noop:
+class NoopHandler:
     """Does nothing, ten thousand times a second."""
 
     def __init__(self, order: Order, tally: Tally) -> None:
@@ -94,7 +94,7 @@ class Noop:
             yield job, Gone()
 
 
-class CountedRelease(Release):
+class CountedRelease(RecordedRelease):
     """The release is a job like any other: it counts."""
 
     def __init__(self, tally: Tally) -> None:
@@ -113,7 +113,7 @@ class NoPlanner:
 
 async def publish(order: Order) -> None:
     engine = installation(order)
-    await Attendance(engine.shards).attend()
+    await EpochTracker(engine.shards).check()
     batch = events(order.jobs, order)
     started = time.perf_counter()
     await engine.publish(batch)
@@ -124,7 +124,7 @@ async def publish(order: Order) -> None:
 async def plan(order: Order) -> None:
     """Jobs that wait in their lanes, due now or at the times of the schedule."""
     engine = installation(order)
-    await Attendance(engine.shards).attend()
+    await EpochTracker(engine.shards).check()
     due = order.due_times() if order.start else []
     # Whole deletions: ten jobs and a release each. Scheduled ones are counted without their releases.
     count = -(-order.jobs // EACH) if due else order.jobs // (EACH + 1)
@@ -132,8 +132,8 @@ async def plan(order: Order) -> None:
     part: list[PlanRow] = []
     for number, event in enumerate(events(count, order)):
         mine = due[number * EACH : (number + 1) * EACH]
-        arranged = arrange(event, targets(event, order, number, mine, time.time()), DEADLINE)
-        part.extend(rows(event, "", arranged))
+        arranged = lay_out_plan(event, targets(event, order, number, mine, time.time()), DEADLINE)
+        part.extend(plan_rows(event, "", arranged))
         if len(part) == (10 if due and order.gap >= 0.005 else 80):
             await engine.shards[0].plan(part)
             part = []
@@ -145,10 +145,10 @@ async def plan(order: Order) -> None:
 
 async def work(order: Order) -> None:
     tally = Tally(order)
-    release = Release() if order.task == "lateness" else CountedRelease(tally)
+    release = RecordedRelease() if order.task == "lateness" else CountedRelease(tally)
     # As the command does it.
-    cycles.look_seldom()
-    worker = Worker(installation(order), Registry([Noop(order, tally), release], {"*": NoPlanner()}))
+    garbage_collection.collect_rarely()
+    worker = Worker(installation(order), HandlerRegistry([NoopHandler(order, tally), release], {"*": NoPlanner()}))
     await worker.run()
 
 

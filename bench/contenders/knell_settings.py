@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import msgspec
 
-from bench.arena import Arena
+from bench.bench_server import BenchServer
 from bench.contenders.program import Program, running
 from service.contract import Limit
 from service.settings.sections import RetrySettings
@@ -26,14 +26,14 @@ SOURCE: Final = "bench"
 COMMAND: Final = (sys.executable, "-c", "from service.cli.main import main; main()", "run", "--config")
 
 
-def common(arena: Arena, namespace: str, source: Mapping[str, Any], scale: float) -> dict[str, Any]:
+def common(server: BenchServer, namespace: str, source: Mapping[str, Any], scale: float) -> dict[str, Any]:
     """What would stand in the file of settings, but for the cloud's own part and its limits."""
     retry = RetrySettings()
     return {
-        "redis": {"url": url(arena)},
+        "redis": {"url": url(server)},
         "surface": {"host": "127.0.0.1", "port": 0},
         "log": {"format": "json"},
-        "clusters": {SOURCE: {"kubeconfig": str(arena.cluster.kubeconfig)}},
+        "clusters": {SOURCE: {"kubeconfig": str(server.cluster.kubeconfig)}},
         "sources": {SOURCE: {**source, "guard": {"enabled": False}}},
         "watch": {"namespace": namespace},
         "retry": {
@@ -46,8 +46,8 @@ def common(arena: Arena, namespace: str, source: Mapping[str, Any], scale: float
     }
 
 
-def url(arena: Arena) -> str:
-    return f"redis://127.0.0.1:{arena.port}/0"
+def url(server: BenchServer) -> str:
+    return f"redis://127.0.0.1:{server.port}/0"
 
 
 def shorter(span: timedelta, scale: float) -> float:

@@ -21,23 +21,22 @@ from bench.order import WatchOrder
 from bench.peers.loops import fastest_loop
 from bench.peers.starts import Starts
 from bench.peers.tally import answer
-from service import cycles
-from service.cli.reaching import reached_clusters
-from service.cli.serving import away
-from service.cli.work import Duty
+from service import garbage_collection
+from service.cli.cluster_clients import connect_clusters
+from service.cli.long_running import redis_outage
+from service.cli.work import WorkerStatus
 from service.contract import Draw, Gone, Job, Limit, Plan, Target, Verdict
 from service.engine.installation import Installation
 from service.engine.inventory import Inventory
-from service.kubernetes import Sightings, preload
+from service.kubernetes import RecentObjects, preload
 from service.settings import Settings, SourceSettings, load
 from service.settings.sources import ClusterSettings, FeedbackSettings, GuardSettings, WatchSettings
-from service.watching.showing import WatchDuty
-from service.watching.watcher import Watcher, on_signals
-from service.web import Health, Metrics, Surface
-from service.web.watch import Watch
-from workers.handlers.objects import Facts
+from service.watching.watcher import Watcher, WatchHealth, on_signals
+from service.web import Health, Metrics, WebServer
+from service.web.redis_probe import RedisProbe
+from workers.handlers.collector import ObjectFacts
 from workers.handlers.protocol import Batch
-from workers.judging.wiring import registry_for
+from workers.judging.registry_builder import build_registry
 from workers.runtime.worker import Worker
 
 SOURCE: Final = "bench"
@@ -80,11 +79,11 @@ class OneTarget:
     name = "none"
     metadata_only = True
 
-    async def collect(self, facts: Facts) -> Plan:
-        return Plan([Target(kind=KIND, id=facts.about.name, lane=LANE)])
+    async def collect(self, facts: ObjectFacts) -> Plan:
+        return Plan([Target(kind=KIND, id=facts.ref.name, lane=LANE)])
 
 
-class Noop:
+class NoopObjectHandler:
     """Begins where a destructive call would be made: after the last look at the object."""
 
     kind = KIND
@@ -106,15 +105,15 @@ class Noop:
 async def run(installation: Installation, *, stands_by: bool = False) -> None:
     """As `knell run` does. One that stands by is ready when it competes for the Lease, and not when it has listed."""
     settings = installation.settings
-    working, watching = Duty(), WatchDuty()
-    async with _shown(installation, working, watching), reached_clusters(settings) as clusters:
-        sightings = Sightings()
-        registry = registry_for(
-            settings, clusters, installation, handlers=[Noop(Starts())], collectors=[OneTarget()],
-            sightings=sightings,
+    working, watching = WorkerStatus(), WatchHealth()
+    async with _shown(installation, working, watching), connect_clusters(settings) as clusters:
+        recent_objects = RecentObjects()
+        registry = build_registry(
+            settings, clusters, installation, handlers=[NoopObjectHandler(Starts())], collectors=[OneTarget()],
+            recent_objects=recent_objects,
         )  # fmt: skip
         working.worker = worker = Worker(installation, registry)
-        watching.watcher = watcher = Watcher(settings, installation, sightings)
+        watching.watcher = watcher = Watcher(settings, installation, recent_objects)
         on_signals([watcher.stop, worker.stop])
         async with asyncio.TaskGroup() as group:
             group.create_task(watcher.run())
@@ -125,19 +124,19 @@ async def run(installation: Installation, *, stands_by: bool = False) -> None:
 
 async def watch(installation: Installation) -> None:
     """As `knell watch` does."""
-    duty = WatchDuty()
-    async with _shown(installation, Duty(), duty):
+    duty = WatchHealth()
+    async with _shown(installation, WorkerStatus(), duty):
         duty.watcher = watcher = Watcher(installation.settings, installation)
         async with asyncio.TaskGroup() as group:
             group.create_task(watcher.run())
             await _listed(watcher)
             answer(listed=await Inventory(installation, SOURCE).size())
-            await _until(lambda: bool(watcher.posts[0].tally.events))
+            await _until(lambda: bool(watcher.share_leases[0].counters.events))
             answer(seen=True)
 
 
 async def _listed(watcher: Watcher) -> None:
-    await _until(lambda: bool(watcher.posts[0].tally.relists))
+    await _until(lambda: bool(watcher.share_leases[0].counters.relists))
 
 
 async def _until(holds: Callable[[], bool]) -> None:
@@ -147,12 +146,12 @@ async def _until(holds: Callable[[], bool]) -> None:
 
 
 @asynccontextmanager
-async def _shown(installation: Installation, working: Duty, watching: WatchDuty) -> AsyncIterator[None]:
-    look = Watch(installation.settings, lambda: away(installation))
+async def _shown(installation: Installation, working: WorkerStatus, watching: WatchHealth) -> AsyncIterator[None]:
+    look = RedisProbe(installation.settings, lambda: redis_outage(installation))
     try:
         health = Health(look, watching.stage, watching.hindrances, watching.problems)
         metrics = Metrics(look, working.counts, watching.metrics)
-        async with Surface(installation.settings.surface, health, metrics):
+        async with WebServer(installation.settings.surface, health, metrics):
             yield
     finally:
         await look.aclose()
@@ -161,7 +160,7 @@ async def _shown(installation: Installation, working: Duty, watching: WatchDuty)
 async def main(order: WatchOrder) -> None:
     # As the command does it.
     preload()
-    cycles.look_seldom()
+    garbage_collection.collect_rarely()
     settings = settings_for(order)
     configure(settings.log)
     installation = Installation(settings, name="knell-bench")

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from typing import Final
 
 from bench import objects
-from bench.arena import Arena
-from bench.contenders.watching import Watching, take_over
+from bench.bench_server import BenchServer
+from bench.contenders.watching import WatchingContender, take_over
 from bench.environments import locked_version, prepare_python, python_of
 from bench.order import PEERING
 from tests.kube import Crd
@@ -18,7 +18,7 @@ from tests.kube import Crd
 _PEERINGS: Final = Crd("kopf.dev", "kopfpeerings", called="KopfPeering")
 
 
-class Kopf(Watching):
+class Kopf(WatchingContender):
     name = "kopf"
     settings = (
         "an async on.delete handler, its own namespace only, Events off, standalone, no scanning for new resources, "
@@ -33,17 +33,21 @@ class Kopf(Watching):
     def prepare(self, announce: Callable[[str], None]) -> None:
         prepare_python("kopf", announce)
 
-    def take_over(self, arena: Arena, *, in_order: bool) -> float:
+    def take_over(self, server: BenchServer, *, in_order: bool) -> float:
         return take_over(
-            self.name, self.command(), arena, in_order=in_order, furnish=lambda namespace: _introduce(arena, namespace)
+            self.name,
+            self.command(),
+            server,
+            in_order=in_order,
+            furnish=lambda namespace: _introduce(server, namespace),
         )
 
     def command(self) -> list[str]:
         return [str(python_of("kopf")), "-m", "bench.peers.kopf_peer"]
 
 
-def _introduce(arena: Arena, namespace: str) -> None:
+def _introduce(server: BenchServer, namespace: str) -> None:
     """The object in which its replicas tell of each other."""
-    arena.cluster.run(lambda session: objects.define_crds(session, [_PEERINGS]))
+    server.cluster.run(lambda session: objects.define_crds(session, [_PEERINGS]))
     body = _PEERINGS.body(PEERING)
-    arena.cluster.run(lambda session: objects.create(session, [(_PEERINGS.path(namespace), body)]))
+    server.cluster.run(lambda session: objects.create(session, [(_PEERINGS.path(namespace), body)]))

@@ -8,10 +8,10 @@ from __future__ import annotations
 import sys
 from importlib import metadata
 
-from bench.contenders.watching import Watching
+from bench.contenders.watching import WatchingContender
 
 
-class KubernetesAsyncio(Watching):
+class KubernetesAsyncio(WatchingContender):
     name = "kubernetes-asyncio"
     settings = "list_cluster_custom_object in pages of 500, then Watch().stream from there; uids are kept; uvloop"
     cannot_release = "is a client, and has no handlers"

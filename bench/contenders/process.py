@@ -11,10 +11,10 @@ from contextlib import AbstractContextManager
 from datetime import timedelta
 from typing import Any, Final
 
-from bench.arena import Arena
+from bench.bench_server import BenchServer
 from bench.contenders.program import Program, running
 from bench.contenders.protocol import ContenderFailedError, Drain, Kind, NotSupportedError, Schedule
-from bench.contenders.unable import Unable
+from bench.contenders.unsupported import UnsupportedContender
 from bench.order import FIELDS, Order, Task
 
 _PARKED_FOR: Final = timedelta(days=1)
@@ -24,7 +24,7 @@ _ANSWER_WITHIN: Final = 180.0
 _PARK_WITHIN: Final = 900.0
 
 
-class ProcessContender(Unable):
+class ProcessContender(UnsupportedContender):
     """Subclasses say what to run; see `bench/order.py` for the order and `bench/peers/tally.py` for the
     answer."""
 
@@ -39,14 +39,14 @@ class ProcessContender(Unable):
     def environment(self) -> Mapping[str, str]:
         return {}
 
-    def enqueue(self, arena: Arena, jobs: int) -> float:
-        return float(self._put(arena, "enqueue", jobs)["seconds"])
+    def enqueue(self, server: BenchServer, jobs: int) -> float:
+        return float(self._put(server, "enqueue", jobs)["seconds"])
 
-    def fill(self, arena: Arena, jobs: int) -> None:
-        self.enqueue(arena, jobs)
+    def fill(self, server: BenchServer, jobs: int) -> None:
+        self.enqueue(server, jobs)
 
-    def drain(self, arena: Arena, jobs: int, before_end: Callable[[], None] | None = None) -> Drain:
-        with self._process(self._order(arena, "drain", jobs)) as worker:
+    def drain(self, server: BenchServer, jobs: int, before_end: Callable[[], None] | None = None) -> Drain:
+        with self._process(self._order(server, "drain", jobs)) as worker:
             figures = worker.answer(_ANSWER_WITHIN)
             if before_end is not None:
                 before_end()
@@ -57,27 +57,27 @@ class ProcessContender(Unable):
                 peak_memory=worker.peak_memory,
             )
 
-    def lateness(self, arena: Arena, schedule: Schedule) -> list[float]:
+    def lateness(self, server: BenchServer, schedule: Schedule) -> list[float]:
         if self.cannot_schedule is not None:
             raise NotSupportedError(self.cannot_schedule)
-        with self._process(self._order(arena, "lateness", schedule.jobs)) as worker:
+        with self._process(self._order(server, "lateness", schedule.jobs)) as worker:
             start = time.time() + _AHEAD
-            self._put(arena, "schedule", schedule.jobs, start=start, gap=schedule.gap)
+            self._put(server, "schedule", schedule.jobs, start=start, gap=schedule.gap)
             if time.time() > start:
                 raise ContenderFailedError(f"{self.name} was still scheduling when the first job was due")
             late = worker.answer(_AHEAD + schedule.seconds + _ANSWER_WITHIN)["lateness"]
         return [float(seconds) for seconds in late]
 
-    def park(self, arena: Arena, jobs: int) -> None:
+    def park(self, server: BenchServer, jobs: int) -> None:
         reason = self.cannot_schedule or self.cannot_park
         if reason is not None:
             raise NotSupportedError(reason)
         start = time.time() + _PARKED_FOR.total_seconds()
-        self._put(arena, "schedule", jobs, start=start, gap=0.001, within=_PARK_WITHIN)
+        self._put(server, "schedule", jobs, start=start, gap=0.001, within=_PARK_WITHIN)
 
     def _put(
         self,
-        arena: Arena,
+        server: BenchServer,
         task: Task,
         jobs: int,
         *,
@@ -85,15 +85,15 @@ class ProcessContender(Unable):
         gap: float = 0.0,
         within: float = _ANSWER_WITHIN,
     ) -> dict[str, Any]:
-        with self._process(self._order(arena, task, jobs, start, gap)) as producer:
+        with self._process(self._order(server, task, jobs, start, gap)) as producer:
             figures = producer.answer(within)
             producer.wait(5)
         return figures
 
-    def _order(self, arena: Arena, task: Task, jobs: int, start: float = 0.0, gap: float = 0.0) -> Order:
+    def _order(self, server: BenchServer, task: Task, jobs: int, start: float = 0.0, gap: float = 0.0) -> Order:
         return Order(
             task=task,
-            port=arena.port,
+            port=server.port,
             jobs=jobs,
             concurrency=self.concurrency,
             fields=FIELDS,

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from bench.arena import Arena
+from bench.bench_server import BenchServer
 from bench.order import Finding
 
 Kind = Literal["knell", "limit", "python", "other", "watcher", "collector"]
@@ -175,45 +175,45 @@ class Contender(Protocol):
     def prepare(self, announce: Callable[[str], None]) -> None:
         """Installs what it needs; tells before it does something that takes time."""
 
-    def enqueue(self, arena: Arena, jobs: int) -> float:
+    def enqueue(self, server: BenchServer, jobs: int) -> float:
         """Puts jobs in, as fast as its documentation offers, from one process; answers the seconds it
         took."""
 
-    def fill(self, arena: Arena, jobs: int) -> None:
+    def fill(self, server: BenchServer, jobs: int) -> None:
         """Brings the server to the state in which `drain` finds exactly that many jobs due."""
 
-    def drain(self, arena: Arena, jobs: int, before_end: Callable[[], None] | None = None) -> Drain:
+    def drain(self, server: BenchServer, jobs: int, before_end: Callable[[], None] | None = None) -> Drain:
         """One worker process runs the no-op jobs that `fill` put there; `before_end` is called after the
         last job, while the worker is still up."""
 
-    def lateness(self, arena: Arena, schedule: Schedule) -> list[float]:
+    def lateness(self, server: BenchServer, schedule: Schedule) -> list[float]:
         """Seconds from due time to start, of every job of the schedule, with one worker that is already
         up."""
 
-    def park(self, arena: Arena, jobs: int) -> None:
+    def park(self, server: BenchServer, jobs: int) -> None:
         """Puts in that many jobs that are due in a day, in addition to those that are there."""
 
-    def release(self, arena: Arena, objects: int) -> Released:
+    def release(self, server: BenchServer, objects: int) -> Released:
         """One process puts its finalizer on objects of the arena's cluster, and lets them go when they are deleted,
         each after its no-op handler."""
 
-    def take_over(self, arena: Arena, *, in_order: bool) -> float:
+    def take_over(self, server: BenchServer, *, in_order: bool) -> float:
         """Of two processes the one that watches ends, told to (SIGTERM) or killed: seconds from then to the moment at
         which the other one begins the handler of an object that is deleted when the first has ended."""
 
-    def watch(self, arena: Arena, objects: int) -> int | None:
+    def watch(self, server: BenchServer, objects: int) -> int | None:
         """Largest resident size, in bytes, of one process that has listed the cluster's herd and watches it; not known
         where there is no /proc."""
 
-    def clean(self, arena: Arena, finding: Finding, clusters: int) -> Cleaned:
+    def clean(self, server: BenchServer, finding: Finding, clusters: int) -> Cleaned:
         """One process removes what that many clusters have left in an AWS account whose quotas are finite."""
 
-    def outlast(self, arena: Arena, drains: Drains) -> Outlasted:
+    def outlast(self, server: BenchServer, drains: Drains) -> Outlasted:
         """One process removes the security groups of such clusters, which can't go at once."""
 
-    def collect(self, arena: Arena, orphans: Orphans) -> Collected:
+    def collect(self, server: BenchServer, orphans: Orphans) -> Collected:
         """One process removes such interfaces from an Azure subscription whose quotas are finite."""
 
-    def outwait(self, arena: Arena, reservations: Reservations) -> list[float]:
+    def outwait(self, server: BenchServer, reservations: Reservations) -> list[float]:
         """One process removes such interfaces; seconds, in the subscription's own time, from the end of each one's
         reservation to the interface gone."""

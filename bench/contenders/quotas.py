@@ -5,14 +5,14 @@ It is worked out from the quotas of the stand-in, and not measured; lists, reads
 
 from __future__ import annotations
 
-from bench.arena import Arena
-from bench.contenders.collecting import RESERVED_FOR, world
+from bench.bench_server import BenchServer
+from bench.contenders.collecting import RESERVED_FOR, behaviour_for
 from bench.contenders.protocol import Collected, Kind, NotSupportedError, Orphans, Reservations
-from bench.contenders.unable import CloudOnly
-from standins.azure import Behaviour
+from bench.contenders.unsupported import CloudOnly
+from standins.azure import AzureBehaviour
 
 
-def seconds_for(interfaces: int, behaviour: Behaviour) -> float:
+def seconds_for(interfaces: int, behaviour: AzureBehaviour) -> float:
     """From the first delete to the last interface gone: buckets are full at the beginning, the slower one decides, the
     reserved ones can't go before their time, and the last one goes as slowly as any."""
     waits = [
@@ -33,10 +33,10 @@ class Quotas(CloudOnly):
     def version(self) -> str:
         return "as documented"
 
-    def collect(self, arena: Arena, orphans: Orphans) -> Collected:
-        del arena
-        return Collected(orphans.interfaces, seconds_for(orphans.interfaces, world(orphans)))
+    def collect(self, server: BenchServer, orphans: Orphans) -> Collected:
+        del server
+        return Collected(orphans.interfaces, seconds_for(orphans.interfaces, behaviour_for(orphans)))
 
-    def outwait(self, arena: Arena, reservations: Reservations) -> list[float]:
-        del arena, reservations
+    def outwait(self, server: BenchServer, reservations: Reservations) -> list[float]:
+        del server, reservations
         raise NotSupportedError("an interface may go as soon as its reservation ends")

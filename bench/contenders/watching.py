@@ -11,10 +11,10 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Final
 
-from bench.arena import Arena
+from bench.bench_server import BenchServer
 from bench.contenders.program import Program, running
 from bench.contenders.protocol import ContenderFailedError, Kind, NotSupportedError, Released
-from bench.contenders.unable import Unable
+from bench.contenders.unsupported import UnsupportedContender
 from bench.objects import GROUP, HERD, THINGS, VERSION, TookTooLongError
 from bench.order import TOKEN_VARIABLE, WatchOrder, WatchTask
 
@@ -28,20 +28,22 @@ _AFTERMATH: Final = 1.0
 """Seconds in which what follows the last release is still counted."""
 
 
-def release(name: str, command: Sequence[str], environment: Mapping[str, str], arena: Arena, objects: int) -> Released:
-    cluster = arena.cluster
+def release(
+    name: str, command: Sequence[str], environment: Mapping[str, str], server: BenchServer, objects: int
+) -> Released:
+    cluster = server.cluster
     namespace = cluster.namespace()
-    with _process(name, command, environment, _order(arena, "release", namespace, THINGS, objects), arena) as program:
+    with _process(name, command, environment, _order(server, "release", namespace, THINGS, objects), server) as program:
         program.answer(_READY_WITHIN)
         cluster.fill(namespace, objects)
         try:
             cluster.wait_until_held(namespace, objects, _HELD_WITHIN, program.check)
-            before, redis_before = program.cpu_seconds, arena.cpu_seconds
+            before, redis_before = program.cpu_seconds, server.cpu_seconds
             deleted = cluster.delete_all(namespace, objects, _RELEASED_WITHIN, program.check)
         except TookTooLongError as failure:
             raise ContenderFailedError(f"{name}: {failure}") from failure
         time.sleep(_AFTERMATH)
-        after, redis_after, peak = program.cpu_seconds, arena.cpu_seconds, program.peak_memory
+        after, redis_after, peak = program.cpu_seconds, server.cpu_seconds, program.peak_memory
         program.ask_to_tell()
         starts: dict[str, float] = program.answer(_READY_WITHIN)["starts"]
     unhandled = deleted.calls.keys() - starts.keys()
@@ -60,22 +62,22 @@ def release(name: str, command: Sequence[str], environment: Mapping[str, str], a
 def take_over(
     name: str,
     command: Sequence[str],
-    arena: Arena,
+    server: BenchServer,
     *,
     in_order: bool,
     furnish: Callable[[str], None] = lambda namespace: None,
 ) -> float:
     """`furnish` makes what the replicas need in their namespace."""
-    cluster = arena.cluster
+    cluster = server.cluster
     namespace = cluster.namespace()
     furnish(namespace)
-    lead, stand_by = (_order(arena, task, namespace, THINGS, 1) for task in ("lead", "stand-by"))
-    with _process(name, command, {}, lead, arena) as first:
+    lead, stand_by = (_order(server, task, namespace, THINGS, 1) for task in ("lead", "stand-by"))
+    with _process(name, command, {}, lead, server) as first:
         first.answer(_READY_WITHIN)
         cluster.fill(namespace, 1)
         try:
             cluster.wait_until_held(namespace, 1, _HELD_WITHIN, first.check)
-            with _process(name, command, {}, stand_by, arena) as other:
+            with _process(name, command, {}, stand_by, server) as other:
                 other.answer(_READY_WITHIN)
                 ended = time.time()
                 first.end(signal.SIGTERM if in_order else signal.SIGKILL, _ENDED_WITHIN)
@@ -89,11 +91,13 @@ def take_over(
     return min(starts.values()) - ended
 
 
-def watch(name: str, command: Sequence[str], environment: Mapping[str, str], arena: Arena, objects: int) -> int | None:
-    cluster = arena.cluster
+def watch(
+    name: str, command: Sequence[str], environment: Mapping[str, str], server: BenchServer, objects: int
+) -> int | None:
+    cluster = server.cluster
     cluster.herd(objects)
-    order = _order(arena, "watch", cluster.namespace(), HERD, objects)
-    with _process(name, command, environment, order, arena) as program:
+    order = _order(server, "watch", cluster.namespace(), HERD, objects)
+    with _process(name, command, environment, order, server) as program:
         listed = program.answer(_LISTED_WITHIN)["listed"]
         if listed != objects:
             raise ContenderFailedError(f"{name} listed {listed} objects, and not {objects}")
@@ -103,8 +107,8 @@ def watch(name: str, command: Sequence[str], environment: Mapping[str, str], are
         return program.peak_memory
 
 
-def _order(arena: Arena, task: WatchTask, namespace: str, plural: str, objects: int) -> WatchOrder:
-    cluster = arena.cluster
+def _order(server: BenchServer, task: WatchTask, namespace: str, plural: str, objects: int) -> WatchOrder:
+    cluster = server.cluster
     return WatchOrder(
         task=task,
         url=cluster.url,
@@ -115,18 +119,18 @@ def _order(arena: Arena, task: WatchTask, namespace: str, plural: str, objects: 
         version=VERSION,
         plural=plural,
         objects=objects,
-        port=arena.port,
+        port=server.port,
     )
 
 
 def _process(
-    name: str, command: Sequence[str], environment: Mapping[str, str], order: WatchOrder, arena: Arena
+    name: str, command: Sequence[str], environment: Mapping[str, str], order: WatchOrder, server: BenchServer
 ) -> AbstractContextManager[Program]:
-    token = {TOKEN_VARIABLE: arena.cluster.token}
+    token = {TOKEN_VARIABLE: server.cluster.token}
     return running(name, [*command, order.encode()], {**environment, **token}, listens=True)
 
 
-class Watching(Unable):
+class WatchingContender(UnsupportedContender):
     """A contender that knows no jobs. Subclasses say what to run, and what they take part in."""
 
     kind: Kind = "watcher"
@@ -138,18 +142,18 @@ class Watching(Unable):
     def command(self) -> list[str]:
         raise NotImplementedError
 
-    def release(self, arena: Arena, objects: int) -> Released:
+    def release(self, server: BenchServer, objects: int) -> Released:
         if self.cannot_release is not None:
             raise NotSupportedError(self.cannot_release)
-        return release(self.name, self.command(), {}, arena, objects)
+        return release(self.name, self.command(), {}, server, objects)
 
-    def take_over(self, arena: Arena, *, in_order: bool) -> float:
+    def take_over(self, server: BenchServer, *, in_order: bool) -> float:
         reason = self.cannot_release or self.cannot_take_over
         if reason is not None:
             raise NotSupportedError(reason)
-        return take_over(self.name, self.command(), arena, in_order=in_order)
+        return take_over(self.name, self.command(), server, in_order=in_order)
 
-    def watch(self, arena: Arena, objects: int) -> int | None:
+    def watch(self, server: BenchServer, objects: int) -> int | None:
         if self.cannot_watch is not None:
             raise NotSupportedError(self.cannot_watch)
-        return watch(self.name, self.command(), {}, arena, objects)
+        return watch(self.name, self.command(), {}, server, objects)

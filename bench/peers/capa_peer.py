@@ -18,7 +18,7 @@ from typing import Final
 from botocore.exceptions import BotoCoreError, ClientError
 
 from bench.order import AwsOrder
-from bench.peers.capa_finding import Account, account_of, described, tagged
+from bench.peers.capa_resources import AwsClients, account_of, described, tagged
 from bench.peers.loops import fastest_loop
 from bench.peers.tally import answer
 
@@ -29,7 +29,7 @@ SERVICE_TAG: Final = "kubernetes.io/service-name"
 EKS_TAG: Final = "aws:eks:cluster-name"
 
 
-async def one_pass(account: Account, cluster: str, finding: str) -> None:
+async def one_pass(account: AwsClients, cluster: str, finding: str) -> None:
     find = tagged if finding == "tagging" else described
     resources = await find(account, f"kubernetes.io/cluster/{cluster}")
     of_services = [one for one in resources if one.service == "elasticloadbalancing" and one.tags.get(SERVICE_TAG)]
@@ -49,7 +49,7 @@ async def one_pass(account: Account, cluster: str, finding: str) -> None:
 class Controller:
     """Its queue: each cluster is in it once, and is over after the first pass without an error."""
 
-    def __init__(self, account: Account, order: AwsOrder) -> None:
+    def __init__(self, account: AwsClients, order: AwsOrder) -> None:
         self._account, self._order = account, order
         self._ready: asyncio.Queue[str] = asyncio.Queue()
         self._failures: Counter[str] = Counter()

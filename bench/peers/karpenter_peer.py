@@ -32,7 +32,7 @@ class DroppedError(Exception):
     """Until the next pass."""
 
 
-class Arm:
+class KarpenterArm:
     """Calls, each tried as often as the SDK does."""
 
     def __init__(self, session: aiohttp.ClientSession, order: AzureOrder) -> None:
@@ -89,7 +89,7 @@ class Arm:
 class Collector:
     """`removed` are those that it knows to be gone."""
 
-    def __init__(self, arm: Arm, order: AzureOrder) -> None:
+    def __init__(self, arm: KarpenterArm, order: AzureOrder) -> None:
         self._arm, self._order = arm, order
         self.removed: set[str] = set()
         self.passes = 0
@@ -131,7 +131,7 @@ async def collector_of(order: AzureOrder) -> AsyncIterator[Collector]:
         headers={"Authorization": f"Bearer {order.token}"},
         timeout=aiohttp.ClientTimeout(total=60),
     ) as session:
-        yield Collector(Arm(session, order), order)
+        yield Collector(KarpenterArm(session, order), order)
 
 
 async def main(order: AzureOrder) -> None:

@@ -8,20 +8,20 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from bench.arena import Arena
+from bench.aws_leftovers import OF_A_CLUSTER
+from bench.bench_server import BenchServer
 from bench.contenders.protocol import Contender
 from bench.goals import at_most, at_most_limit, below, goal
 from bench.order import Finding
-from bench.remains import OF_A_CLUSTER
-from bench.rows.row import Measure, Row, Size, Trial
+from bench.rows.row import Measure, RoundSize, Row, Trial
 
 _CLUSTERS: Final = 100
 _SHORT: Final = 12
 
 
 def _measured(finding: Finding) -> Measure:
-    def measure(contender: Contender, arena: Arena, size: Size) -> Mapping[str, float]:
-        cleaned = contender.clean(arena, finding, size.pick(_CLUSTERS, _SHORT))
+    def measure(contender: Contender, server: BenchServer, size: RoundSize) -> Mapping[str, float]:
+        cleaned = contender.clean(server, finding, size.pick(_CLUSTERS, _SHORT))
         figures = {"seconds": cleaned.seconds}
         if cleaned.calls:
             figures["calls"] = cleaned.calls / cleaned.resources
@@ -35,8 +35,8 @@ TAGGING = Trial("aws-clean", _measured("tagging"), most_rounds=1)
 DESCRIBE = Trial("aws-clean.describe", _measured("describe"), most_rounds=1)
 
 
-def _time(how: str) -> Callable[[Size], str]:
-    def words(size: Size) -> str:
+def _time(how: str) -> Callable[[RoundSize], str]:
+    def words(size: RoundSize) -> str:
         return (
             f"{size.pick(_CLUSTERS, _SHORT)} deleted clusters with {sum(OF_A_CLUSTER.values())} resources each "
             f"({OF_A_CLUSTER['elb.DeleteLoadBalancer']} classic and {OF_A_CLUSTER['elbv2.DeleteLoadBalancer']} other "

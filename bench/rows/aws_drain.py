@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from bench.arena import Arena
+from bench.aws_leftovers import GROUPS_OF_A_BALANCER
+from bench.bench_server import BenchServer
 from bench.contenders.clearing import OUTLAST_WITHIN, OUTLASTED
 from bench.contenders.protocol import Contender, Drains
 from bench.goals import at_least, below, goal
-from bench.remains import GROUPS_OF_A_BALANCER
 from bench.rows.percentiles import percentiles
-from bench.rows.row import Row, Size, Trial
+from bench.rows.row import RoundSize, Row, Trial
 
 _FULL: Final = Drains(clusters=100, entangled=10, shortest=30, longest=300)
 _SHORT: Final = Drains(clusters=12, entangled=2, shortest=10, longest=30)
@@ -24,21 +24,21 @@ _UNSEEN: Final = Drains(clusters=10, entangled=0, shortest=30, longest=30, unsee
 _SHORT_UNSEEN: Final = Drains(clusters=4, entangled=0, shortest=30, longest=30, unseen=True)
 
 
-def measure(contender: Contender, arena: Arena, size: Size) -> Mapping[str, float]:
-    outlasted = contender.outlast(arena, size.pick(_FULL, _SHORT))
+def measure(contender: Contender, server: BenchServer, size: RoundSize) -> Mapping[str, float]:
+    outlasted = contender.outlast(server, size.pick(_FULL, _SHORT))
     return {**percentiles(outlasted.late), "untied": 100 * outlasted.untied / outlasted.entangled}
 
 
-def measure_unseen(contender: Contender, arena: Arena, size: Size) -> Mapping[str, float]:
-    return percentiles(contender.outlast(arena, size.pick(_UNSEEN, _SHORT_UNSEEN)).late)
+def measure_unseen(contender: Contender, server: BenchServer, size: RoundSize) -> Mapping[str, float]:
+    return percentiles(contender.outlast(server, size.pick(_UNSEEN, _SHORT_UNSEEN)).late)
 
 
 DRAIN = Trial("aws-drain", measure, most_rounds=1)
 UNSEEN = Trial("aws-drain.unseen", measure_unseen, most_rounds=1)
 
 
-def _late(part: str) -> Callable[[Size], str]:
-    def words(size: Size) -> str:
+def _late(part: str) -> Callable[[RoundSize], str]:
+    def words(size: RoundSize) -> str:
         drains = size.pick(_FULL, _SHORT)
         return (
             f"{part} time from the last interface drained to the security group gone, of "
@@ -50,7 +50,7 @@ def _late(part: str) -> Callable[[Size], str]:
     return words
 
 
-def _mutual(size: Size) -> str:
+def _mutual(size: RoundSize) -> str:
     return (
         "part of the security groups that reference each other (a pair in each of "
         f"{size.pick(_FULL, _SHORT).entangled} more clusters) that are gone when the last of the others is gone, or at "
@@ -58,7 +58,7 @@ def _mutual(size: Size) -> str:
     )
 
 
-def _unseen(size: Size) -> str:
+def _unseen(size: RoundSize) -> str:
     drains = size.pick(_UNSEEN, _SHORT_UNSEEN)
     return (
         f"99th percentile of the time from the end of a dependency to the security group gone, of "

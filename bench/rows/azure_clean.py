@@ -10,14 +10,14 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Final
 
-from bench.arena import Arena
+from bench.azure_subscription import LATENCY
+from bench.bench_server import BenchServer
 from bench.contenders.collecting import COLLECTED, ONE_OF, RESERVED_FOR
 from bench.contenders.karpenter import NEAR, OWN_CODE
 from bench.contenders.protocol import Contender, Orphans
 from bench.goals import Clause, Goal, at_least, at_most_limit, below, goal, peer_near
-from bench.rows.row import Measure, Row, Size, Trial
-from bench.subscription import LATENCY
-from standins.azure import Behaviour
+from bench.rows.row import Measure, RoundSize, Row, Trial
+from standins.azure import AzureBehaviour
 
 _FULL: Final = 3000
 _SHORT: Final = 1000
@@ -26,8 +26,8 @@ _PATIENT: Final = 6.0
 
 
 def _measured(*, retry_after: float = _SOON, read_quotas: bool = False) -> Measure:
-    def measure(contender: Contender, arena: Arena, size: Size) -> Mapping[str, float]:
-        collected = contender.collect(arena, Orphans(size.pick(_FULL, _SHORT), retry_after, read_quotas))
+    def measure(contender: Contender, server: BenchServer, size: RoundSize) -> Mapping[str, float]:
+        collected = contender.collect(server, Orphans(size.pick(_FULL, _SHORT), retry_after, read_quotas))
         figures = {"seconds": collected.seconds}
         if collected.used is not None:
             figures["used"] = 100 * collected.used
@@ -45,13 +45,13 @@ PATIENT = Trial("azure-clean.patient", _measured(retry_after=_PATIENT), most_rou
 READS = Trial("azure-clean.reads", _measured(read_quotas=True), most_rounds=1)
 
 
-def _time(how: str) -> Callable[[Size], str]:
-    def words(size: Size) -> str:
+def _time(how: str) -> Callable[[RoundSize], str]:
+    def words(size: RoundSize) -> str:
         return (
             f"{size.pick(_FULL, _SHORT):,} interfaces without a node in one subscription, one of {ONE_OF} reserved for "
             f"{RESERVED_FOR:g} s: time from the first delete to the last interface gone, in the subscription's time, "
             f"which runs {COLLECTED:g} times as fast; a call takes {LATENCY:g} s there and a delete "
-            f"{Behaviour().nic_goes:g} s; {how}"
+            f"{AzureBehaviour().nic_goes:g} s; {how}"
         )
 
     return words
@@ -70,17 +70,17 @@ _CALLS = (
 )
 
 
-def _checked(known: Callable[[int], float], unit: str, *clauses: Clause) -> Callable[[Size], Goal]:
+def _checked(known: Callable[[int], float], unit: str, *clauses: Clause) -> Callable[[RoundSize], Goal]:
     """With what the peer's own code was seen to do: where ours does something else, the comparison says nothing."""
 
-    def sized(size: Size) -> Goal:
+    def sized(size: RoundSize) -> Goal:
         there = size.pick(_FULL, _SHORT)
         return goal(*clauses, peer_near("karpenter", known(there), NEAR, unit))
 
     return sized
 
 
-def _rows(trial: Trial, how: str, goals: Mapping[str, Goal | Callable[[Size], Goal]]) -> tuple[Row, ...]:
+def _rows(trial: Trial, how: str, goals: Mapping[str, Goal | Callable[[RoundSize], Goal]]) -> tuple[Row, ...]:
     row = partial(Row, trial=trial)
     return (
         row(trial.name, _time(how), "s", figure="seconds", better="less", goal=goals.get("seconds")),

@@ -14,13 +14,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Final
 
-from bench.arena import Arena
+from bench.azure_subscription import LATENCY
+from bench.bench_server import BenchServer
 from bench.contenders.karpenter import OUTWAITED
 from bench.contenders.protocol import Contender, Reservations
 from bench.goals import below, goal
 from bench.rows.percentiles import percentiles
-from bench.rows.row import Row, Size, Trial
-from bench.subscription import LATENCY
+from bench.rows.row import RoundSize, Row, Trial
 
 _FULL: Final = Reservations(interfaces=100, steps=20, within=20, seconds=18)
 _SHORT: Final = Reservations(interfaces=20, steps=5, within=5, seconds=6)
@@ -30,20 +30,20 @@ _BEGUN: Final = replace(_FULL, renews=False)
 _SHORT_BEGUN: Final = replace(_SHORT, renews=False)
 
 
-def measure(contender: Contender, arena: Arena, size: Size) -> Mapping[str, float]:
-    return percentiles(contender.outwait(arena, size.pick(_FULL, _SHORT)))
+def measure(contender: Contender, server: BenchServer, size: RoundSize) -> Mapping[str, float]:
+    return percentiles(contender.outwait(server, size.pick(_FULL, _SHORT)))
 
 
-def measure_begun(contender: Contender, arena: Arena, size: Size) -> Mapping[str, float]:
-    return percentiles(contender.outwait(arena, size.pick(_BEGUN, _SHORT_BEGUN)))
+def measure_begun(contender: Contender, server: BenchServer, size: RoundSize) -> Mapping[str, float]:
+    return percentiles(contender.outwait(server, size.pick(_BEGUN, _SHORT_BEGUN)))
 
 
 RESERVATION = Trial("azure-reservation", measure, most_rounds=1)
 BEGUN = Trial("azure-reservation.begun", measure_begun, most_rounds=1)
 
 
-def _late(part: str) -> Callable[[Size], str]:
-    def words(size: Size) -> str:
+def _late(part: str) -> Callable[[RoundSize], str]:
+    def words(size: RoundSize) -> str:
         given = size.pick(_FULL, _SHORT)
         return (
             f"{part} time from the end of a reservation to the interface gone, of {given.interfaces} interfaces that "
@@ -55,7 +55,7 @@ def _late(part: str) -> Callable[[Size], str]:
     return words
 
 
-def _begun(size: Size) -> str:
+def _begun(size: RoundSize) -> str:
     given = size.pick(_BEGUN, _SHORT_BEGUN)
     return (
         f"median time from the end of a reservation to the interface gone, of {given.interfaces} interfaces whose "

@@ -8,17 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from bench.arena import Arena
+from bench.bench_server import BenchServer
 from bench.contenders.protocol import Contender
-from bench.rows.row import Row, Size, Trial
+from bench.rows.row import RoundSize, Row, Trial
 
 
-def measure(contender: Contender, arena: Arena, size: Size) -> Mapping[str, float]:
+def measure(contender: Contender, server: BenchServer, size: RoundSize) -> Mapping[str, float]:
     # Whole deletions of ten jobs and a release, as in all sizes that Knell is given.
     jobs = min(11_000, max(2_000, size.jobs(contender.jobs) // 5))
-    contender.fill(arena, jobs)
-    with arena.watch_commands() as watch:
-        contender.drain(arena, jobs, before_end=watch.finish)
+    contender.fill(server, jobs)
+    with server.watch_commands() as watch:
+        contender.drain(server, jobs, before_end=watch.finish)
     return {"sent": watch.sent / jobs, "inside": watch.inside / jobs}
 
 

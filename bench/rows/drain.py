@@ -7,17 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from bench.arena import Arena
-from bench.contenders.everybody import PYTHON_PEERS
+from bench.bench_server import BenchServer
+from bench.contenders.all_contenders import PYTHON_PEERS
 from bench.contenders.protocol import Contender
 from bench.goals import at_least_best, at_least_limit, at_least_peer, goal
-from bench.rows.row import Row, Size, Trial
+from bench.rows.row import RoundSize, Row, Trial
 
 
-def measure(contender: Contender, arena: Arena, size: Size) -> Mapping[str, float]:
+def measure(contender: Contender, server: BenchServer, size: RoundSize) -> Mapping[str, float]:
     jobs = size.jobs(contender.jobs)
-    contender.fill(arena, jobs)
-    drained = contender.drain(arena, jobs)
+    contender.fill(server, jobs)
+    drained = contender.drain(server, jobs)
     figures = {
         "rate": drained.jobs / drained.seconds,
         "cpu_per_thousand": drained.cpu_seconds / drained.jobs * 1000,

@@ -7,15 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from bench.arena import Arena
+from bench.bench_server import BenchServer
 from bench.contenders.protocol import Contender
 from bench.goals import at_least_limit, goal
-from bench.rows.row import Row, Size, Trial
+from bench.rows.row import RoundSize, Row, Trial
 
 
-def measure(contender: Contender, arena: Arena, size: Size) -> Mapping[str, float]:
+def measure(contender: Contender, server: BenchServer, size: RoundSize) -> Mapping[str, float]:
     jobs = size.jobs(contender.enqueue_jobs)
-    return {"rate": jobs / contender.enqueue(arena, jobs)}
+    return {"rate": jobs / contender.enqueue(server, jobs)}
 
 
 ROWS = (

@@ -7,18 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from bench.arena import Arena
+from bench.bench_server import BenchServer
 from bench.contenders.protocol import Contender, Schedule
 from bench.goals import below, goal
 from bench.rows.percentiles import percentiles
-from bench.rows.row import Measure, Row, Size, Trial
+from bench.rows.row import Measure, RoundSize, Row, Trial
 
 _PER_SECOND = 200
 
 
 def _measured(full: Schedule, short: Schedule) -> Measure:
-    def measure(contender: Contender, arena: Arena, size: Size) -> Mapping[str, float]:
-        return percentiles(contender.lateness(arena, size.pick(full, short)), 1000)
+    def measure(contender: Contender, server: BenchServer, size: RoundSize) -> Mapping[str, float]:
+        return percentiles(contender.lateness(server, size.pick(full, short)), 1000)
 
     return measure
 
@@ -31,8 +31,8 @@ PACED = Trial("lateness.paced", _measured(_FULL_PACE, _SHORT_PACE))
 BURST = Trial("lateness.burst", _measured(_AT_ONCE, _AT_ONCE))
 
 
-def _paced(part: str) -> Callable[[Size], str]:
-    def words(size: Size) -> str:
+def _paced(part: str) -> Callable[[RoundSize], str]:
+    def words(size: RoundSize) -> str:
         pace = size.pick(_FULL_PACE, _SHORT_PACE)
         return (
             f"{part}: start minus due time of jobs due at {_PER_SECOND} a second for {pace.seconds:g} s; peers with "

@@ -10,21 +10,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from bench.arena import Arena
-from bench.contenders.everybody import CONTENDERS
+from bench.bench_server import BenchServer
+from bench.contenders.all_contenders import CONTENDERS
 from bench.contenders.protocol import Contender, NotSupportedError
 from bench.goals import at_most, goal
-from bench.rows.row import Row, Size, Trial
+from bench.rows.row import RoundSize, Row, Trial
 
 _SIZES: Final = (1_000, 10_000, 100_000, 1_000_000)
 _SHORT_SIZES: Final = (1_000, 10_000)
 
 
-def measure(contender: Contender, arena: Arena, size: Size) -> Mapping[str, float]:
+def measure(contender: Contender, server: BenchServer, size: RoundSize) -> Mapping[str, float]:
     sizes = [parked for parked in size.pick(_SIZES, _SHORT_SIZES) if parked <= contender.most_parked]
     if not sizes:
         # Asked all the same: the contender knows why it cannot.
-        contender.park(arena, 1)
+        contender.park(server, 1)
         raise NotSupportedError("is not asked to park jobs")
     due = size.jobs(contender.jobs) // 2
     figures: dict[str, float] = {}
@@ -32,12 +32,12 @@ def measure(contender: Contender, arena: Arena, size: Size) -> Mapping[str, floa
     grown = 0
     for parked in sizes:
         # Only growth while parking counts: what drained jobs leave behind is another matter.
-        before = arena.used_memory
-        contender.park(arena, parked - there)
-        grown += arena.used_memory - before
+        before = server.used_memory
+        contender.park(server, parked - there)
+        grown += server.used_memory - before
         there = parked
-        contender.fill(arena, due)
-        drained = contender.drain(arena, due)
+        contender.fill(server, due)
+        drained = contender.drain(server, due)
         figures[f"time.{parked}"] = drained.seconds / drained.jobs * 1e6
     figures["memory"] = grown / there
     figures["time"] = figures[f"time.{sizes[-1]}"] / figures[f"time.{sizes[0]}"]
@@ -47,7 +47,7 @@ def measure(contender: Contender, arena: Arena, size: Size) -> Mapping[str, floa
 PARKED = Trial("parked", measure)
 
 
-def _largest(size: Size) -> str:
+def _largest(size: RoundSize) -> str:
     """How many, and the names of the peers that put jobs in too slowly for that."""
     most = size.pick(_SIZES, _SHORT_SIZES)[-1]
     fewer = [f"{peer.name} only up to {peer.most_parked:,}" for peer in CONTENDERS if 0 < peer.most_parked < most]

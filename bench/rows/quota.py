@@ -15,15 +15,14 @@ from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
-from bench.arena import Arena
+from bench.bench_server import BenchServer
 from bench.contenders.protocol import Contender, ContenderFailedError, NotSupportedError
 from bench.goals import at_least, below, goal
-from bench.rows.row import Measure, Row, Size, Trial
-from standins.provider import Quota
+from bench.rows.row import Measure, RoundSize, Row, Trial
 from tests.scenarios.quota_evidence import QuotaEvidence
-from tests.scenarios.quota_run import FULL, WORKERS, NotDrained, run
-from tests.scenarios.quota_run import Size as Run
+from tests.scenarios.quota_run import FULL, WORKERS, QuotaRunNotDrained, QuotaRunSize, run
 from tests.scenarios.workers import WorkerFailed
+from tests.simulated import Quota
 
 _SHORT = replace(FULL, jobs=1500, quota=Quota(capacity=300, per=timedelta(seconds=90)))
 _LEARNS = "{deletes: {learns: true}}"
@@ -45,32 +44,32 @@ _LEARNED = replace(
 
 
 def _measured(*, headers: bool) -> Measure:
-    def measure(contender: Contender, arena: Arena, size: Size) -> Mapping[str, float]:
+    def measure(contender: Contender, server: BenchServer, size: RoundSize) -> Mapping[str, float]:
         chosen = replace(size.pick(FULL, _SHORT), headers=headers, limits=_LEARNS)
-        evidence = _evidence(contender, arena, chosen)
+        evidence = _evidence(contender, server, chosen)
         return {"used": 100 * evidence.used_share, "throttled": 100 * evidence.throttled_share}
 
     return measure
 
 
 def _learned(quota: Quota, jobs: int, short: int) -> Measure:
-    def measure(contender: Contender, arena: Arena, size: Size) -> Mapping[str, float]:
+    def measure(contender: Contender, server: BenchServer, size: RoundSize) -> Mapping[str, float]:
         spare = _SPARE / quota.capacity
         chosen = replace(_LEARNED, quota=quota, jobs=size.pick(jobs, short), spare=spare)
-        evidence = _evidence(contender, arena, chosen)
+        evidence = _evidence(contender, server, chosen)
         used, throttled = evidence.used_share_after(_MINUTE), evidence.throttled_share
         return {"used": 100 * used, "throttled": 100 * throttled}
 
     return measure
 
 
-def _evidence(contender: Contender, arena: Arena, chosen: Run) -> QuotaEvidence:
+def _evidence(contender: Contender, server: BenchServer, chosen: QuotaRunSize) -> QuotaEvidence:
     if contender.kind != "knell":
         raise NotSupportedError("has no budget that its workers share and a provider's answers correct")
     with tempfile.TemporaryDirectory(prefix="knell-bench-") as directory:
         try:
-            return asyncio.run(run(chosen, arena.port, Path(directory)))
-        except (NotDrained, WorkerFailed) as failure:
+            return asyncio.run(run(chosen, server.port, Path(directory)))
+        except (QuotaRunNotDrained, WorkerFailed) as failure:
             raise ContenderFailedError(str(failure)) from failure
 
 
@@ -80,8 +79,8 @@ LEARNED = Trial("quota.learned", _learned(_THRICE, 9000, 4500), most_rounds=1)
 LEARNED_DECLARED = Trial("quota.learned.declared", _learned(_DECLARED, 3000, 1500), most_rounds=1)
 
 
-def _used(tells: str) -> Callable[[Size], str]:
-    def words(size: Size) -> str:
+def _used(tells: str) -> Callable[[RoundSize], str]:
+    def words(size: RoundSize) -> str:
         chosen = size.pick(FULL, _SHORT)
         quota = f"{chosen.quota.capacity:,g} per {chosen.quota.per.total_seconds():g} s"
         return (

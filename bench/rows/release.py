@@ -8,19 +8,19 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from bench.arena import Arena
+from bench.bench_server import BenchServer
 from bench.contenders.protocol import Contender
 from bench.goals import at_most_peer, goal
 from bench.objects import DELETED_AT_ONCE
 from bench.rows.percentiles import percentiles
-from bench.rows.row import Row, Size, Trial
+from bench.rows.row import RoundSize, Row, Trial
 
 _OBJECTS: Final = 2_000
 _SHORT: Final = 50
 
 
-def measure(contender: Contender, arena: Arena, size: Size) -> Mapping[str, float]:
-    released = contender.release(arena, size.pick(_OBJECTS, _SHORT))
+def measure(contender: Contender, server: BenchServer, size: RoundSize) -> Mapping[str, float]:
+    released = contender.release(server, size.pick(_OBJECTS, _SHORT))
     figures = {"seconds": released.seconds, **percentiles(released.latencies, 1000)}
     if contender.kind == "knell":
         figures["redis_per_thousand"] = released.redis_seconds / released.objects * 1000
@@ -34,8 +34,8 @@ def measure(contender: Contender, arena: Arena, size: Size) -> Mapping[str, floa
 RELEASE = Trial("release", measure)
 
 
-def _latency(part: str) -> Callable[[Size], str]:
-    def words(size: Size) -> str:
+def _latency(part: str) -> Callable[[RoundSize], str]:
+    def words(size: RoundSize) -> str:
         objects = size.pick(_OBJECTS, _SHORT)
         return (
             f"{part} from the delete call to the start of the handler, of {objects:,} objects that are deleted at once"

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal, TypeVar
 
-from bench.arena import Arena
+from bench.bench_server import BenchServer
 from bench.contenders.protocol import Contender
 from bench.goals import Goal
 
@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Size:
+class RoundSize:
     """How much work one round is: in full, or a short form that only shows that everything runs."""
 
     short: bool = False
@@ -29,7 +29,7 @@ class Size:
         return short if self.short else full
 
 
-Measure = Callable[[Contender, Arena, Size], Mapping[str, float]]
+Measure = Callable[[Contender, BenchServer, RoundSize], Mapping[str, float]]
 
 
 @dataclass(frozen=True)
@@ -50,19 +50,19 @@ class Row:
     """One line of the report; `figure` names the figure of the trial that it shows."""
 
     id: str
-    what: str | Callable[[Size], str]
+    what: str | Callable[[RoundSize], str]
     """In words; a function where they name how much was done, which a short round does less of."""
     unit: str
     trial: Trial
     figure: str
     better: Literal["more", "less"]
-    goal: Goal | Callable[[Size], Goal] | None = None
+    goal: Goal | Callable[[RoundSize], Goal] | None = None
     """A function where what has to be reached depends on how much was done."""
 
-    def goal_of(self, size: Size) -> Goal | None:
+    def goal_of(self, size: RoundSize) -> Goal | None:
         return self.goal(size) if callable(self.goal) else self.goal
 
-    def words(self, size: Size) -> str:
+    def words(self, size: RoundSize) -> str:
         return self.what if isinstance(self.what, str) else self.what(size)
 
     def chosen_by(self, only: str) -> bool:

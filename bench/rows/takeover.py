@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from bench.arena import Arena
+from bench.bench_server import BenchServer
 from bench.contenders.protocol import Contender
 from bench.goals import at_most, goal
-from bench.rows.row import Row, Size, Trial
+from bench.rows.row import RoundSize, Row, Trial
 
 _MOST_ROUNDS: Final = 3
 _STEPS: Final = (
@@ -20,12 +20,12 @@ _STEPS: Final = (
 )
 
 
-def _killed(contender: Contender, arena: Arena, size: Size) -> Mapping[str, float]:
-    return {"seconds": contender.take_over(arena, in_order=False)}
+def _killed(contender: Contender, server: BenchServer, size: RoundSize) -> Mapping[str, float]:
+    return {"seconds": contender.take_over(server, in_order=False)}
 
 
-def _stopped(contender: Contender, arena: Arena, size: Size) -> Mapping[str, float]:
-    return {"seconds": contender.take_over(arena, in_order=True)}
+def _stopped(contender: Contender, server: BenchServer, size: RoundSize) -> Mapping[str, float]:
+    return {"seconds": contender.take_over(server, in_order=True)}
 
 
 ROWS = (

@@ -8,17 +8,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from bench.arena import Arena
+from bench.bench_server import BenchServer
 from bench.contenders.protocol import Contender
 from bench.goals import below, goal
-from bench.rows.row import Row, Size, Trial
+from bench.rows.row import RoundSize, Row, Trial
 
 _OBJECTS: Final = 100_000
 _SHORT: Final = 500
 
 
-def measure(contender: Contender, arena: Arena, size: Size) -> Mapping[str, float]:
-    peak = contender.watch(arena, size.pick(_OBJECTS, _SHORT))
+def measure(contender: Contender, server: BenchServer, size: RoundSize) -> Mapping[str, float]:
+    peak = contender.watch(server, size.pick(_OBJECTS, _SHORT))
     return {} if peak is None else {"peak_megabytes": peak / 1e6}
 
 

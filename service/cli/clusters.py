@@ -1,5 +1,5 @@
-"""`knell clusters`: which cluster each name of the settings stands for, how to forget it when that is to change, and a
-person's word on one that was restored from a backup. Until then everything else refuses or holds."""
+"""`knell clusters`: lists the cluster behind each name of the settings, forgets it, and accepts a restored backup.
+Without that, a name that leads to another cluster is refused, and a restored cluster is held."""
 
 from pathlib import Path
 from typing import Any
@@ -7,16 +7,15 @@ from typing import Any
 import click
 from rich.text import Text
 
-from service.cli import objects, output, session
-from service.cli.jobs import confirm
-from service.cli.notices import objects_of
+from service.cli import cluster_clients, output, session
+from service.cli.source_notices import count_objects
 from service.engine.installation import Installation
+from service.engine.lease_counters import LeaseCounterStore, restore_reason
 from service.engine.views.sources import held_objects
-from service.engine.witnesses import Witnesses, until_accepted
 from service.kubernetes import ClusterError
 from service.settings import Settings
-from service.watching.accepting import Changing, Standing, accept, sources_of, standing
-from service.watching.clusters import Identities, OtherCluster, cluster_of, reached
+from service.watching.cluster_identity import ClusterIdentities, WrongCluster, cluster_of, connect_to
+from service.watching.restore import ConcurrentChange, RestoreState, accept_restore, restore_state, sources_in_cluster
 
 
 @click.group()
@@ -29,9 +28,9 @@ def clusters() -> None:
 @session.config_option
 def show(form: str, config: Path | None) -> None:
     """List the clusters of the settings: whether they answer, are the ones they were, and were not restored."""
-    settings = session.prepared(config)
-    known = session.call(lambda opened: Identities(settings, opened).remembered(), config)
-    found = objects.run(_look(settings, known))
+    settings = session.interactive_settings(config)
+    known = session.run_with_redis(lambda opened: ClusterIdentities(settings, opened).remembered(), config)
+    found = cluster_clients.run_with_clusters(_read_states(settings, known))
     if form == "json":
         output.show_json({"clusters": found})
         return
@@ -54,8 +53,8 @@ def show(form: str, config: Path | None) -> None:
 @session.config_option
 def forget(name: str, config: Path | None) -> None:
     """Forget which cluster NAME stood for; the next one that answers under it is taken for the right one."""
-    settings = session.prepared(config)
-    if session.call(lambda opened: Identities(settings, opened).forget(name), config):
+    settings = session.interactive_settings(config)
+    if session.run_with_redis(lambda opened: ClusterIdentities(settings, opened).forget(name), config):
         click.echo(f"{output.clean(name)} is forgotten; the next cluster that answers under this name is remembered.")
     else:
         click.echo(f"Nothing is remembered of {output.clean(name)}; nothing was changed.")
@@ -65,69 +64,69 @@ def forget(name: str, config: Path | None) -> None:
 @click.argument("name")
 @click.option("--yes", is_flag=True, help="Don't ask.")
 @session.config_option
-def accept_restore(name: str, yes: bool, config: Path | None) -> None:
+def accept(name: str, yes: bool, config: Path | None) -> None:
     """Accept that cluster NAME was restored from a backup, and is as it should be.
 
     Until then nothing that is missing in it counts as deleted, and nothing of it is swept. Afterwards each object that
     is still missing is taken for deleted, within what policy and guard allow; `knell sources drop SOURCE` before it
     forgets those that a source holds, so that what they own stays.
     """
-    settings = session.prepared(config)
+    settings = session.interactive_settings(config)
     if name not in settings.clusters:
         known = ", ".join(settings.clusters) or "none"
-        raise session.Misuse(f"{output.clean(name)!r} is no cluster of the settings ({known})")
-    found, question = session.call(lambda opened: _asked(opened, name), config)
+        raise session.InvalidUsage(f"{output.clean(name)!r} is no cluster of the settings ({known})")
+    found, question = session.run_with_redis(lambda opened: _restore_question(opened, name), config)
     if not found.why:
         click.echo(f"Nothing shows that {output.clean(name)} was restored from a backup; nothing was changed.")
         return
     if not yes:
-        confirm(output.clean(question))
-    session.call(lambda opened: _accept(opened, name, found), config)
+        session.confirm(output.clean(question))
+    session.run_with_redis(lambda opened: _accept(opened, name, found), config)
     click.echo(
         f"{output.clean(name)} is accepted as it is; all of its sources are listed anew within seconds, and then "
         "what workers hold because of it is looked at anew."
     )
 
 
-async def _asked(installation: Installation, name: str) -> tuple[Standing, str]:
+async def _restore_question(installation: Installation, name: str) -> tuple[RestoreState, str]:
     settings = installation.settings
     try:
-        async with objects.opened(settings, name) as (cluster, uid):
-            found = await standing(installation, cluster, uid)
+        async with cluster_clients.open_cluster(settings, name) as (cluster, uid):
+            found = await restore_state(installation, cluster, uid)
     except ClusterError as error:
-        raise session.Trouble(str(error)) from None
-    held = {source: (await held_objects(installation, source)).count for source in sources_of(settings, name)}
-    which = ", ".join(f"{source} holds {objects_of(count)}" for source, count in held.items() if count)
+        raise session.CommandError(str(error)) from None
+    held = {source: (await held_objects(installation, source)).count for source in sources_in_cluster(settings, name)}
+    which = ", ".join(f"{source} holds {count_objects(count)}" for source, count in held.items() if count)
     return found, (
         f"{name}: {found.why}. If you accept it, what is missing in it counts as deleted again, and what it owned "
         f"outside is removed{f' ({which}; `knell sources drop SOURCE` forgets them instead)' if which else ''}. Accept?"
     )
 
 
-async def _accept(installation: Installation, name: str, found: Standing) -> None:
+async def _accept(installation: Installation, name: str, found: RestoreState) -> None:
     try:
-        async with objects.opened(installation.settings, name) as (cluster, uid):
-            await accept(installation, cluster, uid, found.record, session.operator())
-    except (ClusterError, Changing) as error:
-        raise session.Trouble(str(error)) from None
+        async with cluster_clients.open_cluster(installation.settings, name) as (cluster, uid):
+            await accept_restore(installation, cluster, uid, found.record, session.operator())
+    except (ClusterError, ConcurrentChange) as error:
+        raise session.CommandError(str(error)) from None
 
 
-async def _look(settings: Settings, known: dict[str, str]) -> list[dict[str, Any]]:
+async def _read_states(settings: Settings, known: dict[str, str]) -> list[dict[str, Any]]:
     installation = Installation(settings, name="knell-cli", patience=session.PATIENCE)
-    identities = Identities(settings, installation)
+    identities = ClusterIdentities(settings, installation)
     found = []
     try:
-        restored = await Witnesses(installation).restored()
+        restored = await LeaseCounterStore(installation).restored_clusters()
         for name in settings.clusters:
             sources = sum(cluster_of(settings, source) == name for source in settings.sources)
             state, uid, why = "fine", known.get(name, ""), ""
             try:
-                async with reached(settings, name) as cluster:
+                async with connect_to(settings, name) as cluster:
                     uid = await cluster.identity()
                 identities.check(name, uid, known)
                 if uid in restored:
-                    state, why = "restored", until_accepted(name, restored[uid].why)
-            except OtherCluster as error:
+                    state, why = "restored", restore_reason(name, restored[uid].why)
+            except WrongCluster as error:
                 state, why = "refused", str(error)
             except ClusterError as error:
                 state, why = "not reached", str(error)

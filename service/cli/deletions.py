@@ -1,5 +1,5 @@
-"""`knell deletions`: list them, or tell the whole story of one with its times.
-The story is shown as it is found: record, stages and jobs at once, then what the audit adds."""
+"""`knell deletions`: lists deletions, or shows the history of one.
+Record, stages and jobs are shown at once; the audit, which takes longer to read, follows."""
 
 from collections.abc import Iterator
 from contextlib import nullcontext
@@ -18,13 +18,13 @@ from service.engine.installation import Installation
 from service.engine.views.deletions import (
     FINISHED_STATES,
     OPEN_STATES,
+    DeletionDetails,
+    DeletionList,
     DeletionView,
-    Listing,
-    Story,
+    deletion_details,
     list_deletions,
-    story,
 )
-from service.engine.views.timeline import Line, Moment, fold, milestones, timeline
+from service.engine.views.timeline import TimelineEntry, TimelineLine, merge_repeats, milestones, timeline
 
 _SCAN: Final = 200_000
 _WIDE: Final = ("deletion", "source", "published", "planned", "done", "left", "of")
@@ -42,11 +42,11 @@ def deletions() -> None:
 @session.config_option
 def listing(state: str | None, limit: int, form: str, config: Path | None) -> None:
     """Open deletions, oldest first; done and dropped ones when asked for, latest first."""
-    found = session.call(lambda opened: list_deletions(opened, state=state, limit=limit), config)
+    found = session.run_with_redis(lambda opened: list_deletions(opened, state=state, limit=limit), config)
     _show_listing(found, form)
 
 
-def _show_listing(found: Listing, form: str) -> None:
+def _show_listing(found: DeletionList, form: str) -> None:
     if form == "json":
         output.show_json(found)
         return
@@ -98,57 +98,57 @@ def show(
     the story that repeat are folded into one; --output wide and json have each.
     """
     address = addresses.Address(what, namespace, cluster)
-    session.call(lambda opened: _tell(opened, address, limit or None, scan, form), config)
+    session.run_with_redis(lambda opened: _show_deletion(opened, address, limit or None, scan, form), config)
 
 
-async def _tell(
+async def _show_deletion(
     installation: Installation, address: addresses.Address, limit: int | None, scan: int, form: str
 ) -> None:
     screen = output.status_line()
-    # Only a person at a terminal watches progress.
+    # Progress is shown on a terminal only.
     progress: Any = screen.status("looking for it") if screen.is_terminal else nullcontext()
     with progress as shown:
         deletion = await addresses.find_deletion(installation, address)
-        found = await story(
+        found = await deletion_details(
             installation,
             deletion,
             limit=limit,
-            progress=lambda read, of: _say(shown, f"reading jobs: {read} of {of}"),
+            progress=lambda read, of: _update_progress(shown, f"reading jobs: {read} of {of}"),
         )
         if found is None:
-            raise session.Trouble(f"the record of deletion {output.clean(deletion)} has just expired")
+            raise session.CommandError(f"the record of deletion {output.clean(deletion)} has just expired")
         if form != "json":
-            output.show(_record(found))
-        moments, cut = await _moments(installation, found, scan, shown)
+            output.show(_record_tables(found))
+        entries, cut = await _read_timeline(installation, found, scan, shown)
     if form == "json":
-        whole = {"deletion": found.deletion, "stages": found.stages, "jobs": found.jobs, "timeline": moments}
+        whole = {"deletion": found.deletion, "stages": found.stages, "jobs": found.jobs, "timeline": entries}
         output.show_json({**whole, "timeline_cut_at": cut or None})
     else:
-        output.show(_timeline(moments, cut, every=form == "wide"))
+        output.show(_timeline(entries, cut, every=form == "wide"))
 
 
-def _say(shown: Status | None, words: str) -> None:
+def _update_progress(shown: Status | None, words: str) -> None:
     if shown is not None:
         shown.update(words)
 
 
-async def _moments(
-    installation: Installation, found: Story, scan: int, shown: Status | None
-) -> tuple[list[Moment], str]:
-    """What the audit has, and, if there was more of it than we may read, up to when it was read."""
-    moments, cut = list[Moment](), ""
+async def _read_timeline(
+    installation: Installation, found: DeletionDetails, scan: int, shown: Status | None
+) -> tuple[list[TimelineEntry], str]:
+    """Entries of the audit; and, if it was longer than `scan`, the time up to which it was read."""
+    entries, cut = list[TimelineEntry](), ""
     async for page in timeline(installation, found.deletion):
-        moments += page.moments
-        _say(shown, f"reading the audit: {page.read} entries, at {output.moment(page.upto)}")
+        entries += page.moments
+        _update_progress(shown, f"reading the audit: {page.read} entries, at {output.moment(page.upto)}")
         if page.read >= scan:
             cut = output.moment(page.upto)
             break
-    told = {(one.what, one.why) for one in moments}
-    moments += [one for one in milestones(found) if (one.what, one.why) not in told]
-    return sorted(moments, key=lambda one: one.at), cut
+    told = {(one.what, one.why) for one in entries}
+    entries += [one for one in milestones(found) if (one.what, one.why) not in told]
+    return sorted(entries, key=lambda one: one.at), cut
 
 
-def _record(found: Story) -> Iterator[RenderableType]:
+def _record_tables(found: DeletionDetails) -> Iterator[RenderableType]:
     view = found.deletion
     named = qualified(view.namespace, view.name)
     yield output.facts(f"deletion of {short_kind(view.resource)} {named}", _facts(view))
@@ -191,24 +191,24 @@ def _facts(view: DeletionView) -> Iterator[tuple[str, object]]:
     yield "shard", view.shard
 
 
-def _timeline(moments: list[Moment], cut: str, *, every: bool) -> Iterator[RenderableType]:
-    """Folded, unless every moment is asked for."""
+def _timeline(entries: list[TimelineEntry], cut: str, *, every: bool) -> Iterator[RenderableType]:
+    """Repeated entries are folded into one line, unless `every`."""
     rows: list[tuple[str, ...]]
     if every:
-        rows = [(output.moment(one.at), one.what, one.job.rpartition("#")[2], one.who, one.why) for one in moments]
+        rows = [(output.moment(one.at), one.what, one.job.rpartition("#")[2], one.who, one.why) for one in entries]
     else:
-        rows = [(output.second(one.at), _told(one), _jobs(one), "", one.why) for one in fold(moments)]
+        rows = [(output.second(one.at), _repeated(one), _jobs(one), "", one.why) for one in merge_repeats(entries)]
     yield output.table("timeline", ("at", "what", "job", "who", "why"), rows, wide=("who",), cut="why")
     if cut:
         yield output.note(f"The audit was read up to {cut}; --scan reads on.", "yellow")
 
 
-def _told(line: Line) -> str:
+def _repeated(line: TimelineLine) -> str:
     """`held 27 times in 4m30s`."""
     if line.times == 1:
         return line.what
     return f"{line.what} {line.times} times in {output.span(line.until - line.at)}"
 
 
-def _jobs(line: Line) -> str:
+def _jobs(line: TimelineLine) -> str:
     return f"{len(line.jobs)} jobs" if len(line.jobs) > 1 else "".join(job.rpartition("#")[2] for job in line.jobs)

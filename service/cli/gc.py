@@ -1,26 +1,40 @@
-"""`knell gc`: whether what one object owns is collected, and by which tasks, said on the object itself.
-The annotation is what counts; the finalizer is put on or taken off at once, so that nobody waits for the watch."""
+"""`knell gc`: switches collection for one object on or off, and selects its tasks, by annotations on that object.
+The annotation decides; the finalizer is added or removed in the same patch instead of waiting for the watcher. A patch
+is bound to the resourceVersion that was decided on: after a conflict the object is read and decided on again, because
+a finalizer that was removed in between must not be added back."""
 
 import re
+from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import click
 
-from service.cli import objects, output, session
-from service.cli.object_marks import Decide, Marks, put
-from service.cli.objects import Chosen
+from service.cli import cluster_clients, object_lookup, output, session
+from service.cli.object_lookup import ResolvedObject
 from service.contract.aws import AWS_ACCOUNT, EXTERNAL_RESOURCE_TASKS, TASKS
 from service.contract.names import GC
 from service.contract.traits import traits_of
-from service.kubernetes import Live
+from service.kubernetes import Conflict, KubeObject, NotFound
 from service.policy import capi
-from service.policy.annotations import Said
-from service.policy.scope import dry_run, still, stopped, switched
+from service.policy.annotations import AnnotationValue
+from service.policy.scope import capi_decision, dry_run_decision, gc_switch, pause_decision
 from service.settings import Settings
-from service.watching.owning import Owning
+from service.watching.collectors import CapiOwners
 
 _ACCOUNT: Final = re.compile(r"\d{12}")
+_MAX_PATCHES: Final = 10
+
+
+class MetadataChange(NamedTuple):
+    """Annotations to set, or with None to remove. `finalizer` is True to add ours, False to remove it unless the object
+    is being deleted, None to leave it unchanged."""
+
+    annotations: dict[str, str | None]
+    finalizer: bool | None = None
+
+
+DecideChange = Callable[[KubeObject], Awaitable[MetadataChange]]
 
 
 @click.group()
@@ -29,7 +43,7 @@ def gc() -> None:
 
 
 @gc.command("enable")
-@objects.object_argument
+@object_lookup.object_argument
 @click.option("--account", metavar="ID", help="The AWS account that its resources are in; in any other one it holds.")
 @session.output_option
 @session.config_option
@@ -43,14 +57,14 @@ def enable(what: str, namespace: str, cluster: str | None, account: str | None, 
     For clusters on AWS (awscluster/NAME, awsmanagedcontrolplane/NAME, or cluster/NAME, which is followed to one of
     these) the annotation is aws.cluster.x-k8s.io/external-resource-gc, and `true`.
     """
-    settings = session.prepared(config)
+    settings = session.interactive_settings(config)
     if account is not None and not _ACCOUNT.fullmatch(account):
-        raise session.Misuse(f"--account: {output.clean(account)!r} is no AWS account; write its 12 digits")
-    _say(objects.run(_enable(settings, what, namespace, cluster, account)), form)
+        raise session.InvalidUsage(f"--account: {output.clean(account)!r} is no AWS account; write its 12 digits")
+    _show(cluster_clients.run_with_clusters(_enable(settings, what, namespace, cluster, account)), form)
 
 
 @gc.command("disable")
-@objects.object_argument
+@object_lookup.object_argument
 @session.output_option
 @session.config_option
 def disable(what: str, namespace: str, cluster: str | None, form: str, config: Path | None) -> None:
@@ -60,12 +74,12 @@ def disable(what: str, namespace: str, cluster: str | None, form: str, config: P
     If the object is already going, only the annotation is set: the workers read it before their next destructive call,
     stop, and release the object themselves, so that what was done is recorded. What is already gone does not come back.
     """
-    settings = session.prepared(config)
-    _say(objects.run(_disable(settings, what, namespace, cluster)), form)
+    settings = session.interactive_settings(config)
+    _show(cluster_clients.run_with_clusters(_disable(settings, what, namespace, cluster)), form)
 
 
 @gc.command("configure")
-@objects.object_argument
+@object_lookup.object_argument
 @click.option(
     "--task", "tasks", multiple=True, metavar="TASK", help=f"Repeatable, or a comma list. One of {', '.join(TASKS)}."
 )
@@ -81,18 +95,18 @@ def configure(
     It counts also for one that is already going: what is not gone yet of a task that is taken away stays, and what one
     that is added stands for is removed by the last look.
     """
-    settings = session.prepared(config)
+    settings = session.interactive_settings(config)
     chosen = list(dict.fromkeys(word.strip() for one in tasks for word in one.split(",") if word.strip()))
     allowed = ", ".join(settings.aws.allowed)
     if unknown := [word for word in chosen if word not in TASKS]:
-        raise session.Misuse(f"--task: unknown {output.clean(', '.join(unknown))}; allowed: {allowed}")
+        raise session.InvalidUsage(f"--task: unknown {output.clean(', '.join(unknown))}; allowed: {allowed}")
     if beyond := [word for word in chosen if word not in settings.aws.allowed]:
-        # The workers would hold the object.
-        raise session.Misuse(f"--task: aws.allowed_tasks does not allow {', '.join(beyond)}; allowed: {allowed}")
-    _say(objects.run(_configure(settings, what, namespace, cluster, chosen)), form)
+        # Workers hold an object with such an annotation.
+        raise session.InvalidUsage(f"--task: aws.allowed_tasks does not allow {', '.join(beyond)}; allowed: {allowed}")
+    _show(cluster_clients.run_with_clusters(_configure(settings, what, namespace, cluster, chosen)), form)
 
 
-def _say(told: dict[str, Any], form: str) -> None:
+def _show(told: dict[str, Any], form: str) -> None:
     if form == "json":
         output.show_json(told)
     else:
@@ -102,47 +116,47 @@ def _say(told: dict[str, Any], form: str) -> None:
 async def _enable(
     settings: Settings, what: str, namespace: str, cluster: str | None, account: str | None
 ) -> dict[str, Any]:
-    async with objects.chosen(settings, what, namespace, cluster) as one:
+    async with object_lookup.resolve_object(settings, what, namespace, cluster) as one:
         if one.live.going:
-            raise session.Trouble(
+            raise session.CommandError(
                 f"{one} is already going, and an object that is going can't get a finalizer; what it owns must be "
                 f"removed by hand"
             )
-        if unwatched := objects.why_unwatched(one.source, one.settings, one.live):
-            # A finalizer that nobody watches would hold it for ever.
-            raise session.Trouble(f"{one} is not watched, so nothing was changed: {unwatched}")
+        if unwatched := object_lookup.why_unwatched(one.source, one.settings, one.live):
+            # Without a watcher its finalizer would never be removed.
+            raise session.CommandError(f"{one} is not watched, so nothing was changed: {unwatched}")
         if account is not None and not traits_of(one.settings.collector).capi:
-            raise session.Misuse(f"--account is for clusters on AWS; source {one.source} has no use for it")
+            raise session.InvalidUsage(f"--account is for clusters on AWS; source {one.source} has no use for it")
         annotations = _switch(one, on=True) | ({AWS_ACCOUNT: account} if account is not None else {})
         why_not = ""
 
-        async def decide(live: Live) -> Marks:
+        async def decide(live: KubeObject) -> MetadataChange:
             nonlocal why_not
             why_not = await _why_no_finalizer(settings, one, live)
-            return Marks(annotations, finalizer=None if why_not else True)
+            return MetadataChange(annotations, finalizer=None if why_not else True)
 
-        live = await put(one, decide)
+        live = await patch_metadata(one, decide)
         tail = "and has the finalizer" if _marked(one, live) else f"without a finalizer: {why_not or 'it is going'}"
-        return _told(one, live, f"{one} is collected when it is deleted, {tail} (source {one.source}).")
+        return _document(one, live, f"{one} is collected when it is deleted, {tail} (source {one.source}).")
 
 
 async def _disable(settings: Settings, what: str, namespace: str, cluster: str | None) -> dict[str, Any]:
-    async with objects.chosen(settings, what, namespace, cluster) as one:
-        live = await put(one, _always(Marks(_switch(one, on=False), finalizer=False)))
+    async with object_lookup.resolve_object(settings, what, namespace, cluster) as one:
+        live = await patch_metadata(one, _always(MetadataChange(_switch(one, on=False), finalizer=False)))
         if live.going and _marked(one, live):
             said = f"{one} is already going: the workers stop before their next destructive call and release it."
         else:
             said = f"{one} is left alone when it is deleted; it has no finalizer of ours."
-        return _told(one, live, said)
+        return _document(one, live, said)
 
 
 async def _configure(
     settings: Settings, what: str, namespace: str, cluster: str | None, tasks: list[str]
 ) -> dict[str, Any]:
-    async with objects.chosen(settings, what, namespace, cluster) as one:
+    async with object_lookup.resolve_object(settings, what, namespace, cluster) as one:
         if not traits_of(one.settings.collector).capi:
-            raise session.Misuse(f"only clusters on AWS have tasks; source {one.source} has none")
-        live = await put(one, _always(Marks({EXTERNAL_RESOURCE_TASKS: ",".join(tasks) or None})))
+            raise session.InvalidUsage(f"only clusters on AWS have tasks; source {one.source} has none")
+        live = await patch_metadata(one, _always(MetadataChange({EXTERNAL_RESOURCE_TASKS: ",".join(tasks) or None})))
         said = f"With {one} goes what {', '.join(tasks)} stand for."
         if not tasks:
             said = f"With {one} goes what the settings say: {', '.join(settings.aws.tasks)}."
@@ -151,47 +165,47 @@ async def _configure(
                 " It is already going: what is left of other tasks stays where it is, and what was not planned with it "
                 "is removed by the last look, before it is released."
             )
-        return _told(one, live, said) | {"tasks": tasks or list(settings.aws.tasks)}
+        return _document(one, live, said) | {"tasks": tasks or list(settings.aws.tasks)}
 
 
-def _always(marks: Marks) -> Decide:
-    async def decide(_live: Live) -> Marks:
+def _always(marks: MetadataChange) -> DecideChange:
+    async def decide(_live: KubeObject) -> MetadataChange:
         return marks
 
     return decide
 
 
-async def _why_no_finalizer(settings: Settings, one: Chosen, live: Live) -> str:
+async def _why_no_finalizer(settings: Settings, one: ResolvedObject, live: KubeObject) -> str:
     if one.settings.mode != "finalizer":
         return f"source {one.source} only observes"
     traits = traits_of(one.settings.collector)
-    stop = still(live.annotations, one.settings)
+    stop = capi_decision(live.annotations, one.settings)
     if traits.feature:
-        stop = stopped(settings.policy, one.settings, settings.features) or stop
+        stop = pause_decision(settings.policy, one.settings, settings.features) or stop
     if stop is None:
-        marks = await one.cluster.namespace_marks(live.namespace)
-        stop = dry_run(live.annotations, marks, settings.policy, one.settings)
+        marks = await one.cluster.namespace_annotations(live.namespace)
+        stop = dry_run_decision(live.annotations, marks, settings.policy, one.settings)
     if stop is not None:
         return stop.reason
     if not traits.capi:
         return ""
-    return await Owning(one.cluster).objection(live.namespace, capi.owner_in(live.raw))
+    return await CapiOwners(one.cluster).objection(live.namespace, capi.read_owning_cluster(live.raw))
 
 
-def _switch(one: Chosen, *, on: bool) -> dict[str, str | None]:
-    """The annotations that say so. Ours beside another's of the same meaning would have to agree, so it goes."""
+def _switch(one: ResolvedObject, *, on: bool) -> dict[str, str | None]:
+    """If the collector has an annotation of its own, ours is removed, so that they can't disagree."""
     switch = traits_of(one.settings.collector).switch
     if switch is None:
         return {GC: "enabled" if on else "disabled"}
     return {switch.name: switch.enabled if on else switch.disabled, GC: None}
 
 
-def _marked(one: Chosen, live: Live) -> bool:
+def _marked(one: ResolvedObject, live: KubeObject) -> bool:
     return traits_of(one.settings.collector).finalizer in live.finalizers
 
 
-def _told(one: Chosen, live: Live, said: str) -> dict[str, Any]:
-    found = switched(live.annotations, one.settings)
+def _document(one: ResolvedObject, live: KubeObject, said: str) -> dict[str, Any]:
+    found = gc_switch(live.annotations, one.settings)
     return {
         "cluster": one.cluster.name,
         "source": one.source,
@@ -199,8 +213,35 @@ def _told(one: Chosen, live: Live, said: str) -> dict[str, Any]:
         "namespace": live.namespace,
         "name": live.name,
         "uid": live.uid,
-        "gc": found.word if isinstance(found, Said) else "",
+        "gc": found.word if isinstance(found, AnnotationValue) else "",
         "finalizer": _marked(one, live),
         "going": live.going,
         "said": said,
     }
+
+
+async def patch_metadata(one: ResolvedObject, decide: DecideChange) -> KubeObject:
+    """Returns the patched object. Raises CommandError if it is gone or replaced."""
+    live: KubeObject | None = one.live
+    for _ in range(_MAX_PATCHES):
+        if live is None or live.uid != one.live.uid:
+            raise session.CommandError(f"{one} has gone meanwhile; nothing was changed")
+        marks = await decide(live)
+        try:
+            return await one.cluster.patch(one.served, live.namespace, live.name, _patch_body(one, live, marks))
+        except (Conflict, NotFound):
+            live = await one.cluster.get(one.served, live.namespace, live.name)
+    raise session.CommandError(f"{one} changes so fast that no patch gets through; try again")
+
+
+def _patch_body(one: ResolvedObject, live: KubeObject, marks: MetadataChange) -> dict[str, Any]:
+    ours = traits_of(one.settings.collector).finalizer
+    finalizers = list(live.finalizers)
+    if marks.finalizer and ours not in finalizers and not live.going:
+        finalizers.append(ours)
+    if marks.finalizer is False and not live.going:
+        finalizers = [name for name in finalizers if name != ours]
+    meta: dict[str, Any] = {"resourceVersion": live.resource_version, "annotations": marks.annotations}
+    if finalizers != list(live.finalizers):
+        meta["finalizers"] = finalizers
+    return {"metadata": meta}

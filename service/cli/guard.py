@@ -1,5 +1,5 @@
-"""`knell guard`: which sources have more deletions than their guard lets through, and a person's word to go on.
-A release plans everything again that the guard held; deletions that come later are counted anew."""
+"""`knell guard`: shows the guard of every source, and releases one that has tripped.
+A release replans every deletion that the guard held; later deletions are counted from zero."""
 
 import asyncio
 from contextlib import nullcontext
@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 import click
 
 from service.cli import output, session
-from service.cli.jobs import confirm
 from service.engine.guard import Guard, GuardView, HeldDeletion
 from service.engine.installation import Installation
 
@@ -19,7 +18,7 @@ _MOMENT = 0.5
 
 
 class _Released(NamedTuple):
-    """`again` is the guard as it was afterwards."""
+    """`again` is the guard after the release."""
 
     replayed: int
     again: GuardView
@@ -35,7 +34,7 @@ def guard() -> None:
 @session.config_option
 def status(form: str, config: Path | None) -> None:
     """Every source: what was let through in its window, what the limit is, what is held."""
-    views = session.call(lambda opened: Guard(opened).status(), config)
+    views = session.run_with_redis(lambda opened: Guard(opened).status(), config)
     if form == "json":
         output.show_json({"guards": views})
         return
@@ -44,7 +43,15 @@ def status(form: str, config: Path | None) -> None:
         return
     columns = ("source", "state", "counted", "limit", "owned", "held", "released")
     rows = [
-        (view.source, _state(view), view.counted, _or_dash(view.limit), _or_dash(view.owned), view.held, _by(view))
+        (
+            view.source,
+            _state(view),
+            view.counted,
+            _or_dash(view.limit),
+            _or_dash(view.owned),
+            view.held,
+            _released_by(view),
+        )
         for view in views
     ]
     output.show([output.table("guards", columns, rows, numbers=("counted", "limit", "owned", "held"))])
@@ -59,16 +66,16 @@ def status(form: str, config: Path | None) -> None:
 @session.config_option
 def release(source: str, yes: bool, config: Path | None) -> None:
     """Let everything through that the guard of SOURCE holds, and count anew from now on."""
-    view, found = session.call(lambda opened: _look(opened, source), config)
+    view, found = session.run_with_redis(lambda opened: _read_guard(opened, source), config)
     if view.tripped is None and not found:
         click.echo(f"The guard of {output.clean(source)} has not tripped and holds nothing; nothing was changed.")
         return
     if not yes:
-        confirm(output.clean(_question(view, len(found))))
-    done = session.call(lambda opened: _release(opened, source), config)
-    click.echo(f"The guard of {output.clean(source)} is released; {_deletions(done.replayed)} planned again.")
+        session.confirm(output.clean(_question(view, len(found))))
+    done = session.run_with_redis(lambda opened: _release(opened, source), config)
+    click.echo(f"The guard of {output.clean(source)} is released; {_count_deletions(done.replayed)} planned again.")
     if done.again.tripped is not None:
-        raise session.Trouble(
+        raise session.CommandError(
             f"meanwhile it has tripped again, and holds what was deleted since; "
             f"`knell guard status` tells more ({output.clean(done.again.why)})"
         )
@@ -80,25 +87,25 @@ def _question(view: GuardView, held: int) -> str:
     return f"{what} If you release it, all of them are carried out. Release it?"
 
 
-async def _look(installation: Installation, source: str) -> tuple[GuardView, list[HeldDeletion]]:
+async def _read_guard(installation: Installation, source: str) -> tuple[GuardView, list[HeldDeletion]]:
     opened = Guard(installation)
-    return await _view(opened, source), await opened.held(source)
+    return await _guard_of(opened, source), await opened.held(source)
 
 
-async def _view(opened: Guard, source: str) -> GuardView:
+async def _guard_of(opened: Guard, source: str) -> GuardView:
     views = await opened.status()
     for view in views:
         if view.source == source:
             return view
     known = ", ".join(output.clean(view.source) for view in views) or "none"
-    raise session.Misuse(f"no source {output.clean(source)} is known; there are: {known}")
+    raise session.InvalidUsage(f"no source {output.clean(source)} is known; there are: {known}")
 
 
 async def _release(installation: Installation, source: str) -> _Released:
     opened, who, replayed = Guard(installation), session.operator(), 0
     await opened.release(source, who)
     screen = output.status_line()
-    # Only a person at a terminal watches progress.
+    # Progress is shown on a terminal only.
     progress: Any = screen.status("planning again") if screen.is_terminal else nullcontext()
     with progress as shown:
         for _ in range(_ROUNDS):
@@ -107,12 +114,12 @@ async def _release(installation: Installation, source: str) -> _Released:
                 replayed += await opened.replay(found[first : first + _STEP], who)
                 if shown is not None:
                     shown.update(f"planning again: {replayed}, of this round {first} of {len(found)}")
-            again = await _view(opened, source)
+            again = await _guard_of(opened, source)
             if not found or again.tripped is not None:
                 break
-            # A planner that heard the old answer may only now be writing down that it holds something.
+            # A planner that read the guard before the release may still record a held deletion.
             await asyncio.sleep(_MOMENT)
-    return _Released(replayed, await _view(opened, source))
+    return _Released(replayed, await _guard_of(opened, source))
 
 
 def _state(view: GuardView) -> str:
@@ -125,9 +132,9 @@ def _or_dash(value: int | None) -> str:
     return "-" if value is None else str(value)
 
 
-def _by(view: GuardView) -> str:
+def _released_by(view: GuardView) -> str:
     return f"{output.moment(view.released)} by {view.released_by}" if view.released is not None else ""
 
 
-def _deletions(count: int) -> str:
+def _count_deletions(count: int) -> str:
     return "1 deletion is" if count == 1 else f"{count} deletions are"

@@ -1,5 +1,5 @@
-"""`knell jobs`: list jobs, show one with everything that is known of it, have one tried now, give one up.
-Giving up a required job is asked about, because its object is then released without it."""
+"""`knell jobs`: lists jobs, shows one, retries one at once, and abandons one.
+Abandoning a required job needs a confirmation, because its object is then released without it."""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -12,7 +12,7 @@ from service.contract.resource_names import short_kind
 from service.contract.targets import RELEASE, lane_fault
 from service.engine.installation import Installation
 from service.engine.views.deletions import DeletionView, one_deletion, some_deletions
-from service.engine.views.jobs import LIST_STATES, JobView, Listing, list_jobs, one_job
+from service.engine.views.jobs import LIST_STATES, JobList, JobView, list_jobs, one_job
 
 _JOB = "KIND/NAME[#JOB]|ID"
 _ENDED = {
@@ -45,19 +45,19 @@ def listing(
     Jobs whose stage is not open yet are seen in `knell deletions show`.
     """
     if lane is not None and (fault := lane_fault(lane)):
-        raise session.Misuse(fault)
-    found, whose = session.call(lambda opened: _listed(opened, state, lane, limit), config)
+        raise session.InvalidUsage(fault)
+    found, whose = session.run_with_redis(lambda opened: _read_jobs(opened, state, lane, limit), config)
     _show_listing(found, whose, form)
 
 
-async def _listed(
+async def _read_jobs(
     installation: Installation, state: str | None, lane: str | None, limit: int
-) -> tuple[Listing, dict[str, DeletionView]]:
+) -> tuple[JobList, dict[str, DeletionView]]:
     found = await list_jobs(installation, state=state, lane=lane, limit=limit)
     return found, await some_deletions(installation, (job.deletion for job in found.jobs))
 
 
-def _show_listing(found: Listing, whose: Mapping[str, DeletionView], form: str) -> None:
+def _show_listing(found: JobList, whose: Mapping[str, DeletionView], form: str) -> None:
     if form == "json":
         output.show_json(found)
         return
@@ -72,7 +72,7 @@ def _show_listing(found: Listing, whose: Mapping[str, DeletionView], form: str) 
         output.show([output.note(f"and more (--limit, now {len(found.jobs)})")])
 
 
-def _brief_table(found: Listing, whose: Mapping[str, DeletionView]) -> RenderableType:
+def _brief_table(found: JobList, whose: Mapping[str, DeletionView]) -> RenderableType:
     wide = ("id", "object", "lane", "whole target", "attempts", "last")
     short = addresses.short_ids(view.uid for view in whose.values())
     return output.table(
@@ -81,7 +81,7 @@ def _brief_table(found: Listing, whose: Mapping[str, DeletionView]) -> Renderabl
         [
             (short_job(job.id, whose.get(job.deletion), short), state_words(job), _due_from(job, found),
              short_target(job), job.id, whose[job.deletion].object if job.deletion in whose else "", job.lane,
-             f"{job.kind} {job.target}", job.attempts, output.relative(job.last_at, found.at), _verdict(job))
+             f"{job.kind} {job.target}", job.attempts, output.relative(job.last_at, found.at), _reason(job))
             for job in found.jobs
         ],
         numbers=("attempts",),
@@ -91,7 +91,7 @@ def _brief_table(found: Listing, whose: Mapping[str, DeletionView]) -> Renderabl
 
 
 def job_name(job: str, view: DeletionView | None) -> str:
-    """By its object, as other commands take it; by its id where the record of its deletion is gone."""
+    """The job's address by its object, or its id if the record of its deletion is gone."""
     if view is None:
         return job
     return f"{addresses.kind_and_name(view.resource, view.name)}#{job.rpartition('#')[2]}"
@@ -104,17 +104,17 @@ def short_job(job: str, view: DeletionView | None, short: Mapping[str, str]) -> 
 
 
 def short_target(job: JobView) -> str:
-    """Its kind without its provider, and the last part of an id that is a path, or of an ARN."""
+    """Kind without provider, and the last part of an id that is a path or an ARN."""
     last = job.target.rpartition(":")[2] if job.target.startswith("arn:") else job.target
     return f"{job.kind.rpartition('.')[2]} {last.rpartition('/')[2] if last.startswith('/') else last}"
 
 
-def _due_from(job: JobView, found: Listing) -> str:
+def _due_from(job: JobView, found: JobList) -> str:
     return output.relative(job.due, found.at) or due_words(job)
 
 
 def job_table(found: list[JobView]) -> RenderableType:
-    """Jobs of one deletion, with times to the millisecond."""
+    """Jobs of one deletion."""
     wide = ("lane", "whole target", "attempts", "due", "last attempt", "first error")
     return output.table(
         "jobs",
@@ -122,7 +122,7 @@ def job_table(found: list[JobView]) -> RenderableType:
         [
             (job.id.rpartition("#")[2], state_words(job), job.stage, short_target(job), job.lane,
              f"{job.kind} {job.target}", job.attempts, due_words(job), output.moment(job.last_at), job.first_error,
-             _verdict(job))
+             _reason(job))
             for job in found
         ],
         numbers=("stage", "attempts"),
@@ -144,7 +144,7 @@ def due_words(job: JobView) -> str:
     return output.moment(job.due)
 
 
-def _verdict(job: JobView) -> str:
+def _reason(job: JobView) -> str:
     if job.verdict and job.reason:
         return f"{job.verdict}: {job.reason}"
     return job.verdict or job.reason
@@ -160,15 +160,17 @@ def show(what: str, namespace: str | None, cluster: str | None, form: str, confi
     A job is addressed by its object and its number there (awscluster/shop#1.3 -n team), by its id, or by the id as
     `knell jobs list` shortens it. The number may be left out where only one job is under way.
     """
-    found = session.call(lambda opened: _found(opened, addresses.Address(what, namespace, cluster)), config)
+    found = session.run_with_redis(
+        lambda opened: _find_job(opened, addresses.Address(what, namespace, cluster)), config
+    )
     _show_one(found, form)
 
 
-async def _found(installation: Installation, address: addresses.Address) -> JobView:
+async def _find_job(installation: Installation, address: addresses.Address) -> JobView:
     job = await addresses.find_job(installation, address)
     found = await one_job(installation, job)
     if found is None:
-        raise session.Trouble(unknown(job))
+        raise session.CommandError(job_not_found(job))
     return found
 
 
@@ -176,10 +178,10 @@ def _show_one(job: JobView, form: str) -> None:
     if form == "json":
         output.show_json(job)
     else:
-        output.show([output.facts(f"job {job.id}", _facts(job))])
+        output.show([output.facts(f"job {job.id}", _job_facts(job))])
 
 
-def _facts(job: JobView) -> Iterator[tuple[str, object]]:
+def _job_facts(job: JobView) -> Iterator[tuple[str, object]]:
     yield "state", state_words(job)
     yield "deletion", job.deletion
     yield "stage", job.stage
@@ -212,16 +214,16 @@ def retry(what: str, namespace: str | None, cluster: str | None, config: Path | 
     async def addressed(installation: Installation) -> str:
         return await retry_job(installation, await addresses.find_job(installation, address))
 
-    click.echo(session.call(addressed, config))
+    click.echo(session.run_with_redis(addressed, config))
 
 
 async def retry_job(installation: Installation, job: str) -> str:
-    """What came of it, or Trouble."""
+    """Returns the message for the operator. Raises CommandError."""
     view = await one_job(installation, job)
     if view is None:
-        raise session.Trouble(unknown(job))
+        raise session.CommandError(job_not_found(job))
     if view.state == "unreadable":
-        raise session.Trouble(
+        raise session.CommandError(
             f"the record of {output.clean(job)} can't be read, so nobody can try it; look at it "
             f"(`knell jobs show`), then mend the record or abandon the job"
         )
@@ -232,11 +234,11 @@ async def retry_job(installation: Installation, job: str) -> str:
         case "leased":
             return f"{output.clean(job)} is being tried at this moment; nothing was changed."
         case "waiting":
-            raise session.Trouble(f"{job} waits for its stage to open; it will be tried then")
+            raise session.CommandError(f"{job} waits for its stage to open; it will be tried then")
         case "unknown":
-            raise session.Trouble(unknown(job))
+            raise session.CommandError(job_not_found(job))
         case _:
-            raise session.Trouble(ended(job, state))
+            raise session.CommandError(job_ended(job, state))
 
 
 @jobs.command("abandon")
@@ -250,41 +252,41 @@ def abandon(what: str, namespace: str | None, cluster: str | None, yes: bool, co
     as in `knell jobs show`.
     """
     address = addresses.Address(what, namespace, cluster)
-    job = session.call(lambda opened: addresses.find_job(opened, address, certain=True), config)
+    job = session.run_with_redis(lambda opened: addresses.find_job(opened, address, strict=True), config)
     click.echo(abandon_job(job, yes=yes, config=config))
 
 
 def abandon_job(job: str, *, yes: bool, config: Path | None) -> str:
-    """What came of it, or Trouble. Nobody holds a connection while he thinks."""
-    question = session.call(lambda opened: _question(opened, job), config)
+    """Returns the message for the operator. Raises CommandError. No connection is open while the operator is asked."""
+    question = session.run_with_redis(lambda opened: _question(opened, job), config)
     if question and not yes:
-        confirm(question)
-    state = session.call(lambda opened: opened.shard_of_job(job).abandon(job, session.operator()), config)
+        session.confirm(question)
+    state = session.run_with_redis(lambda opened: opened.shard_of_job(job).abandon(job, session.operator()), config)
     match state:
         case "abandoned":
             return f"{output.clean(job)} is abandoned; a call that was under way may still come to its end."
         case "release":
-            raise session.Trouble(_release(job))
+            raise session.CommandError(_release_not_abandoned(job))
         case "unknown":
-            raise session.Trouble(unknown(job))
+            raise session.CommandError(job_not_found(job))
         case _:
-            raise session.Trouble(ended(job, state))
+            raise session.CommandError(job_ended(job, state))
 
 
 async def _question(installation: Installation, job: str) -> str:
-    """What to ask before a job is given up; nothing for a best-effort one."""
+    """The confirmation before a job is abandoned; empty for a best-effort job."""
     view = await one_job(installation, job)
     if view is None:
-        raise session.Trouble(unknown(job))
+        raise session.CommandError(job_not_found(job))
     if view.ended:
-        raise session.Trouble(ended(job, view.state))
+        raise session.CommandError(job_ended(job, view.state))
     if view.state == "unreadable":
         return output.clean(
             f"The record of {job} can't be read. If you abandon it, its object will be released without it, "
             f"and its target may be left behind with nobody to remove it. Abandon it?"
         )
     if view.kind == RELEASE:
-        raise session.Trouble(_release(job))
+        raise session.CommandError(_release_not_abandoned(job))
     if view.strategy != "required":
         return ""
     deletion = await one_deletion(installation, view.deletion)
@@ -295,26 +297,16 @@ async def _question(installation: Installation, job: str) -> str:
     )
 
 
-def confirm(question: str) -> None:
-    """Ends the command unless a person says yes."""
-    try:
-        agreed = click.confirm(question)
-    except click.Abort:
-        raise session.Trouble("nothing was changed, for nobody answered; --yes says it beforehand") from None
-    if not agreed:
-        raise session.Trouble("nothing was changed")
-
-
-def unknown(job: str) -> str:
+def job_not_found(job: str) -> str:
     name = output.clean(job)
     return f"no job {name} is known (its record may have expired); `knell jobs list` shows those that are"
 
 
-def ended(job: str, state: str) -> str:
+def job_ended(job: str, state: str) -> str:
     return f"{output.clean(job)} has ended already: {_ENDED.get(state, state)}"
 
 
-def _release(job: str) -> str:
+def _release_not_abandoned(job: str) -> str:
     return (
         f"{output.clean(job)} is the release of its object, without which nothing is ever done; it can't be "
         f"abandoned, only retried"

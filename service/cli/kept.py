@@ -1,5 +1,5 @@
-"""`knell kept`: what people decided to keep, and their word that it need not be kept any more.
-A decision is a record in Redis and the service's tag on the resources: both are shown, and lifted together."""
+"""`knell kept`: lists resources that were kept on purpose, and forgets that they were.
+A decision to keep is a record in Redis and a tag on the resources; both are shown, and removed together."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -9,28 +9,35 @@ import click
 import msgspec
 
 from service.cli import addresses, output, session
-from service.cli.addresses import Address, Candidate
-from service.cli.jobs import confirm
-from service.cli.kept_tags import provider_of, search, tagged_by, tags_of, take_off, tell_removals, untag_command
-from service.contract.kept import RETAINED_TAG, Decision, KeptResource
+from service.cli.addresses import Address, AddressMatch
+from service.cli.kept_tags import (
+    may_be_tagged,
+    open_tags,
+    provider_of,
+    remove_tags,
+    search_tags,
+    show_removals,
+    untag_command,
+)
+from service.contract.kept import RETAINED_TAG, KeepDecision, KeptResource
+from service.engine.batch_reads import to_datetime
 from service.engine.installation import Installation
 from service.engine.inventory import Inventory
-from service.engine.kept import KeptMemory
-from service.engine.orphans import Orphans
-from service.engine.views.reading import moment
+from service.engine.kept_store import KeptStore
+from service.engine.orphans import OrphanSightings
 
 _PLACE = re.compile(r"aws/\d{12}/[a-z0-9-]+|azure/[^/]+/[^/]+")
 
 
-class Kept(msgspec.Struct, frozen=True):
-    """`decisions` of one name; None where they can't be read."""
+class KeptEntry(msgspec.Struct, frozen=True):
+    """Decisions under one name; None if the record can't be read."""
 
     name: str
-    decisions: list[Decision] | None
+    decisions: list[KeepDecision] | None
 
 
-class Unrecorded(msgspec.Struct, frozen=True, kw_only=True):
-    """A resource that carries the service's tag although no record names its object; `command` takes the tag off."""
+class UnrecordedTag(msgspec.Struct, frozen=True, kw_only=True):
+    """A resource with our tag, but without a record of its object; `command` removes the tag."""
 
     place: str
     kind: str
@@ -39,7 +46,7 @@ class Unrecorded(msgspec.Struct, frozen=True, kw_only=True):
     command: str
 
 
-class Unread(msgspec.Struct, frozen=True, kw_only=True):
+class UnreadPlace(msgspec.Struct, frozen=True, kw_only=True):
     place: str
     why: str
 
@@ -67,18 +74,18 @@ def listing(tags: bool, places: tuple[str, ...], form: str, config: Path | None)
     region of AWS.
     """
     if odd := [place for place in places if not _PLACE.fullmatch(place)]:
-        raise session.Misuse(f"{output.clean(odd[0])!r} is no place; write aws/ACCOUNT/REGION or azure/SUB/GROUP")
+        raise session.InvalidUsage(f"{output.clean(odd[0])!r} is no place; write aws/ACCOUNT/REGION or azure/SUB/GROUP")
     if places and not tags:
-        raise session.Misuse("--place says where to look for tags; say --tags as well")
-    found = session.call(_every, config)
-    unrecorded, unread = list[Unrecorded](), list[Unread]()
+        raise session.InvalidUsage("--place says where to look for tags; say --tags as well")
+    found = session.run_with_redis(_read_entries, config)
+    unrecorded, unread = list[UnrecordedTag](), list[UnreadPlace]()
     if tags:
-        unrecorded, unread = session.call(lambda opened: _search(opened, found, places), config)
+        unrecorded, unread = session.run_with_redis(lambda opened: _search(opened, found, places), config)
     if form == "json":
         output.show_json({"kept": found} | ({"unrecorded": unrecorded, "unread": unread} if tags else {}))
         return
     if form == "name":
-        output.show_names(dict.fromkeys(name for one in found for name in _names(one)))
+        output.show_names(dict.fromkeys(name for one in found for name in _object_names(one)))
         return
     for one in found:
         _show(one)
@@ -88,14 +95,14 @@ def listing(tags: bool, places: tuple[str, ...], form: str, config: Path | None)
         _show_unrecorded(unrecorded, unread)
 
 
-def _names(one: Kept) -> list[str]:
-    """Of the objects that it was kept with, as `knell kept forget` takes them."""
+def _object_names(one: KeptEntry) -> list[str]:
+    """Addresses of the objects, as `knell kept forget` accepts them."""
     if one.decisions is None:
         return [one.name]
     return [addresses.kind_and_name(each.resource, each.object_name) for each in one.decisions]
 
 
-def _show(one: Kept) -> None:
+def _show(one: KeptEntry) -> None:
     if one.decisions is None:
         output.show([output.facts(one.name, [("record", "can't be read")])])
     for decision in one.decisions or ():
@@ -105,9 +112,9 @@ def _show(one: Kept) -> None:
             output.show([output.table("resources", ("resource", "tag"), rows)])
 
 
-def _facts(decision: Decision) -> Iterator[tuple[str, str]]:
+def _facts(decision: KeepDecision) -> Iterator[tuple[str, str]]:
     yield "kept with", f"{decision.object} (uid {decision.uid})"
-    yield "since", output.moment(moment(decision.at))
+    yield "since", output.moment(to_datetime(decision.at))
     yield "why", decision.why
     yield "identity", decision.identity
     untagged = sum(bool(each.tag) for each in decision.resources)
@@ -115,7 +122,7 @@ def _facts(decision: Decision) -> Iterator[tuple[str, str]]:
     yield "remark", decision.remark
 
 
-def _show_unrecorded(found: list[Unrecorded], unread: list[Unread]) -> None:
+def _show_unrecorded(found: list[UnrecordedTag], unread: list[UnreadPlace]) -> None:
     if found:
         rows = [(f"{one.kind} {one.id}", one.value) for one in found]
         output.show([output.table("tagged, without a record", ("resource", "kept with"), rows)])
@@ -126,16 +133,16 @@ def _show_unrecorded(found: list[Unrecorded], unread: list[Unread]) -> None:
         output.show([output.note(f"{one.place} could not be read, so there may be more: {one.why}", "yellow")])
 
 
-async def _every(installation: Installation) -> list[Kept]:
+async def _read_entries(installation: Installation) -> list[KeptEntry]:
     return sorted(
-        [Kept(name, decisions) async for name, decisions in KeptMemory(installation).every()],
+        [KeptEntry(name, decisions) async for name, decisions in KeptStore(installation).all_decisions()],
         key=lambda one: one.name,
     )
 
 
 async def _search(
-    installation: Installation, found: list[Kept], named: Sequence[str]
-) -> tuple[list[Unrecorded], list[Unread]]:
+    installation: Installation, found: list[KeptEntry], named: Sequence[str]
+) -> tuple[list[UnrecordedTag], list[UnreadPlace]]:
     known = [decision for one in found for decision in one.decisions or ()]
     groups = [
         f"azure/{one.subscription}/{one.resource_group}".lower()
@@ -143,9 +150,9 @@ async def _search(
         for one in nodes
     ]
     places = sorted({*(one.place for one in known), *groups, *(place.lower() for place in named)})
-    searched = await search(installation, places, known)
+    searched = await search_tags(installation, places, known)
     unrecorded = [
-        Unrecorded(
+        UnrecordedTag(
             place=each.place,
             kind=one.kind,
             id=one.id,
@@ -154,9 +161,9 @@ async def _search(
         )
         for each in searched
         for one in each.found
-        if not any(decision.wrote(one.value) for decision in known)
+        if not any(decision.wrote_tag(one.value) for decision in known)
     ]
-    return unrecorded, [Unread(place=each.place, why=why) for each in searched for why in each.unread]
+    return unrecorded, [UnreadPlace(place=each.place, why=why) for each in searched for why in each.unread]
 
 
 # ---- forget
@@ -180,10 +187,10 @@ def forget(
     object keeps it. Where a tag can't be taken off, the record stays. The tag knell.dev/prevent-delete is left alone.
     """
     address = Address(what, namespace)
-    found = session.call(lambda opened: _one(opened, address), config)
+    found = session.run_with_redis(lambda opened: _find_entry(opened, address), config)
     name = found.name
     if found.decisions is None and not record_only:
-        raise session.Trouble(
+        raise session.CommandError(
             f"the record of {output.clean(name)} can't be read, so the resources that carry its tag are not known; "
             f"--record-only removes the record alone"
         )
@@ -192,113 +199,118 @@ def forget(
         meant = [one for one in meant if addresses.fits_decision(address, one)]
     chosen = [one for one in meant if uid in (None, one.uid) and namespace in (None, one.namespace)]
     if name != what and len({one.uid for one in chosen}) > 1:
-        ways = [Candidate(one.uid, [one.uid], f"{one.object}, {one.why}") for one in chosen]
-        raise addresses.ambiguous(address, ways)
+        ways = [AddressMatch(one.uid, [one.uid], f"{one.object}, {one.why}") for one in chosen]
+        raise addresses.ambiguous_address(address, ways)
     if found.decisions is not None and not chosen:
-        raise session.Trouble(_unknown(name))
+        raise session.CommandError(_not_found(name))
     others = [one for one in found.decisions or () if one not in chosen]
     if not yes:
-        confirm(output.clean(_question(name, chosen, record_only=record_only)))
+        session.confirm(output.clean(_question(name, chosen, record_only=record_only)))
     if record_only:
-        session.call(lambda opened: _forget(opened, name, chosen if found.decisions is not None else None), config)
-    elif left := session.call(lambda opened: _lift(opened, name, chosen, others), config):
+        session.run_with_redis(
+            lambda opened: _forget_records(opened, name, chosen if found.decisions is not None else None), config
+        )
+    elif left := session.run_with_redis(lambda opened: _remove_tags_and_record(opened, name, chosen, others), config):
         whose = ", ".join(f"{one.object} (uid {one.uid})" for one in left)
-        raise session.Trouble(
+        raise session.CommandError(
             f"{output.clean(name)} is still remembered with {output.clean(whose)}; mend what is said above, or take "
             f"the tags off by hand, and repeat the command, or forget the record alone with --record-only"
         )
     click.echo(f"{output.clean(name)} is forgotten.")
     if record_only:
-        for line in _tagged(chosen):
+        for line in _untag_instructions(chosen):
             click.echo(output.clean(line))
 
 
-def _question(name: str, chosen: list[Decision], *, record_only: bool) -> str:
+def _question(name: str, chosen: list[KeepDecision], *, record_only: bool) -> str:
     what = ", ".join(f"{one.object} ({one.why})" for one in chosen) or "a record that can't be read"
     unless = ", unless a tag keeps it" if record_only else ""
     ask = "Forget it?"
-    if not record_only and any(map(tagged_by, chosen)):
-        ask = f"Take the tag {RETAINED_TAG} off its resources ({len(_carriers(chosen))} are recorded), and forget it?"
+    if not record_only and any(map(may_be_tagged, chosen)):
+        number = len(_tagged_resources(chosen))
+        ask = f"Take the tag {RETAINED_TAG} off its resources ({number} are recorded), and forget it?"
     return f"What was kept under {name} with {what} may be removed with the next object of that name{unless}. {ask}"
 
 
-def _carriers(chosen: Sequence[Decision]) -> list[tuple[str, KeptResource]]:
-    """The resources that carry the tag, by the records, each with its place."""
+def _tagged_resources(chosen: Sequence[KeepDecision]) -> list[tuple[str, KeptResource]]:
+    """Recorded resources that carry the tag, each with its place."""
     return [(one.place, resource) for one in chosen for resource in one.resources if not resource.tag]
 
 
-def _alone(one: Decision, others: Sequence[Decision]) -> Decision:
-    """Without the resources that a decision names as well which is not to be forgotten: that one needs their tags."""
-    needed = {(place, resource.id) for place, resource in _carriers(others)}
+def _without_shared(one: KeepDecision, others: Sequence[KeepDecision]) -> KeepDecision:
+    """Leaves out resources of other decisions that stay: these need the tag."""
+    needed = {(place, resource.id) for place, resource in _tagged_resources(others)}
     shared = [each for each in one.resources if (one.place, each.id) in needed]
     for each in shared:
         click.echo(output.clean(f"{each.kind} {each.id} keeps its tag, for it is kept with another object as well"))
     if shared and one.remark:
-        raise session.Trouble(
+        raise session.CommandError(
             f"the record of {output.clean(one.object)} may not name all of its resources, so that the others' can't be "
             f"told from its own; forget both (without --uid), or the record alone (--record-only)"
         )
     return msgspec.structs.replace(one, resources=tuple(each for each in one.resources if each not in shared))
 
 
-def _tagged(chosen: list[Decision]) -> Iterator[str]:
-    """How what is tagged is freed."""
-    if not (marked := _carriers(chosen)):
+def _untag_instructions(chosen: list[KeepDecision]) -> Iterator[str]:
+    """Commands that remove the tags."""
+    if not (marked := _tagged_resources(chosen)):
         return
     yield f"These carry the tag {RETAINED_TAG} and stay until a person takes it off:"
     for place, resource in marked:
         yield f"  {resource.kind} {resource.id}: {untag_command(place, resource.kind, resource.id)}"
 
 
-async def _lift(
-    installation: Installation, name: str, chosen: list[Decision], others: Sequence[Decision]
-) -> list[Decision]:
-    """Those that are still remembered, because a resource may carry their tag. The record goes last: a command that
-    was killed on the way can be repeated."""
-    tagged, left = [one for one in chosen if tagged_by(one)], list[Decision]()
-    async with tags_of(installation, {provider_of(one.place) for one in tagged}, tagged) as tags:
+async def _remove_tags_and_record(
+    installation: Installation, name: str, chosen: list[KeepDecision], others: Sequence[KeepDecision]
+) -> list[KeepDecision]:
+    """Returns the decisions that stay, because a resource may still carry their tag. The record is removed last, so
+    that an interrupted command can be repeated."""
+    tagged, left = [one for one in chosen if may_be_tagged(one)], list[KeepDecision]()
+    async with open_tags(installation, {provider_of(one.place) for one in tagged}, tagged) as tags:
         for one in chosen:
             if one in tagged:
                 side = tags.get(provider_of(one.place))
                 if side is None:
-                    raise session.Trouble(f"{output.clean(one.place)} is no place of a provider that is known")
-                removals = await take_off(side, _alone(one, others), chosen)
-                tell_removals(one.place, removals)
+                    raise session.CommandError(f"{output.clean(one.place)} is no place of a provider that is known")
+                removals = await remove_tags(side, _without_shared(one, others), chosen)
+                show_removals(one.place, removals)
                 if any(removal.failed for removal in removals):
                     left.append(one)
                     continue
-            await _forget(installation, name, [one])
+            await _forget_records(installation, name, [one])
     return left
 
 
-async def _one(installation: Installation, address: Address) -> Kept:
+async def _find_entry(installation: Installation, address: Address) -> KeptEntry:
     found = [
         one
-        for one in await _every(installation)
+        for one in await _read_entries(installation)
         if one.name == address.what or any(addresses.fits_decision(address, each) for each in one.decisions or ())
     ]
     exact = [one for one in found if one.name == address.what]
     if not found:
-        raise session.Trouble(_unknown(str(address)))
+        raise session.CommandError(_not_found(str(address)))
     if len(exact or found) > 1:
-        raise addresses.ambiguous(address, [Candidate(one.name, [one.name], _kept_with(one)) for one in found])
+        raise addresses.ambiguous_address(
+            address, [AddressMatch(one.name, [one.name], _objects_text(one)) for one in found]
+        )
     return (exact or found)[0]
 
 
-def _kept_with(one: Kept) -> str:
+def _objects_text(one: KeptEntry) -> str:
     return ", ".join(f"{each.object}, {each.why}" for each in one.decisions or ())
 
 
-async def _forget(installation: Installation, name: str, chosen: list[Decision] | None) -> None:
-    memory = KeptMemory(installation)
+async def _forget_records(installation: Installation, name: str, chosen: list[KeepDecision] | None) -> None:
+    memory = KeptStore(installation)
     if chosen is None:
         await installation.caller.command("HDEL", memory.key, name)
     for one in chosen or ():
-        # What a sweep goes by, where the object was only observed.
-        await Inventory(installation, one.source).forget([one.uid])
-        await Orphans(installation, one.source).forget([one.uid])
-        await memory.forget(name, one.uid)
+        # Sweeps read these records of observed objects.
+        await Inventory(installation, one.source).remove([one.uid])
+        await OrphanSightings(installation, one.source).remove([one.uid])
+        await memory.remove(name, one.uid)
 
 
-def _unknown(name: str) -> str:
+def _not_found(name: str) -> str:
     return f"nothing is remembered as kept under {output.clean(name)}; `knell kept list` shows what is"

@@ -1,5 +1,5 @@
-"""Finds and removes the tags of kept resources for `knell kept`, with the credentials of this process.
-The calls draw on the shared budgets, as those of workers do."""
+"""Search and removal of the tags of kept resources, for `knell kept`.
+It uses the credentials of this process, and draws on the shared budgets as workers do."""
 
 from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -8,32 +8,31 @@ import click
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from service.cli import output
-from service.cli.reaching import reached_clusters
-from service.cli.work import aws_of, azure_of
-from service.contract.kept import RETAINED_TAG, Decision
+from service.cli.cluster_clients import connect_clusters
+from service.cli.work import open_aws, open_azure
+from service.contract.kept import RETAINED_TAG, KeepDecision
 from service.engine.installation import Installation
-from workers.handlers.memory import OTHERS, RetainedTags, TagRemoval, TagSearch
-from workers.judging.wiring import places_in
+from workers.handlers.kept_resources import OTHERS, RetainedTags, TagRemoval, TagSearch
+from workers.judging.registry_builder import build_source_clusters
 
 AWS, AZURE = "aws", "azure"
 
 
 @asynccontextmanager
-async def tags_of(
-    installation: Installation, providers: Collection[str], decisions: Sequence[Decision]
+async def open_tags(
+    installation: Installation, providers: Collection[str], decisions: Sequence[KeepDecision]
 ) -> AsyncIterator[dict[str, RetainedTags]]:
-    """By provider, for those that are asked for. The clusters are reached only where a decision needs an identity of
-    one of them."""
+    """Tag clients by provider. Clusters are connected only if a decision needs an identity from one of them."""
     settings, found = installation.settings, dict[str, RetainedTags]()
     async with AsyncExitStack() as stack:
         wants_identity = any(one.identity for one in decisions)
-        clusters = await stack.enter_async_context(reached_clusters(settings)) if wants_identity else {}
-        places = places_in(settings, clusters, installation)
+        clusters = await stack.enter_async_context(connect_clusters(settings)) if wants_identity else {}
+        places = build_source_clusters(settings, clusters, installation)
         stack.push_async_callback(places.aclose)
         if AWS in providers:
-            found[AWS] = (await stack.enter_async_context(aws_of(settings, places, installation))).retained_tags
+            found[AWS] = (await stack.enter_async_context(open_aws(settings, places, installation))).retained_tags
         if AZURE in providers:
-            found[AZURE] = (await stack.enter_async_context(azure_of(settings, places, installation))).retained_tags
+            found[AZURE] = (await stack.enter_async_context(open_azure(settings, places, installation))).retained_tags
         yield found
 
 
@@ -41,15 +40,15 @@ def provider_of(place: str) -> str:
     return place.partition("/")[0]
 
 
-def tagged_by(decision: Decision) -> bool:
-    """Whether a resource may carry the tag of this decision: one is recorded, or not all of them are known."""
+def may_be_tagged(decision: KeepDecision) -> bool:
+    """Whether a resource may carry the tag of this decision: a tagged one is recorded, or the record is incomplete."""
     return bool(decision.remark) or any(not resource.tag for resource in decision.resources)
 
 
-async def take_off(
-    tags: RetainedTags, decision: Decision, chosen: Sequence[Decision]
+async def remove_tags(
+    tags: RetainedTags, decision: KeepDecision, chosen: Sequence[KeepDecision]
 ) -> list[TagRemoval]:  # fmt: skip
-    """Shows a progress bar on standard error where that is a terminal."""
+    """Shows a progress bar if standard error is a terminal."""
     columns = (TextColumn("taking tags off"), BarColumn(), MofNCompleteColumn())
     found = list[TagRemoval]()
     with Progress(*columns, console=output.status_line(), transient=True) as progress:
@@ -60,8 +59,8 @@ async def take_off(
     return found
 
 
-def tell_removals(place: str, removals: Sequence[TagRemoval]) -> None:
-    """What was done, what stays for another object's sake, and how a person does what failed."""
+def show_removals(place: str, removals: Sequence[TagRemoval]) -> None:
+    """Prints what was removed, what stays for another object, and the command for what failed."""
     if removed := sum(one.removed for one in removals):
         click.echo(f"The tag {RETAINED_TAG} was taken off {removed} resources.")
     for one in removals:
@@ -73,10 +72,12 @@ def tell_removals(place: str, removals: Sequence[TagRemoval]) -> None:
             click.echo(output.clean(f"{one.kind} {one.id} may still carry the tag: {one.failed}{by_hand}"), err=True)
 
 
-async def search(installation: Installation, places: Sequence[str], known: Sequence[Decision]) -> list[TagSearch]:
-    """What carries the tag in these places; `known` are all decisions that are remembered."""
+async def search_tags(
+    installation: Installation, places: Sequence[str], known: Sequence[KeepDecision]
+) -> list[TagSearch]:
+    """Resources with the tag in these places; `known` are all recorded decisions."""
     found = list[TagSearch]()
-    async with tags_of(installation, {provider_of(place) for place in places}, known) as tags:
+    async with open_tags(installation, {provider_of(place) for place in places}, known) as tags:
         for place in places:
             side = tags.get(provider_of(place))
             if side is None:
@@ -87,7 +88,7 @@ async def search(installation: Installation, places: Sequence[str], known: Seque
 
 
 def untag_command(place: str, kind: str, one: str) -> str:
-    """What a person can run instead."""
+    """The command by which an operator removes the tag."""
     if provider_of(place) == AZURE:
         tag = RETAINED_TAG.replace("/", "_")
         return f"az tag update --operation Delete --resource-id {one} --tags {tag}"

@@ -1,25 +1,30 @@
-"""The `knell` command: which subcommands there are, and the options that all of them share.
-A subcommand's module is imported when it is called, so that asking for help costs no more than this file."""
+"""The `knell` command: list of its subcommands, and the options that all of them share.
+A subcommand's module is imported only when it is called, so that `knell --help` is fast."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+if TYPE_CHECKING:
+    from service.cli.extension import Extension
+
 FORMS: Final = ("table", "wide", "json", "name")
 FORM: Final = f"{__name__}.form"
-"""Where a click context keeps which of these was chosen."""
+"""Key of the chosen form in `click.Context.meta`."""
 
 
 @dataclass(frozen=True, slots=True)
-class Choices:
-    """What was said before the subcommand; the same options after it win."""
+class RootOptions:
+    """Options before the subcommand; the same options after it win. `extension` is passed by the program that runs this
+    command line."""
 
     config: Path | None = None
     output: str = "table"
+    extension: "Extension | None" = None
 
 
 # Name, module of service.cli, attribute there, one line for `knell --help`.
@@ -27,8 +32,6 @@ _COMMANDS: Final[tuple[tuple[str, str, str, str], ...]] = (
     ("work", "work", "work", "Run workers: plan events and carry out their jobs."),
     ("watch", "watch", "watch", "Watch the sources: mark objects, see them go, publish that."),
     ("run", "run", "run", "Run everything in one process."),
-    ("demo", "demo", "demo", "Show it at work on a local API server."),
-    ("local", "local", "local", "Run one stand-in of the outside world alone: azure, aws, kubernetes."),
     ("plan", "plan", "plan", "What would be deleted with an object, in which stages, and why."),
     ("sweep", "sweep", "sweep", "Look for what no event told: a pass of a sweep now, or only what it would do."),
     ("gc", "gc", "gc", "Collect what one object owns, whatever its age, or leave it alone."),
@@ -41,16 +44,21 @@ _COMMANDS: Final[tuple[tuple[str, str, str, str], ...]] = (
     ("deletions", "deletions", "deletions", "List deletions, or tell the whole story of one."),
     ("held", "held", "held", "What needs a person: list, replay, drop."),
     ("kept", "kept", "kept", "What was kept on purpose, and holds a later object of that name: list, forget."),
-    ("pause", "pausing", "pause", "Stop all lanes, or one, before the next destructive call."),
-    ("resume", "pausing", "resume", "Let all lanes, or one, go on."),
+    ("pause", "pause", "pause", "Stop all lanes, or one, before the next destructive call."),
+    ("resume", "pause", "resume", "Let all lanes, or one, go on."),
     ("guard", "guard", "guard", "What holds a source when too much of it goes at once: status, release."),
     ("reshard", "reshard", "reshard", "Move the data to another number of shards, with workers stopped."),
-    ("doctor", "doctor", "doctor", "Check the server and the clusters, and say what is missing and how to mend it."),
+    (
+        "doctor",
+        "doctor.command",
+        "doctor",
+        "Check the server and the clusters, and say what is missing and how to mend it.",
+    ),
 )
 
 
 class LazyGroup(click.Group):
-    """Knows its subcommands by name and help; imports one only when it is called."""
+    """Imports a subcommand only when it is called."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return [name for name, *_ in _COMMANDS]
@@ -58,7 +66,7 @@ class LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         for name, module, attribute, _ in _COMMANDS:
             if name == cmd_name:
-                # First of all: the logs decide how structlog is imported, and every command's module imports it.
+                # Must be imported first: it decides how structlog is imported, which every command's module imports.
                 import_module("service.logs")
                 command = getattr(import_module(f"service.cli.{module}"), attribute)
                 if not isinstance(command, click.Command):
@@ -99,9 +107,9 @@ def cli(ctx: click.Context, config: Path | None, output: str) -> None:
 
     Every setting can be given in a YAML file or as a variable KNELL_<SECTION>_<KEY>, such as KNELL_REDIS_URL.
     """
-    ctx.obj = Choices(config, output)
+    ctx.obj = RootOptions(config, output, extension=ctx.obj)
 
 
-def main(arguments: Sequence[str] | None = None) -> Any:
-    """The entry point that the package installs."""
-    return cli.main(args=arguments, prog_name="knell")
+def main(arguments: Sequence[str] | None = None, extension: "Extension | None" = None) -> Any:
+    """Entry point of the package."""
+    return cli.main(args=arguments, prog_name="knell", obj=extension)

@@ -1,5 +1,5 @@
-"""How a picture is shown: as tables for a person, or as JSON for a program.
-Nothing leaves here with a credential in it, or with a control character that could play with a terminal."""
+"""Output of commands: tables and notes for operators, JSON and names for programs.
+Credentials are masked, and control characters that could affect a terminal are escaped."""
 
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -11,12 +11,12 @@ import msgspec
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.text import Text
 
-from service.cli.cleaning import clean as clean
-from service.cli.columns import folded, shortened, widths
 from service.cli.main import FORM
+from service.cli.printable import clean as clean
+from service.cli.table_layout import folded, shortened, widths
 from service.masking import MASK, mask_text, names_secret
 
-# In a pipe sentences stay on one line, and so does every row of a wide table.
+# In a pipe, sentences and rows of wide tables stay on one line.
 _PIPE_WIDTH: Final = 5000
 _TABLE_WIDTH: Final = 80
 _GAP: Final = "  "
@@ -29,7 +29,7 @@ def console() -> Console:
 
 
 def status_line() -> Console:
-    """Where progress is shown; standard output belongs to the picture."""
+    """Standard error, for progress; standard output is for the result."""
     return Console(file=sys.stderr, markup=False, highlight=False, emoji=False)
 
 
@@ -39,20 +39,20 @@ def show(parts: Iterable[RenderableType]) -> None:
         screen.print(part)
 
 
-def show_json(picture: object, *, on_one_line: bool = False) -> None:
+def show_json(document: object, *, on_one_line: bool = False) -> None:
     """Times are RFC 3339, durations are seconds."""
-    encoded = msgspec.json.encode(plain(picture))
+    encoded = msgspec.json.encode(plain(document))
     click.echo(encoded if on_one_line else msgspec.json.format(encoded, indent=2))
 
 
 def show_names(names: Iterable[str]) -> None:
-    """One on each line, for other commands."""
+    """One per line, as input of other commands."""
     for name in names:
         click.echo(clean(name))
 
 
 def plain(value: object) -> Any:
-    """A picture as numbers, masked texts, lists and mappings."""
+    """The value as JSON types, with credentials masked."""
     return _plain(msgspec.to_builtins(value, builtin_types=(datetime, timedelta)))
 
 
@@ -71,7 +71,7 @@ def _plain(value: object) -> object:
 
 
 def is_wide() -> bool:
-    """Whether `--output wide` was chosen for the command that runs."""
+    """Whether the running command has `--output wide`."""
     context = click.get_current_context(silent=True)
     return context is not None and context.meta.get(FORM) == "wide"
 
@@ -85,13 +85,13 @@ def table(
     wide: Sequence[str] = (),
     cut: str = "",
 ) -> RenderableType:
-    """`numbers` are the columns that stand to the right, `wide` those that only `--output wide` shows, `cut` the one
-    that is cut where there is no room for it; the others are folded."""
+    """`numbers` are right-aligned columns, `wide` those that only `--output wide` shows, `cut` is the column that is
+    truncated if the table is too wide; other columns are folded."""
     return _Table(title, columns, [[_cell(cell) for cell in row] for row in rows], numbers, wide, cut)
 
 
 def facts(title: str, rows: Iterable[tuple[str, object]]) -> RenderableType:
-    """Names and values, those without a value left out."""
+    """Names and values; empty values are left out."""
     known = [[Text(name, style="dim"), _cell(value)] for name, value in rows if value not in (None, "")]
     return _Table(title, (), known)
 
@@ -101,7 +101,7 @@ def _cell(value: object) -> Text:
 
 
 class _Table:
-    """Rows in columns, as wide as the terminal, or 80 characters where there is none."""
+    """As wide as the terminal, or 80 characters without one."""
 
     def __init__(
         self,
@@ -182,7 +182,7 @@ def moment(at: datetime | None) -> str:
 
 
 def second(at: datetime | None) -> str:
-    """A time to the second, in UTC, for tables that have no room for more."""
+    """A time to the second, in UTC."""
     return f"{moment(at)[:-5]}Z" if at is not None else ""
 
 

@@ -1,5 +1,5 @@
-"""`knell plan KIND/NAME`: what would be deleted with an object, in which stages, why, and how long it takes at least.
-It only reads: the object, its Namespace, the guard, the budgets; nothing is published, marked or counted."""
+"""`knell plan KIND/NAME`: shows what would be deleted with an object, in which stages, why, and how long it takes.
+It only reads the object, its Namespace, the guard and the budgets; nothing is published, marked or counted."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -12,42 +12,43 @@ import click
 from redis.exceptions import RedisError
 from rich.text import Text
 
-from service.cli import objects, output, plan_guard, session
-from service.cli.estimate import Need, Standing, needs
-from service.cli.objects import Chosen
-from service.cli.reaching import reached_clusters
-from service.cli.work import aws_of, azure_of, simulate_option
+from service.cli import cluster_clients, object_lookup, output, session
+from service.cli.cluster_clients import connect_clusters
+from service.cli.extension import Extension, current_extension
+from service.cli.object_lookup import ResolvedObject
+from service.cli.plan_estimate import LimitState, LimitWait, estimate_waits
+from service.cli.work import open_aws, open_azure
 from service.contract import FINALLY, Draw, Hold, Plan, Target, place_of
 from service.contract.aws import CAPA
 from service.contract.azure import KARPENTER_AZURE
 from service.contract.targets import order_of
 from service.contract.traits import traits_of
-from service.engine.calls import ServerAway
+from service.engine.batch_reads import server_ms
+from service.engine.calls import ServerUnavailable
+from service.engine.guard import DeletedObject
 from service.engine.installation import Installation
-from service.engine.views.allowances import allowances
-from service.engine.views.reading import server_ms
-from service.policy.decisions import Decision
+from service.engine.views.guard_forecast import GuardForecast, guard_forecast
+from service.engine.views.limits import limit_states
+from service.policy.decisions import PolicyDecision
 from service.settings import Settings
-from workers.handlers.nothing import Nothing
-from workers.handlers.objects import About, Collector, Facts
+from service.settings.durations import format_duration
+from workers.handlers.collector import Collector, EmptyCollector, ObjectFacts, ObjectRef
 from workers.handlers.protocol import Handler
-from workers.handlers.simulated import ProviderAway, Simulated
-from workers.judging.weighing import weigh
-from workers.judging.wiring import places_in
+from workers.judging.policy_decision import policy_decision
+from workers.judging.registry_builder import build_source_clusters
 
 _STYLES = {"delete": "bold red", "retain": "green"}
 
 T = TypeVar("T")
-There = Callable[[Target], Awaitable[bool | None]]
-"""Whether a target exists; None where the provider gives no answer."""
+ExistsCheck = Callable[[Target], Awaitable[bool | None]]
+"""Whether a target exists; None if the provider does not answer."""
 
 
 @click.command()
-@objects.object_argument
-@simulate_option
+@object_lookup.object_argument
 @session.listing_option
 @session.config_option
-def plan(what: str, namespace: str, cluster: str | None, simulate: str | None, form: str, config: Path | None) -> None:
+def plan(what: str, namespace: str, cluster: str | None, form: str, config: Path | None) -> None:
     """Show what would be deleted with KIND/NAME, in which stages and why, without touching anything.
 
     KIND is a Kind or a plural, with or without its group (nodeclaim, nodeclaims.karpenter.sh), of a resource that a
@@ -55,65 +56,65 @@ def plan(what: str, namespace: str, cluster: str | None, simulate: str | None, f
     It also tells whether the guard of its source would hold this deletion now, without counting it. The estimate is
     what the budgets alone make it last; providers take their own time on top of it.
     """
-    settings = session.prepared(config)
-    picture = objects.run(_plan(settings, what, namespace, cluster, simulate))
+    settings = session.interactive_settings(config)
+    document = cluster_clients.run_with_clusters(_plan(settings, what, namespace, cluster, current_extension()))
     if form == "json":
-        output.show_json(picture)
+        output.show_json(document)
     elif form == "name":
-        output.show_names(f"{target['kind']}/{target['id']}" for target in picture["targets"])
+        output.show_names(f"{target['kind']}/{target['id']}" for target in document["targets"])
     else:
-        _show(picture)
+        _show(document)
 
 
 async def _plan(
-    settings: Settings, what: str, namespace: str, cluster: str | None, simulate: str | None
+    settings: Settings, what: str, namespace: str, cluster: str | None, extension: Extension | None
 ) -> dict[str, Any]:
     async with AsyncExitStack() as stack:
-        provider = Simulated(simulate or "", caller="knell-plan")
-        if simulate is not None:
-            try:
-                await stack.enter_async_context(provider)
-            except ProviderAway as error:
-                raise session.Trouble(f"can't reach the simulated provider at {simulate} ({error})") from None
-        one = await stack.enter_async_context(objects.chosen(settings, what, namespace, cluster))
+        one = await stack.enter_async_context(object_lookup.resolve_object(settings, what, namespace, cluster))
         facts = await _facts(settings, one)
-        decision = weigh(facts, settings.policy)
+        decision = policy_decision(facts, settings.policy)
         installation = Installation(settings, name="knell-cli", patience=session.PATIENCE)
         stack.push_async_callback(installation.aclose)
-        guard = await _or_none(plan_guard.look(installation, one))
+        guard = await _none_without_redis(_read_guard(installation, one))
         if guard is None:
             click.echo(
                 "Redis does not answer: what the guard says is not known, the estimate takes all budgets for full.",
                 err=True,
             )
-        collectors, handlers = list[Collector]([Nothing(), provider]), list[Handler]([provider])
-        there: There | None = None
+        collectors, handlers = list[Collector]([EmptyCollector()]), list[Handler]()
+        exists: ExistsCheck | None = None
         if one.settings.collector == CAPA:
-            clusters = await stack.enter_async_context(reached_clusters(settings))
-            places = places_in(settings, clusters, installation)
+            clusters = await stack.enter_async_context(connect_clusters(settings))
+            places = build_source_clusters(settings, clusters, installation)
             stack.push_async_callback(places.aclose)
-            # Drawn from no budget: that would be written down.
-            side = await stack.enter_async_context(aws_of(settings, places, None))
+            # Without an installation: its budgets would be written to.
+            side = await stack.enter_async_context(open_aws(settings, places, None))
             collectors.append(side.collector)
             handlers += side.handlers
         if one.settings.collector == KARPENTER_AZURE:
-            azure = await stack.enter_async_context(azure_of(settings, places_in(settings, {}, installation), None))
+            azure = await stack.enter_async_context(
+                open_azure(settings, build_source_clusters(settings, {}, installation), None)
+            )
             collectors.append(azure.collector)
             handlers += azure.handlers
-            there = azure.there
-        plan = await _collected(facts, collectors) if decision.kind in ("delete", "dry-run") else Plan([])
+            exists = azure.there
+        if extension is not None and one.settings.collector in extension.collectors:
+            more = await stack.enter_async_context(extension.connect(settings))
+            collectors.append(more.collector)
+            handlers += more.handlers
+        plan = await _collect(facts, collectors) if decision.kind in ("delete", "dry-run") else Plan([])
         found = [] if isinstance(plan, Hold) else sorted(plan.targets, key=order_of)
-        found, remark = await _sighted(found, there)
+        found, remark = await _without_absent(found, exists)
         if remark and isinstance(plan, Plan):
             plan = Plan(found, "; ".join(filter(None, (plan.why, remark))))
         estimate = await _estimate(installation, found, handlers, asks=guard is not None)
-    return _picture(one, decision, plan, found, estimate) | {"guard": plan_guard.picture(guard, decision)}
+    return _as_document(one, decision, plan, found, estimate) | {"guard": _guard_document(guard, decision)}
 
 
-async def _facts(settings: Settings, one: Chosen) -> Facts:
-    """As the planner would have them if the object went now."""
+async def _facts(settings: Settings, one: ResolvedObject) -> ObjectFacts:
+    """The facts that a planner would have if the object were deleted now."""
     live = one.live
-    about = About(
+    ref = ObjectRef(
         deletion=f"{one.uid}/{one.served.resource}/{live.uid}/1",
         source=one.source,
         cluster=one.uid,
@@ -122,18 +123,18 @@ async def _facts(settings: Settings, one: Chosen) -> Facts:
         name=live.name,
         namespace=live.namespace,
     )
-    return Facts(
-        about=about,
+    return ObjectFacts(
+        ref=ref,
         settings=one.settings,
         labels=live.labels,
         annotations=live.annotations,
-        namespace_annotations=await one.cluster.namespace_marks(live.namespace),
+        namespace_annotations=await one.cluster.namespace_annotations(live.namespace),
         features=settings.features,
         live=live,
     )
 
 
-async def _collected(facts: Facts, collectors: Sequence[Collector]) -> Plan | Hold:
+async def _collect(facts: ObjectFacts, collectors: Sequence[Collector]) -> Plan | Hold:
     wanted = facts.settings.collector
     collector = next((one for one in collectors if one.name == wanted), None)
     if collector is None:
@@ -143,10 +144,10 @@ async def _collected(facts: Facts, collectors: Sequence[Collector]) -> Plan | Ho
     return await collector.collect(facts)
 
 
-async def _sighted(targets: list[Target], there: There | None) -> tuple[list[Target], str]:
-    """Without those that a plan only names and that are not there now, and a remark on them."""
-    asked = [target for target in targets if not target.seen] if there is not None else []
-    answers = await asyncio.gather(*map(there, asked)) if there is not None else []
+async def _without_absent(targets: list[Target], exists: ExistsCheck | None) -> tuple[list[Target], str]:
+    """Targets without those that the plan only derived and that do not exist, and a remark on these."""
+    asked = [target for target in targets if not target.seen] if exists is not None else []
+    answers = await asyncio.gather(*map(exists, asked)) if exists is not None else []
     absent = [target for target, found in zip(asked, answers, strict=True) if found is False]
     parts = [f"looked for and not there now: {_listed(absent)}"] if absent else []
     if unread := [target for target, found in zip(asked, answers, strict=True) if found is None]:
@@ -159,11 +160,11 @@ def _listed(targets: Sequence[Target]) -> str:
     return ", ".join(f"{target.kind} {target.id}" for target in targets)
 
 
-async def _or_none(reading: Awaitable[T]) -> T | None:
-    """Without Redis there is still a plan."""
+async def _none_without_redis(reading: Awaitable[T]) -> T | None:
+    """None if Redis can't be reached; the plan is shown nevertheless."""
     try:
         return await reading
-    except (RedisError, OSError, ServerAway):
+    except (RedisError, OSError, ServerUnavailable):
         return None
 
 
@@ -173,29 +174,29 @@ async def _estimate(
     handlers: Sequence[Handler],
     *,
     asks: bool,
-) -> list[Need]:
-    """From the budgets as they are now; without Redis as if nobody had used them."""
+) -> list[LimitWait]:
+    """From the current budgets; without Redis as if they were full."""
     drawn = [
         (place_of(target.lane), Draw(installation.budgets.in_force(draw.limit), draw.cost))
         for target in targets
-        for draw in _draws(target.lane, handlers)
+        for draw in _draws_of(target.lane, handlers)
     ]
-    found = await _or_none(_standing(installation, targets)) if drawn and asks else None
-    return needs(drawn, found or {}, datetime.now(UTC))
+    found = await _none_without_redis(_read_limits(installation, targets)) if drawn and asks else None
+    return estimate_waits(drawn, found or {}, datetime.now(UTC))
 
 
-def _draws(lane: str, handlers: Sequence[Handler]) -> Sequence[Draw]:
+def _draws_of(lane: str, handlers: Sequence[Handler]) -> Sequence[Draw]:
     return next((claim for handler in handlers if (claim := handler.draws(lane)) is not None), ())
 
 
-async def _standing(installation: Installation, targets: Sequence[Target]) -> dict[tuple[str, str], Standing]:
+async def _read_limits(installation: Installation, targets: Sequence[Target]) -> dict[tuple[str, str], LimitState]:
     now = await server_ms(installation.shards[0])
-    found = await allowances(installation, {target.lane for target in targets}, now)
-    return {(one.place, one.limit): Standing(one.tokens, one.factor * one.learned, one.paused_until) for one in found}
+    found = await limit_states(installation, {target.lane for target in targets}, now)
+    return {(one.place, one.limit): LimitState(one.tokens, one.factor * one.learned, one.paused_until) for one in found}
 
 
-def _picture(
-    one: Chosen, decision: Decision, plan: Plan | Hold, targets: list[Target], estimate: list[Need]
+def _as_document(
+    one: ResolvedObject, decision: PolicyDecision, plan: Plan | Hold, targets: list[Target], estimate: list[LimitWait]
 ) -> dict[str, Any]:
     return {
         "object": {
@@ -232,20 +233,20 @@ def _picture(
     }
 
 
-def _show(picture: dict[str, Any]) -> None:
-    known, decision, targets = picture["object"], picture["decision"], picture["targets"]
+def _show(document: dict[str, Any]) -> None:
+    known, decision, targets = document["object"], document["decision"], document["targets"]
     where = f"{known['resource']} {known['namespace']}/{known['name']}" if known["namespace"] else known["name"]
     word = Text(decision["kind"], style=_STYLES.get(decision["kind"], "yellow"))
     rows = [
         ("cluster", f"{known['cluster']} ({known['cluster_uid']})"),
         ("uid", known["uid"]),
-        ("source", f"{picture['source']}, mode {picture['mode']}, collector {picture['collector']}"),
-        ("state", _state(known, picture["mode"])),
+        ("source", f"{document['source']}, mode {document['mode']}, collector {document['collector']}"),
+        ("state", _state(known, document["mode"])),
         ("policy says", word),
         ("because", decision["reason"]),
-        ("held, for", picture["held"]),
-        ("remark", picture["remark"]),
-        ("guard", plan_guard.shown(picture["guard"])),
+        ("held, for", document["held"]),
+        ("remark", document["remark"]),
+        ("guard", _guard_text(document["guard"])),
     ]
     output.show([output.facts(where, rows)])
     if targets:
@@ -255,9 +256,9 @@ def _show(picture: dict[str, Any]) -> None:
         count = "1 resource" if number == 1 else f"{number} resources"
         title = f"{count} would be removed; stages of a chain wait for each other"
         output.show([output.table(title, columns, listed, numbers=("stage",), wide=("strategy", "lane"))])
-    elif not picture["held"]:
+    elif not document["held"]:
         output.show([output.note("Nothing outside the cluster would be removed.")])
-    _show_estimate(picture["estimate"])
+    _show_estimate(document["estimate"])
 
 
 def _show_estimate(estimate: dict[str, Any]) -> None:
@@ -275,3 +276,42 @@ def _state(known: dict[str, Any], mode: str) -> str:
     if mode == "finalizer" and not known["finalizer"]:
         return "lives, without our finalizer: deleted now, nothing of this would happen (`knell gc enable` adds it)"
     return "lives"
+
+
+# ---- guard
+
+
+async def _read_guard(installation: Installation, one: ResolvedObject) -> GuardForecast:
+    # Without retries, so that an unreachable server is reported at once.
+    await installation.connections.client.execute_command("PING")
+    return await guard_forecast(
+        installation, one.source, DeletedObject(one.live.uid, one.live.deleting), one.settings.guard
+    )
+
+
+def _guard_document(guard: GuardForecast | None, decision: PolicyDecision) -> dict[str, Any] | None:
+    """None without Redis. The guard does not count a deletion that retains everything."""
+    if guard is None:
+        return None
+    found: dict[str, Any] = {name: getattr(guard, name) for name in guard.__struct_fields__ if name != "source"}
+    asked = guard.limit is not None and decision.kind != "retain"
+    return {**found, "asked": asked, "holds": guard.holds and asked, "says": _guard_words(guard, asked=asked)}
+
+
+def _guard_text(guard: dict[str, Any] | None) -> Text:
+    if guard is None:
+        return Text("not known: Redis does not answer", style="yellow")
+    return Text(output.clean(guard["says"]), style="yellow" if guard["holds"] else "")
+
+
+def _guard_words(guard: GuardForecast, *, asked: bool) -> str:
+    if guard.limit is None:
+        return "is off"
+    if not asked:
+        return "is not asked: nothing outside would be removed"
+    taken = f"{guard.counted} of {guard.limit} deletions within {format_duration(guard.window)} are counted"
+    if guard.holds and guard.tripped is not None:
+        return f"would hold it, tripped since {output.moment(guard.tripped)}, {taken}; {guard.why}"
+    if guard.holds:
+        return f"would trip and hold it, {taken}; {guard.why}"
+    return f"has let it through already, {taken}" if guard.passed else f"would let it through, {taken}"

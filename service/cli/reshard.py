@@ -1,5 +1,5 @@
 """`knell reshard`: moves the data to another number of shards, with workers stopped.
-It can be run again after whatever interrupted it, and says what to set before workers are started."""
+An interrupted move is resumed by running it again. At the end it prints the setting to change."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -12,7 +12,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn
 from service.cli import session
 from service.cli.output import show_json, status_line
 from service.engine.installation import Installation
-from service.engine.reshard import CannotReshard, Reshard, Resharded
+from service.engine.reshard.reshard import CannotReshard, Reshard, Resharded
 from service.settings import Settings
 
 T = TypeVar("T")
@@ -38,7 +38,7 @@ def reshard(count: int, yes: bool, config: Path | None, form: str) -> None:
 
     Stop all workers, and whatever publishes events, first. If it is interrupted, run it again.
     """
-    settings = session.prepared(config)
+    settings = session.interactive_settings(config)
     if not yes:
         before, under_way = _call(settings, lambda found: Reshard(found, count).stored())
         words = "The move that was begun" if under_way else "A move"
@@ -56,7 +56,7 @@ def reshard(count: int, yes: bool, config: Path | None, form: str) -> None:
 
 
 def _call(settings: Settings, work: Callable[[Installation], Awaitable[T]]) -> T:
-    """Unlike other commands, this one must not mind a shard count that differs from the settings."""
+    """Like `session.run_with_redis`, but without the check of the shard count."""
 
     async def with_installation() -> T:
         installation = Installation(settings, name="knell-cli", patience=session.PATIENCE)
@@ -69,12 +69,12 @@ def _call(settings: Settings, work: Callable[[Installation], Awaitable[T]]) -> T
     try:
         return asyncio.run(with_installation())
     except CannotReshard as error:
-        raise session.Trouble(str(error)) from None
+        raise session.CommandError(str(error)) from None
     except Exception as error:
-        words = session.explain(error, settings.redis)
+        words = session.explain_redis_error(error, settings.redis)
         if words is None:
             raise
-        raise session.Trouble(words) from None
+        raise session.CommandError(words) from None
 
 
 async def _run(installation: Installation, count: int) -> Resharded:
@@ -89,4 +89,4 @@ async def _run(installation: Installation, count: int) -> Resharded:
                 tasks[step] = progress.add_task(_WORDS[step], total=None)
             progress.advance(tasks[step], size)
 
-        return await Reshard(installation, count, told=told).run(session.operator())
+        return await Reshard(installation, count, progress=told).run(session.operator())

@@ -1,5 +1,5 @@
-"""`knell role`: Namespace, service account and the roles that the settings ask for, as manifests; and the IAM policy.
-They are made anew when sources change, so that the service never has a permission that nobody needs any more."""
+"""`knell role`: prints manifests of Namespace, ServiceAccount and roles for the settings, or the IAM policy.
+They are to be generated again when sources change, so that the service has no permission it does not need."""
 
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,7 @@ import msgspec
 from service.cli import session
 from service.cli.output import show_json
 from service.settings import Settings
-from service.watching.role import Holder, manifests, own_namespaces
+from service.watching.rbac import ServiceAccount, namespace_manifests, role_manifests
 
 
 @click.command()
@@ -29,13 +29,13 @@ def role(
     Namespaces of the service account and of the Leases are created, too; those of others, such as CAPA's, must exist.
     To take everything away use `knell uninstall`: kubectl delete -f - would delete the Namespace and all that is in it.
     """
-    settings = session.settings_of(config)
+    settings = session.load_settings(config)
     if aws_policy:
         click.echo(_aws_policy(settings), nl=False)
         return
-    holder = Holder(namespace or settings.watch.namespace, account)
-    own = own_namespaces(settings, holder)
-    made = [*own, *manifests(settings, chosen_cluster(settings, cluster), holder)]
+    holder = ServiceAccount(namespace or settings.watch.namespace, account)
+    own = namespace_manifests(settings, holder)
+    made = [*own, *role_manifests(settings, chosen_cluster(settings, cluster), holder)]
     if others := sorted(_namespaces(made) - {one["metadata"]["name"] for one in own}):
         click.echo(
             f"Roles in {', '.join(others)} are among these: where such a Namespace does not exist yet, apply them "
@@ -53,7 +53,7 @@ def _namespaces(made: list[dict[str, Any]]) -> set[str]:
 
 
 def _aws_policy(settings: Settings) -> str:
-    # Only who asks for it needs to know the kinds of resources.
+    # Imported only here: other commands need not load the kinds of AWS resources.
     from workers.handlers.aws.permissions import as_text
 
     return as_text(settings.aws)
@@ -64,10 +64,12 @@ def as_yaml(made: list[dict[str, object]]) -> str:
 
 
 def chosen_cluster(settings: Settings, name: str | None) -> str:
-    """The cluster that was named, or the only one."""
+    """The named cluster, or the only one of the settings."""
     known = ", ".join(settings.clusters) or "none"
     if name is None and len(settings.clusters) != 1:
-        raise session.Misuse(f"say which cluster by --cluster, for there is not exactly one in the settings ({known})")
+        raise session.InvalidUsage(
+            f"say which cluster by --cluster, for there is not exactly one in the settings ({known})"
+        )
     if name is not None and name not in settings.clusters:
-        raise session.Misuse(f"{name!r} is no cluster of the settings ({known})")
+        raise session.InvalidUsage(f"{name!r} is no cluster of the settings ({known})")
     return name or next(iter(settings.clusters))

@@ -1,53 +1,53 @@
-"""`knell run`: both sides in one process, for small installations and for trying it out.
-They share the connections to Redis and one surface, and stop together; without sources it is a worker alone."""
+"""`knell run`: watcher and worker in one process, for small installations and for trying it out.
+They share the connections to Redis and one HTTP server, and stop together. Without sources it is a worker alone."""
 
 import asyncio
 from pathlib import Path
 
 import click
 
-from service.cli.overriding import Policies, deletion_policy_option
-from service.cli.serving import away, serve
+from service.cli.deletion_policy import Policies, deletion_policy_option
+from service.cli.extension import Extension, current_extension, known_collectors
+from service.cli.long_running import redis_outage, run_until_stopped
 from service.cli.session import config_option
-from service.cli.work import Duty, handlers_of, simulate_option, work_on
+from service.cli.work import WorkerStatus, open_registry, run_worker
 from service.engine.installation import Installation
-from service.kubernetes import Sightings
+from service.kubernetes import RecentObjects
 from service.settings import Settings
-from service.watching.showing import WatchDuty
-from service.watching.watcher import Watcher, on_signals
-from service.web import Health, Metrics, Surface
-from service.web.watch import Watch
+from service.watching.watcher import Watcher, WatchHealth, on_signals
+from service.web import Health, Metrics, WebServer
+from service.web.redis_probe import RedisProbe
 from workers.runtime.worker import Worker
 
 
 @click.command()
 @config_option
-@simulate_option
 @deletion_policy_option
-def run(config: Path | None, policies: Policies, simulate: str | None) -> None:
+def run(config: Path | None, policies: Policies) -> None:
     """Run everything in one process: watch the sources, plan events, and carry out their jobs.
 
     SIGTERM hands over what is watched, takes nothing new and finishes, or hands back, within worker.grace; a second
     signal ends at once.
     """
-    serve(config, policies, lambda settings: run_on(settings, simulate))
+    extension = current_extension()
+    run_until_stopped(config, policies, lambda settings: run_watcher_and_worker(settings, extension))
 
 
-async def run_on(settings: Settings, simulate: str | None) -> None:
-    """Both sides and their surface, until they are told to stop."""
+async def run_watcher_and_worker(settings: Settings, extension: Extension | None = None) -> None:
+    """Watcher, worker and HTTP server, until a signal stops them."""
     if not settings.sources:
-        await work_on(settings, simulate)
+        await run_worker(settings, extension)
         return
     installation = Installation(settings, name=f"knell-{settings.worker.name}")
-    look = Watch(settings, lambda: away(installation))
-    working, watching = Duty(), WatchDuty()
+    probe = RedisProbe(settings, lambda: redis_outage(installation))
+    working, watching = WorkerStatus(), WatchHealth()
     try:
-        sightings = Sightings()
-        watcher = Watcher(settings, installation, sightings)
-        health = Health(look, lambda: _stage(working, watching), watching.hindrances, watching.problems)
+        recent_objects = RecentObjects()
+        watcher = Watcher(settings, installation, recent_objects, known_collectors(extension))
+        health = Health(probe, lambda: _stage(working, watching), watching.hindrances, watching.problems)
         async with (
-            Surface(settings.surface, health, Metrics(look, working.counts, watching.metrics)),
-            handlers_of(settings, installation, simulate, sightings) as registry,
+            WebServer(settings.surface, health, Metrics(probe, working.counts, watching.metrics)),
+            open_registry(settings, installation, recent_objects, extension) as registry,
         ):
             working.worker = worker = Worker(installation, registry)
             watching.watcher = watcher
@@ -56,11 +56,11 @@ async def run_on(settings: Settings, simulate: str | None) -> None:
                 group.create_task(watcher.run())
                 group.create_task(worker.run())
     finally:
-        await look.aclose()
+        await probe.aclose()
         await installation.aclose()
 
 
-def _stage(working: Duty, watching: WatchDuty) -> str:
-    """Of two that are not equally far, what is less than working."""
+def _stage(working: WorkerStatus, watching: WatchHealth) -> str:
+    """`stopping` or `starting` if either side is, else `working`."""
     stages = (working.stage(), watching.stage())
     return next((word for word in ("stopping", "starting") if word in stages), "working")

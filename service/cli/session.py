@@ -1,5 +1,5 @@
-"""One command's time with the server: settings, an installation with little patience, errors in words.
-An operator waits for the answer, so what a worker would wait out is said at once here, with what to do."""
+"""Session of one command: shared options, settings, a connection to Redis with short timeouts, and error messages.
+An operator waits for the result, so errors that a worker would retry are reported at once, with what to do."""
 
 import asyncio
 import getpass
@@ -15,11 +15,11 @@ import msgspec
 from redis import exceptions as errors
 
 from service import logs
-from service.cli.main import FORM, FORMS, Choices
-from service.engine.attendance import WrongShards
-from service.engine.calls import ServerAway
+from service.cli.main import FORM, FORMS, RootOptions
+from service.engine.batch_reads import stored_shards
+from service.engine.calls import ServerUnavailable
+from service.engine.epoch import ShardCountMismatch
 from service.engine.installation import Installation
-from service.engine.views.reading import stored_shards
 from service.masking import mask_text
 from service.settings import RedisSettings, Settings, SettingsError, load
 
@@ -27,40 +27,40 @@ T = TypeVar("T")
 C = TypeVar("C", bound=Callable[..., Any])
 
 PATIENCE: Final = timedelta(seconds=3)
-_LONGEST_WAIT: Final = timedelta(seconds=3)
+_MAX_TIMEOUT: Final = timedelta(seconds=3)
 
 
-class Trouble(click.ClickException):
-    """One sentence on what is wrong and what to do; the command ends with exit code 1."""
+class CommandError(click.ClickException):
+    """Ends the command with exit code 1; the message says what is wrong and what to do."""
 
     exit_code = 1
 
 
-class Misuse(Trouble):
-    """What was asked for can't be meant; the command ends with exit code 2."""
+class InvalidUsage(CommandError):
+    """Invalid arguments or settings: ends the command with exit code 2."""
 
     exit_code = 2
 
 
 def config_option(command: C) -> C:
-    """`--config` after the subcommand, too."""
+    """Adds `--config` after the subcommand."""
     option = click.option("--config", type=click.Path(path_type=Path, dir_okay=False), help="YAML file with settings.")
     return option(command)
 
 
 def output_option(command: C) -> C:
-    """`--output` after the subcommand, too; the command gets its choice as `form`, `table` and `wide` alike."""
+    """Adds `--output` after the subcommand, without the form `name`; the command gets the value as `form`."""
     return _output_option(FORMS[:-1])(command)
 
 
 def listing_option(command: C) -> C:
-    """The same for a command that lists what other commands can be given, which has the form `name` as well."""
+    """Like `output_option`, with the form `name`, for commands that list arguments of other commands."""
     return _output_option(FORMS)(command)
 
 
 def _output_option(forms: Sequence[str]) -> Callable[[C], C]:
     def choose(context: click.Context, _parameter: click.Parameter, said: str | None) -> str:
-        form = said or choices().output
+        form = said or root_options().output
         if form not in forms:
             raise click.UsageError(f"this command has no output {form!r}, only {', '.join(forms)}")
         context.meta[FORM] = form
@@ -71,22 +71,22 @@ def _output_option(forms: Sequence[str]) -> Callable[[C], C]:
     )
 
 
-def choices() -> Choices:
-    """What was chosen before the subcommand; defaults where a subcommand is run by itself."""
+def root_options() -> RootOptions:
+    """Options before the subcommand; defaults if a subcommand is run by itself."""
     found = click.get_current_context().find_root().obj
-    return found if isinstance(found, Choices) else Choices()
+    return found if isinstance(found, RootOptions) else RootOptions()
 
 
-def settings_of(config: Path | None = None) -> Settings:
-    """The settings of this command. Whatever is wrong with them is said, and the exit code is 2."""
+def load_settings(config: Path | None = None) -> Settings:
+    """Raises InvalidUsage for invalid settings."""
     try:
-        return load(config or choices().config, os.environ)
+        return load(config or root_options().config, os.environ)
     except SettingsError as error:
-        raise Misuse(str(error)) from None
+        raise InvalidUsage(str(error)) from None
 
 
 def operator() -> str:
-    """Who gives the order, as the audit names him."""
+    """User and host of this command, for the audit."""
     try:
         user = getpass.getuser()
     except (KeyError, OSError):
@@ -94,36 +94,36 @@ def operator() -> str:
     return f"{user}@{socket.gethostname()}".replace(" ", "_")
 
 
-def prepared(config: Path | None = None) -> Settings:
-    """Settings for a command that an operator waits for: short waits, logs that leave his screen alone."""
-    settings = settings_of(config)
+def interactive_settings(config: Path | None = None) -> Settings:
+    """Settings for a command that an operator waits for: short timeouts, and only errors logged."""
+    settings = load_settings(config)
     redis = settings.redis
     shorter = msgspec.structs.replace(
         redis,
-        call_timeout=min(redis.call_timeout, _LONGEST_WAIT),
-        connect_timeout=min(redis.connect_timeout, _LONGEST_WAIT),
+        call_timeout=min(redis.call_timeout, _MAX_TIMEOUT),
+        connect_timeout=min(redis.connect_timeout, _MAX_TIMEOUT),
     )
     level = settings.log.level if settings.log.level == "debug" else "error"
     logs.configure(msgspec.structs.replace(settings.log, level=level))
     return msgspec.structs.replace(settings, redis=shorter)
 
 
-def call(work: Callable[[Installation], Awaitable[T]], config: Path | None = None) -> T:
-    """Run one command's work with an installation whose shard count fits the data."""
-    settings = prepared(config)
+def run_with_redis(work: Callable[[Installation], Awaitable[T]], config: Path | None = None) -> T:
+    """Runs a command's work with an installation, after checking that its shard count fits the data."""
+    settings = interactive_settings(config)
     try:
-        return asyncio.run(_call(work, settings))
+        return asyncio.run(_run_with_redis(work, settings))
     except Exception as error:
-        words = explain(error, settings.redis)
+        words = explain_redis_error(error, settings.redis)
         if words is None:
             raise
-        raise Trouble(words) from None
+        raise CommandError(words) from None
 
 
-async def _call(work: Callable[[Installation], Awaitable[T]], settings: Settings) -> T:
+async def _run_with_redis(work: Callable[[Installation], Awaitable[T]], settings: Settings) -> T:
     installation = Installation(settings, name="knell-cli", patience=PATIENCE)
     try:
-        # The first call is made once and without patience: a server that is not there is said at once.
+        # Without retries, so that an unreachable server is reported at once.
         await installation.connections.client.execute_command("PING")
         await _check_shards(installation)
         return await work(installation)
@@ -134,29 +134,39 @@ async def _call(work: Callable[[Installation], Awaitable[T]], settings: Settings
 async def _check_shards(installation: Installation) -> None:
     stored = await stored_shards(installation)
     if stored.moving_to:
-        raise WrongShards(
+        raise ShardCountMismatch(
             f"the data is being moved to {stored.moving_to} shards, or such a move was interrupted; wait for "
             f"it, or run `knell reshard --to {stored.moving_to}` again with all workers stopped"
         )
     wanted = installation.keys.shards
     if stored.kept and stored.kept != wanted:
-        raise WrongShards(
+        raise ShardCountMismatch(
             f"the data is kept in {stored.kept} shards, but redis.shards says {wanted}; set redis.shards "
             f"(KNELL_REDIS_SHARDS) to {stored.kept}"
         )
 
 
-def explain(error: BaseException, redis: RedisSettings) -> str | None:
-    """What is wrong with the server and what to do, in a sentence; None where it is not about the server."""
-    if isinstance(error, ServerAway) and error.__cause__ is not None:
-        return explain(error.__cause__, redis)
+def confirm(question: str) -> None:
+    """Raises CommandError unless the operator answers yes."""
+    try:
+        agreed = click.confirm(question)
+    except click.Abort:
+        raise CommandError("nothing was changed, for nobody answered; --yes says it beforehand") from None
+    if not agreed:
+        raise CommandError("nothing was changed")
+
+
+def explain_redis_error(error: BaseException, redis: RedisSettings) -> str | None:
+    """One sentence on what is wrong and what to do; None if the error is not about Redis."""
+    if isinstance(error, ServerUnavailable) and error.__cause__ is not None:
+        return explain_redis_error(error.__cause__, redis)
     said = mask_text(" ".join(str(error).split())) or type(error).__name__
     where = redis.described()
     match error:
         case BrokenPipeError():
-            # Whoever read our output has gone; that is not about the server.
+            # The reader of our output has gone; this is not about Redis.
             return None
-        case WrongShards():
+        case ShardCountMismatch():
             return said
         case errors.AuthenticationError():
             return f"{where} refused the login ({said}); check redis.username and redis.password_file"
@@ -173,7 +183,7 @@ def explain(error: BaseException, redis: RedisSettings) -> str | None:
         case errors.ConnectionError() | ConnectionError() | errors.RedisClusterException():
             what = "start the server, or set redis.url (KNELL_REDIS_URL) and redis.mode"
             return f"can't reach {where}: {said.rstrip('.')}; {what}"
-        case ServerAway():
+        case ServerUnavailable():
             return f"{where} stopped answering ({said}); try again in a moment"
         case errors.ResponseError() if "cross" in said.lower() or said.startswith("MOVED"):
             return f"{where} is a Cluster ({said}); set redis.mode (KNELL_REDIS_MODE) to cluster"

@@ -1,5 +1,5 @@
-"""`knell sources`: what is watched, how it stands, what of it is not believed, and a person's word on that.
-No object is touched here: what is released is proven once more by whoever watches, what is dropped is forgotten."""
+"""`knell sources`: lists sources and their state, requests a relist, and releases or drops the objects they hold.
+It changes no object: the watcher checks released objects once more, dropped ones are forgotten."""
 
 import asyncio
 from collections.abc import Mapping
@@ -10,17 +10,23 @@ import click
 import msgspec
 from rich.text import Text
 
-from service.cli import objects, output, session
-from service.cli.holders import Holders, holders, words
-from service.cli.jobs import confirm
-from service.cli.moments import Moment, moments
-from service.cli.notices import are, feature_off, objects_of, told
+from service.cli import cluster_clients, output, session
+from service.cli.enabled_time_comparison import EnabledTimeComparison, compare_enabled_times
+from service.cli.lease_holders import LeaseHolders, holders_text, read_lease_holders
+from service.cli.source_notices import count_objects, feature_off, is_or_are, notices_of
+from service.engine.batch_reads import server_ms, to_datetime
+from service.engine.enabled_times import EnabledTimes
 from service.engine.installation import Installation
 from service.engine.inventory import Inventory
-from service.engine.moments import Moments
-from service.engine.views.reading import moment, server_ms
-from service.engine.views.sources import HeldObjects, Keepsakes, SourceView, every_source, held_objects, keepsakes
-from service.engine.witnesses import is_until_accepted
+from service.engine.lease_counters import is_restore_reason
+from service.engine.views.sources import (
+    HeldObjects,
+    InventoryCounts,
+    SourceView,
+    every_source,
+    held_objects,
+    inventory_counts,
+)
 from service.settings import Settings
 
 _NUMBERS = ("owned", "held")
@@ -39,17 +45,17 @@ def listing(form: str, config: Path | None) -> None:
 
     Also those that Redis remembers although the settings do not declare them any more.
     """
-    settings = session.prepared(config)
-    now, found = session.call(_every, config)
-    copies = session.call(lambda opened: Moments(opened).every(), config)
-    holding, enabled = objects.run(_ask_clusters(settings, copies))
+    settings = session.interactive_settings(config)
+    now, found = session.run_with_redis(_read_sources, config)
+    copies = session.run_with_redis(lambda opened: EnabledTimes(opened).all_times(), config)
+    holding, enabled = cluster_clients.run_with_clusters(_read_clusters(settings, copies))
     if form == "json":
-        pictures = [
-            {**_picture(one, holding.get(one.name)), "feature_off": feature_off(one, settings),
+        documents = [
+            {**_as_document(one, holding.get(one.name)), "feature_off": feature_off(one, settings),
              "enabled": enabled.get(one.name)}
             for one in found
         ]  # fmt: skip
-        output.show_json({"at": now, "sources": pictures})
+        output.show_json({"at": now, "sources": documents})
         return
     if not found:
         output.show([output.note("There is no source, neither in the settings nor on the server.")])
@@ -59,7 +65,7 @@ def listing(form: str, config: Path | None) -> None:
         (one.name, _state(one, feature_off(one, settings)), one.resource, one.cluster or one.cluster_uid, one.mode,
          _or_dash(one.owned), one.held,
          output.relative(one.listed, now) or "never", one.resource_version or "-",
-         words(holding.get(one.name), settings.watch.lease) if one.declared else "-")
+         holders_text(holding.get(one.name), settings.watch.lease) if one.declared else "-")
         for one in found
     ]  # fmt: skip
     output.show([output.table("sources", columns, rows, numbers=_NUMBERS, wide=("mode", "version", "Lease"))])
@@ -68,7 +74,7 @@ def listing(form: str, config: Path | None) -> None:
         for one in found
         if one.swept is not None
     )
-    output.show(output.note(line, "yellow") for one in found for line in told(one, settings))
+    output.show(output.note(line, "yellow") for one in found for line in notices_of(one, settings))
     output.show(output.note(f"{one.fault}: {one.mend}.", "yellow") for one in enabled.values() if one.fault)
     unknown = dict.fromkeys(one.unknown for one in holding.values() if one.unknown)
     output.show(output.note(f"Who holds Leases is not known: {why}") for why in unknown)
@@ -81,10 +87,10 @@ def relist(name: str, config: Path | None) -> None:
     """Have everything of source NAME listed anew, as if its watch had just begun."""
 
     async def ask(installation: Installation) -> None:
-        _declared(await _one(installation, name), "nobody would list it")
-        await Inventory(installation, name).ask_for_relist()
+        _require_declared(await _find_source(installation, name), "nobody would list it")
+        await Inventory(installation, name).request_relist()
 
-    session.call(ask, config)
+    session.run_with_redis(ask, config)
     click.echo(f"A list of {output.clean(name)} is asked for; whoever watches it begins within seconds.")
 
 
@@ -100,20 +106,20 @@ def release(name: str, yes: bool, config: Path | None) -> None:
     """
 
     async def look(installation: Installation) -> tuple[SourceView, HeldObjects]:
-        view = _declared(await _one(installation, name), "nobody would look for its objects again")
+        view = _require_declared(await _find_source(installation, name), "nobody would look for its objects again")
         return view, await held_objects(installation, name)
 
-    view, found = session.call(look, config)
+    view, found = session.run_with_redis(look, config)
     if not found.count:
         click.echo(f"{output.clean(name)} holds nothing; nothing was changed.")
         return
-    if all(map(is_until_accepted, found.reasons)):
-        raise session.Trouble(output.clean(next(iter(found.reasons))))
+    if all(map(is_restore_reason, found.reasons)):
+        raise session.CommandError(output.clean(next(iter(found.reasons))))
     if not yes:
-        confirm(output.clean(_question(view, found, _IF_RELEASED[view.mode])))
-    session.call(lambda opened: Inventory(opened, name).release_held(), config)
+        session.confirm(output.clean(_question(view, found, _IF_RELEASED[view.mode])))
+    session.run_with_redis(lambda opened: Inventory(opened, name).release_held(), config)
     click.echo(
-        f"{objects_of(found.count)} of {output.clean(name)} {are(found.count)} believed to be deleted; "
+        f"{count_objects(found.count)} of {output.clean(name)} {is_or_are(found.count)} believed to be deleted; "
         f"the next list, within seconds, proves it and publishes what is gone."
     )
 
@@ -127,7 +133,7 @@ def drop(name: str, yes: bool, config: Path | None) -> None:
 
     Of a source that the settings do not declare any more everything is forgotten.
     """
-    view = session.call(lambda opened: _one(opened, name), config)
+    view = session.run_with_redis(lambda opened: _find_source(opened, name), config)
     if view.declared:
         _drop_held(view, yes=yes, config=config)
     else:
@@ -135,32 +141,32 @@ def drop(name: str, yes: bool, config: Path | None) -> None:
 
 
 def _drop_held(view: SourceView, *, yes: bool, config: Path | None) -> None:
-    found = session.call(lambda opened: held_objects(opened, view.name), config)
+    found = session.run_with_redis(lambda opened: held_objects(opened, view.name), config)
     if not found.count:
         click.echo(f"{output.clean(view.name)} holds nothing; nothing was changed.")
         return
     if view.mode != "observe":
-        raise session.Trouble(
+        raise session.CommandError(
             f"the objects that {output.clean(view.name)} holds are there and wait with our finalizer on them, so they "
             f"can't be forgotten; `knell sources release {output.clean(view.name)}` has them cleaned up, "
             f"`knell gc disable KIND/NAME` lets one go"
         )
     if not yes:
-        confirm(output.clean(_question(view, found, _IF_DROPPED)))
-    dropped = session.call(lambda opened: Inventory(opened, view.name).drop_held(), config)
-    click.echo(f"{objects_of(dropped)} of {output.clean(view.name)} {are(dropped)} forgotten.")
+        session.confirm(output.clean(_question(view, found, _IF_DROPPED)))
+    dropped = session.run_with_redis(lambda opened: Inventory(opened, view.name).drop_held(), config)
+    click.echo(f"{count_objects(dropped)} of {output.clean(view.name)} {is_or_are(dropped)} forgotten.")
 
 
 def _drop_all(view: SourceView, *, yes: bool, config: Path | None) -> None:
-    kept = session.call(lambda opened: keepsakes(opened, view.name), config)
+    kept = session.run_with_redis(lambda opened: inventory_counts(opened, view.name), config)
     if not yes:
-        confirm(output.clean(_farewell(view, kept)))
+        session.confirm(output.clean(_drop_question(view, kept)))
 
     async def forget(installation: Installation) -> None:
-        await Inventory(installation, view.name).drop()
-        await Moments(installation).forget_source(view.name)
+        await Inventory(installation, view.name).delete()
+        await EnabledTimes(installation).remove_source(view.name)
 
-    session.call(forget, config)
+    session.run_with_redis(forget, config)
     click.echo(f"Everything of {output.clean(view.name)} is forgotten.")
 
 
@@ -179,53 +185,55 @@ def _question(view: SourceView, found: HeldObjects, then: str) -> str:
     reasons = "; ".join(f"{count} because {why}" for why, count in found.reasons.items())
     named = f" ({', '.join(found.names)}{', ...' if found.count > len(found.names) else ''})" if found.names else ""
     what = "does not believe that" if view.mode == "observe" else "holds the deletion of"
-    tail = f" {are(found.count)} deleted" if view.mode == "observe" else ""
-    return f"{view.name} {what} {objects_of(found.count)}{named}{tail}: {reasons}. {then}"
+    tail = f" {is_or_are(found.count)} deleted" if view.mode == "observe" else ""
+    return f"{view.name} {what} {count_objects(found.count)}{named}{tail}: {reasons}. {then}"
 
 
-def _farewell(view: SourceView, kept: Keepsakes) -> str:
+def _drop_question(view: SourceView, kept: InventoryCounts) -> str:
     lost = (
-        f" {objects_of(kept.gone)} of them {are(kept.gone)} gone, and what recognises their resources is lost where "
-        f"their deletion is still open."
+        f" {count_objects(kept.gone)} of them {is_or_are(kept.gone)} gone, and what recognises their resources is lost "
+        f"where their deletion is still open."
         if kept.gone
         else ""
     )
     unread = f" {kept.unreadable} records can't be read." if kept.unreadable else ""
     return (
         f"The settings declare no source {view.name}. If you drop it, everything that is remembered of it is "
-        f"forgotten: where its watch stood, its guard, and {objects_of(kept.records)}.{lost}{unread} "
+        f"forgotten: where its watch stood, its guard, and {count_objects(kept.records)}.{lost}{unread} "
         f"Finalizers on objects stay as they are. Drop it?"
     )
 
 
-async def _ask_clusters(settings: Settings, copies: Mapping[str, str]) -> tuple[dict[str, Holders], dict[str, Moment]]:
-    return await asyncio.gather(holders(settings), moments(settings, copies))
+async def _read_clusters(
+    settings: Settings, copies: Mapping[str, str]
+) -> tuple[dict[str, LeaseHolders], dict[str, EnabledTimeComparison]]:
+    return await asyncio.gather(read_lease_holders(settings), compare_enabled_times(settings, copies))
 
 
-async def _every(installation: Installation) -> tuple[Any, list[SourceView]]:
-    return moment(await server_ms(installation.shards[0])), await every_source(installation)
+async def _read_sources(installation: Installation) -> tuple[Any, list[SourceView]]:
+    return to_datetime(await server_ms(installation.shards[0])), await every_source(installation)
 
 
-async def _one(installation: Installation, name: str) -> SourceView:
+async def _find_source(installation: Installation, name: str) -> SourceView:
     found = await every_source(installation)
     for view in found:
         if view.name == name:
             return view
     known = ", ".join(output.clean(view.name) for view in found) or "none"
-    raise session.Misuse(f"no source {output.clean(name)} is known; there are: {known}")
+    raise session.InvalidUsage(f"no source {output.clean(name)} is known; there are: {known}")
 
 
-def _declared(view: SourceView, otherwise: str) -> SourceView:
+def _require_declared(view: SourceView, otherwise: str) -> SourceView:
     if not view.declared:
         name = output.clean(view.name)
-        raise session.Misuse(
+        raise session.InvalidUsage(
             f"the settings do not declare {name}, so {otherwise}; declare it again, by this name also if it was "
             f"renamed, or forget it by `knell sources drop {name}`"
         )
     return view
 
 
-def _picture(view: SourceView, holding: Holders | None) -> dict[str, Any]:
+def _as_document(view: SourceView, holding: LeaseHolders | None) -> dict[str, Any]:
     shown: dict[str, Any] = {name: getattr(view, name) for name in view.__struct_fields__}
     leases = None if holding is None or holding.unknown else msgspec.to_builtins(holding.leases)
     return {**shown, "leases": leases, "leases_unknown": holding.unknown if holding is not None else ""}

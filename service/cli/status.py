@@ -1,5 +1,5 @@
-"""`knell status`: what is going on, as one screen of totals, lanes and budgets, once or over and over.
-All numbers are read from the live data, so it tells the truth also while no worker runs."""
+"""`knell status`: one screen of totals, lanes and budgets, once or every second.
+All numbers are read from the live data, so they are also right while no worker runs."""
 
 import asyncio
 import sys
@@ -12,16 +12,16 @@ from rich.console import Group, RenderableType
 from rich.live import Live
 
 from service.cli import output, session
-from service.cli.notices import told
-from service.engine.calls import ServerAway
-from service.engine.connection import is_away
+from service.cli.source_notices import notices_of
+from service.engine.calls import ServerUnavailable
+from service.engine.clients import is_unavailable
 from service.engine.installation import Installation
+from service.engine.lease_counters import restore_reason
 from service.engine.views.overview import Overview, PauseView, overview
 from service.engine.views.sources import SourceView, declared_sources
-from service.engine.witnesses import until_accepted
 
 _EVERY: Final = 1.0
-# What a screen shows besides lanes and budgets, and the lanes that it shows at least.
+# Lines of the screen besides lanes and budgets, and the minimum number of lanes.
 _OTHER_LINES: Final = 20
 _FEWEST_LANES: Final = 3
 
@@ -37,9 +37,9 @@ def status(watch: bool, lanes: int, form: str, config: Path | None) -> None:
     In JSON durations are seconds, and every lane is there.
     """
     try:
-        session.call(lambda found: _run(found, watch=watch, lanes=lanes, as_json=form == "json"), config)
+        session.run_with_redis(lambda found: _run(found, watch=watch, lanes=lanes, as_json=form == "json"), config)
     except KeyboardInterrupt:
-        # How a watch is meant to end.
+        # Ctrl-C is the regular end of --watch.
         if not watch:
             raise
 
@@ -49,12 +49,12 @@ async def _run(installation: Installation, *, watch: bool, lanes: int, as_json: 
         await _live(installation, lanes)
         return
     while True:
-        picture, sources = await overview(installation), await declared_sources(installation)
+        snapshot, sources = await overview(installation), await declared_sources(installation)
         if as_json:
-            shown = {name: getattr(picture, name) for name in picture.__struct_fields__}
+            shown = {name: getattr(snapshot, name) for name in snapshot.__struct_fields__}
             output.show_json({**shown, "sources": sources}, on_one_line=watch)
         else:
-            output.show(render(picture, installation, lanes, sources))
+            output.show(render(snapshot, installation, lanes, sources))
         if not watch:
             return
         sys.stdout.flush()
@@ -62,39 +62,39 @@ async def _run(installation: Installation, *, watch: bool, lanes: int, as_json: 
 
 
 async def _live(installation: Installation, lanes: int) -> None:
-    """A server that goes away ends nothing: the last picture stays, and says how old it is."""
-    picture, sources = await overview(installation), await declared_sources(installation)
+    """While Redis does not answer, the last screen stays, with its time."""
+    snapshot, sources = await overview(installation), await declared_sources(installation)
     away = list[RenderableType]()
     with Live(console=output.console(), auto_refresh=False, screen=True) as live:
         while True:
-            others = _OTHER_LINES + len(picture.budgets) + sum(one.troubled for one in sources)
+            others = _OTHER_LINES + len(snapshot.budgets) + sum(one.troubled for one in sources)
             room = max(_FEWEST_LANES, live.console.height - others)
-            shown = render(picture, installation, min(lanes or room, room), sources)
+            shown = render(snapshot, installation, min(lanes or room, room), sources)
             live.update(Group(*away, *shown), refresh=True)
             await asyncio.sleep(_EVERY)
             try:
-                picture, sources, away = await overview(installation), await declared_sources(installation), []
+                snapshot, sources, away = await overview(installation), await declared_sources(installation), []
             except Exception as error:
-                if not isinstance(error, ServerAway) and not is_away(error):
+                if not isinstance(error, ServerUnavailable) and not is_unavailable(error):
                     raise
-                why = session.explain(error, installation.settings.redis) or str(error)
-                away = [output.note(f"This is from {output.moment(picture.at)}: {why}", "bold red")]
+                why = session.explain_redis_error(error, installation.settings.redis) or str(error)
+                away = [output.note(f"This is from {output.moment(snapshot.at)}: {why}", "bold red")]
 
 
 def render(
-    picture: Overview, installation: Installation, lanes: int, sources: Sequence[SourceView] = ()
+    snapshot: Overview, installation: Installation, lanes: int, sources: Sequence[SourceView] = ()
 ) -> Iterator[RenderableType]:
-    """The whole screen; of the sources only those that a person has to look after."""
+    """The whole screen; of the sources only their notices."""
     where = installation.settings.redis.described()
-    yield output.facts(f"{where}, prefix {installation.keys.prefix}, {output.moment(picture.at)}", _totals(picture))
-    yield from _warnings(picture)
-    yield from (output.note(line, "yellow") for one in sources for line in told(one, installation.settings))
-    yield from _lanes(picture, lanes)
-    yield from _budgets(picture)
+    yield output.facts(f"{where}, prefix {installation.keys.prefix}, {output.moment(snapshot.at)}", _totals(snapshot))
+    yield from _warnings(snapshot)
+    yield from (output.note(line, "yellow") for one in sources for line in notices_of(one, installation.settings))
+    yield from _lanes(snapshot, lanes)
+    yield from _budgets(snapshot)
 
 
-def _totals(picture: Overview) -> Iterator[tuple[str, object]]:
-    totals = picture.totals
+def _totals(snapshot: Overview) -> Iterator[tuple[str, object]]:
+    totals = snapshot.totals
     yield "events waiting", f"{totals.events}  (lag {totals.lag}, being planned {totals.planning})"
     yield "deletions", f"{totals.open} open, {totals.done} done"
     yield (
@@ -118,18 +118,18 @@ def _totals(picture: Overview) -> Iterator[tuple[str, object]]:
     yield "workers heard", f"{totals.workers}, on {totals.shards} shards"
 
 
-def _warnings(picture: Overview) -> Iterator[RenderableType]:
-    for pause in picture.paused:
+def _warnings(snapshot: Overview) -> Iterator[RenderableType]:
+    for pause in snapshot.paused:
         yield output.note(pause_words(pause), "yellow")
-    for one in picture.restored:
+    for one in snapshot.restored:
         since = output.moment(one.since)
-        yield output.note(f"Cluster {one.cluster}, since {since}: {until_accepted(one.cluster, one.why)}.", "bold red")
-    for relist in picture.relists:
+        yield output.note(f"Cluster {one.cluster}, since {since}: {restore_reason(one.cluster, one.why)}.", "bold red")
+    for relist in snapshot.relists:
         asked = output.moment(relist.asked)
         yield output.note(f"Shard {relist.shard}: a relist is asked for since {asked}, {relist.why}.", "yellow")
-    if picture.totals.held or picture.totals.dead:
+    if snapshot.totals.held or snapshot.totals.dead:
         yield output.note("Something needs a person: `knell held list`, `knell jobs list --state dead`.", "yellow")
-    if picture.totals.lost:
+    if snapshot.totals.lost:
         yield output.note("Records were found missing; a relist or a sweep brings them back.", "red")
 
 
@@ -138,28 +138,28 @@ def pause_words(pause: PauseView) -> str:
     return f"{what} paused by {pause.who}, since {output.moment(pause.since)}."
 
 
-def _lanes(picture: Overview, most: int) -> Iterator[RenderableType]:
-    if not picture.lanes:
+def _lanes(snapshot: Overview, most: int) -> Iterator[RenderableType]:
+    if not snapshot.lanes:
         yield output.note("No lane has work in it.")
         return
-    shown = picture.lanes[:most] if most > 0 else picture.lanes
+    shown = snapshot.lanes[:most] if most > 0 else snapshot.lanes
     yield output.table(
         "lanes",
         ("lane", "due", "queued", "leased", "oldest", "paused", "dry for"),
         [
             (lane.lane, lane.due, lane.queued, lane.leased, output.span(lane.oldest),
              "paused" if lane.paused else "",
-             output.span(lane.dry_until - picture.at) if lane.dry_until else "")
+             output.span(lane.dry_until - snapshot.at) if lane.dry_until else "")
             for lane in shown
         ],
         numbers=("due", "queued", "leased", "oldest", "dry for"),
     )  # fmt: skip
-    if len(shown) < len(picture.lanes):
-        yield output.note(f"and {len(picture.lanes) - len(shown)} more lanes (--lanes 0 shows all)")
+    if len(shown) < len(snapshot.lanes):
+        yield output.note(f"and {len(snapshot.lanes) - len(shown)} more lanes (--lanes 0 shows all)")
 
 
-def _budgets(picture: Overview) -> Iterator[RenderableType]:
-    if not picture.budgets:
+def _budgets(snapshot: Overview) -> Iterator[RenderableType]:
+    if not snapshot.budgets:
         return
     yield output.table(
         "budgets",
@@ -167,8 +167,8 @@ def _budgets(picture: Overview) -> Iterator[RenderableType]:
         [
             (one.place, one.limit, f"{one.tokens:.10g}", f"{one.capacity:.10g}", output.span(one.per),
              one.kind, f"{one.factor * one.learned:.0%}",
-             output.span(one.paused_until - picture.at) if one.paused_until else "")
-            for one in picture.budgets
+             output.span(one.paused_until - snapshot.at) if one.paused_until else "")
+            for one in snapshot.budgets
         ],
         numbers=("tokens", "of", "per", "speed", "paused for"),
     )  # fmt: skip

@@ -1,5 +1,5 @@
-"""`knell sweep`: one pass of a sweep at once, in the foreground, or with --dry-run only what it would do.
-It needs no Lease: a pass that two make at once remembers and tells the same, and nothing twice."""
+"""`knell sweep`: runs one pass of a sweep in the foreground, or with --dry-run shows what it would do.
+It needs no Lease: concurrent passes write the same records, and publish nothing twice."""
 
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
@@ -10,19 +10,19 @@ from typing import Any, Final
 import click
 
 from service.cli import output, session
-from service.cli.reaching import reached_clusters
-from service.cli.work import azure_of
+from service.cli.cluster_clients import connect_clusters
+from service.cli.work import open_azure
 from service.engine.installation import Installation
 from service.kubernetes import ClusterError
 from service.settings import AzureNodes, Settings
 from workers.handlers.azure.errors import AzureError
-from workers.judging.wiring import places_in
-from workers.sweeps.keeping import UnreadableRecord
-from workers.sweeps.passing import NoPass, Pass, Swept
-from workers.sweeps.ripening import Orphan
+from workers.judging.registry_builder import build_source_clusters
+from workers.sweeps.kept_claims import UnreadableRecord
+from workers.sweeps.sweep_pass import SweepAborted, SweepPass, SweepResult
+from workers.sweeps.waiting_period import Orphan
 
 SHOWN: Final = 50
-"""Orphans that a table has; the rest is counted. JSON has all."""
+"""Maximum rows of the table; the rest is counted. JSON has all."""
 
 _BECOMES: Final = {
     "waits": "waits: not yet orphaned for long enough",
@@ -46,47 +46,49 @@ def sweep(source: str | None, dry_run: bool, form: str, config: Path | None) -> 
     What is orphaned for the first time is only remembered. It goes once it was orphaned in two passes and for as long
     as azure.sweep.age says, behind everything that somebody waits for. Without SOURCE all swept sources are.
     """
-    settings = session.prepared(config)
-    names = _chosen(settings, source)
-    found = session.call(lambda opened: _sweep(settings, opened, names, dry_run=dry_run), config)
+    settings = session.interactive_settings(config)
+    names = _choose_sources(settings, source)
+    found = session.run_with_redis(lambda opened: _sweep(settings, opened, names, dry_run=dry_run), config)
     if form == "json":
         output.show_json(
-            {"dry_run": dry_run, "sweeps": [_picture(swept, settings.azure.nodes[swept.source]) for swept in found]}
+            {"dry_run": dry_run, "sweeps": [_as_document(swept, settings.azure.nodes[swept.source]) for swept in found]}
         )
         return
     for swept in found:
         _show(swept, settings.azure.nodes[swept.source], dry_run=dry_run)
 
 
-def _chosen(settings: Settings, source: str | None) -> list[str]:
+def _choose_sources(settings: Settings, source: str | None) -> list[str]:
     swept = list(settings.azure.nodes)
     if source is None and not swept:
-        raise session.Misuse("no source is swept: azure.nodes names none")
+        raise session.InvalidUsage("no source is swept: azure.nodes names none")
     if source is not None and source not in swept:
         known = ", ".join(swept) or "none"
-        raise session.Misuse(f"source {output.clean(source)} is not swept; those that are: {known}")
+        raise session.InvalidUsage(f"source {output.clean(source)} is not swept; those that are: {known}")
     return swept if source is None else [source]
 
 
-async def _sweep(settings: Settings, installation: Installation, names: list[str], *, dry_run: bool) -> list[Swept]:
+async def _sweep(
+    settings: Settings, installation: Installation, names: list[str], *, dry_run: bool
+) -> list[SweepResult]:
     screen = output.status_line()
     async with AsyncExitStack() as stack:
-        clusters = await stack.enter_async_context(reached_clusters(settings))
-        places = places_in(settings, clusters, installation)
+        clusters = await stack.enter_async_context(connect_clusters(settings))
+        places = build_source_clusters(settings, clusters, installation)
         stack.push_async_callback(places.aclose)
-        side = await stack.enter_async_context(azure_of(settings, places, installation))
-        # Only a person at a terminal watches progress.
+        side = await stack.enter_async_context(open_azure(settings, places, installation))
+        # Progress is shown on a terminal only.
         shown: Any = stack.enter_context(screen.status("looking")) if screen.is_terminal else None
-        found: list[Swept] = []
+        found: list[SweepResult] = []
         for name in names:
-            one = Pass(
+            one = SweepPass(
                 settings, installation, places, side.lister, name, rehearse=dry_run, shown=True,
                 progress=_progress(shown, name),
             )  # fmt: skip
             try:
                 found.append(await one.run())
-            except (NoPass, UnreadableRecord, AzureError, ClusterError, TimeoutError) as error:
-                raise session.Trouble(
+            except (SweepAborted, UnreadableRecord, AzureError, ClusterError, TimeoutError) as error:
+                raise session.CommandError(
                     f"no pass of {name} was made, and nothing is known of anything: {error}"
                 ) from None
         return found
@@ -100,7 +102,7 @@ def _progress(shown: Any, source: str) -> Callable[[str, int], None]:
     return tell
 
 
-def _show(swept: Swept, nodes: Sequence[AzureNodes], *, dry_run: bool) -> None:
+def _show(swept: SweepResult, nodes: Sequence[AzureNodes], *, dry_run: bool) -> None:
     by = "Resource Graph" if swept.way == "graph" else "the providers' lists"
     title = f"{swept.source}: {swept.listed} resources by {by}, {swept.claims} NodeClaims, {swept.found} orphans"
     columns = ("NodeClaim", "what", "group", "orphaned since", "passes", "what becomes of it")
@@ -108,9 +110,9 @@ def _show(swept: Swept, nodes: Sequence[AzureNodes], *, dry_run: bool) -> None:
     rows = [
         (
             one.claim,
-            _what(one),
-            nodes[one.place].resource_group,
-            output.moment(_at(one)),
+            _resource_kind(one),
+            nodes[one.group_number].resource_group,
+            output.moment(_orphaned_since(one)),
             one.passes,
             _BECOMES[one.becomes],
         )
@@ -132,29 +134,29 @@ def _show(swept: Swept, nodes: Sequence[AzureNodes], *, dry_run: bool) -> None:
         output.show([output.note("Nothing was written, and nobody was told.")])
 
 
-def _what(one: Orphan) -> str:
+def _resource_kind(one: Orphan) -> str:
     return "virtual machine" if one.machine else "network interface"
 
 
-def _at(one: Orphan) -> datetime:
+def _orphaned_since(one: Orphan) -> datetime:
     return datetime.fromtimestamp(one.first / 1000, UTC)
 
 
-def _picture(swept: Swept, nodes: Sequence[AzureNodes]) -> dict[str, Any]:
+def _as_document(swept: SweepResult, nodes: Sequence[AzureNodes]) -> dict[str, Any]:
     return {
         "source": swept.source,
         "by": swept.way,
         "policy": swept.decision.kind,
         "listed": swept.listed,
         "claims": swept.claims,
-        "told": swept.told,
+        "told": swept.published,
         "known": swept.known,
         "unidentified": swept.unidentified,
         "orphans": [
             {
-                "claim": one.claim, "uid": one.uid, "what": _what(one), "subscription": nodes[one.place].subscription,
-                "group": nodes[one.place].resource_group, "since": _at(one), "passes": one.passes,
-                "becomes": one.becomes,
+                "claim": one.claim, "uid": one.uid, "what": _resource_kind(one),
+                "subscription": nodes[one.group_number].subscription, "group": nodes[one.group_number].resource_group,
+                "since": _orphaned_since(one), "passes": one.passes, "becomes": one.becomes,
             }
             for one in swept.orphans
         ],

@@ -1,19 +1,19 @@
-"""`knell watch`: the watch side alone, with its surface, from the first log line to the Leases handed over.
-The surface comes first: a process that reaches neither Redis nor a cluster is seen to live, and says why it waits."""
+"""`knell watch`: one watcher process with its HTTP server.
+The HTTP server starts first, so that the process reports why it waits while Redis or a cluster can't be reached."""
 
 from pathlib import Path
 
 import click
 
-from service.cli.overriding import Policies, deletion_policy_option
-from service.cli.serving import away, serve
-from service.cli.session import Misuse, config_option
+from service.cli.deletion_policy import Policies, deletion_policy_option
+from service.cli.extension import Extension, current_extension, known_collectors
+from service.cli.long_running import redis_outage, run_until_stopped
+from service.cli.session import InvalidUsage, config_option
 from service.engine.installation import Installation
 from service.settings import Settings
-from service.watching.showing import WatchDuty
-from service.watching.watcher import Watcher
-from service.web import Health, Metrics, Surface
-from service.web.watch import Watch
+from service.watching.watcher import Watcher, WatchHealth
+from service.web import Health, Metrics, WebServer
+from service.web.redis_probe import RedisProbe
 
 
 @click.command()
@@ -24,30 +24,31 @@ def watch(config: Path | None, policies: Policies) -> None:
 
     Several replicas share the sources by Leases. SIGTERM hands them over at once; a second signal ends at once.
     """
-    serve(config, policies, watch_on)
+    extension = current_extension()
+    run_until_stopped(config, policies, lambda settings: run_watcher(settings, extension))
 
 
-async def watch_on(settings: Settings) -> None:
-    """The watch side and its surface, until it is told to stop."""
-    demand_sources(settings)
+async def run_watcher(settings: Settings, extension: Extension | None = None) -> None:
+    """Watcher and HTTP server, until a signal stops them."""
+    require_sources(settings)
     installation = Installation(settings, name=f"knell-{settings.worker.name}")
-    look = Watch(settings, lambda: away(installation))
-    duty = WatchDuty()
+    probe = RedisProbe(settings, lambda: redis_outage(installation))
+    watch_health = WatchHealth()
     try:
-        watcher = Watcher(settings, installation)
-        health = Health(look, duty.stage, duty.hindrances, duty.problems)
-        async with Surface(settings.surface, health, Metrics(look, more=duty.metrics)):
-            duty.watcher = watcher
+        watcher = Watcher(settings, installation, collectors=known_collectors(extension))
+        health = Health(probe, watch_health.stage, watch_health.hindrances, watch_health.problems)
+        async with WebServer(settings.surface, health, Metrics(probe, more=watch_health.metrics)):
+            watch_health.watcher = watcher
             watcher.handle_signals()
             await watcher.run()
     finally:
-        await look.aclose()
+        await probe.aclose()
         await installation.aclose()
 
 
-def demand_sources(settings: Settings) -> None:
+def require_sources(settings: Settings) -> None:
     if not settings.sources:
-        raise Misuse(
+        raise InvalidUsage(
             "there is nothing to watch: declare clusters and sources in the settings, such as\n"
             "  clusters: {home: {in_cluster: true}}\n"
             "  sources: {pools: {resource: nodeclaims.karpenter.sh, collector: none}}"

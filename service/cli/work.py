@@ -1,5 +1,5 @@
-"""`knell work`: one worker process with its surface, from the first log line to an orderly end.
-The surface comes first: a worker whose server is away is seen to live, and says why it is not ready."""
+"""`knell work`: one worker process with its HTTP server.
+The HTTP server starts first, so that the process reports why it is not ready while Redis can't be reached."""
 
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -9,172 +9,158 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from service.cli.overriding import Policies, deletion_policy_option
-from service.cli.reaching import reached_clusters
-from service.cli.serving import away, serve
-from service.cli.session import Trouble, config_option
+from service.cli.cluster_clients import connect_clusters
+from service.cli.deletion_policy import Policies, deletion_policy_option
+from service.cli.extension import Extension, current_extension, known_collectors
+from service.cli.long_running import redis_outage, run_until_stopped
+from service.cli.session import config_option
 from service.contract.aws import CAPA
 from service.contract.azure import KARPENTER_AZURE
 from service.engine.guard import Guard
 from service.engine.installation import Installation
-from service.engine.kept import KeptMemory
-from service.kubernetes import Sightings
+from service.engine.kept_store import KeptStore
+from service.kubernetes import RecentObjects
 from service.settings import Settings
 from service.watching.collectors import check_collectors
-from service.web import Health, Metrics, ProcessCounts, Surface
-from service.web.watch import Watch
-from workers.handlers.objects import Collector
-from workers.handlers.places import Places
-from workers.handlers.protocol import Handler, Planner
-from workers.handlers.registry import Registry
-from workers.handlers.simulated import SOURCE, ProviderAway, Simulated
-from workers.judging.guarding import guarded_by
-from workers.judging.wiring import places_in, registry_for
-from workers.runtime.quota import BudgetQuota
+from service.web import Health, Metrics, ProcessCounts, WebServer
+from service.web.redis_probe import RedisProbe
+from workers.handlers.collector import Collector
+from workers.handlers.protocol import Handler
+from workers.handlers.registry import HandlerRegistry
+from workers.handlers.source_clusters import SourceClusters
+from workers.judging.registry_builder import build_registry, build_source_clusters, guard_check
+from workers.runtime.call_budget import CallBudget
 from workers.runtime.worker import Worker
 
 if TYPE_CHECKING:
-    from workers.handlers.aws.wiring import AwsSide
-    from workers.handlers.azure.wiring import AzureSide
+    from workers.handlers.aws.components import AwsComponents
+    from workers.handlers.azure.components import AzureComponents
 
 
-Errand = Callable[[], Coroutine[Any, Any, None]]
-
-
-def simulate_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    return click.option(
-        "--simulate",
-        metavar="URL",
-        help="Also serve the simulated provider at this address (see python -m standins.provider).",
-    )(command)
+BackgroundTask = Callable[[], Coroutine[Any, Any, None]]
 
 
 @click.command()
 @config_option
-@simulate_option
 @deletion_policy_option
-def work(config: Path | None, policies: Policies, simulate: str | None) -> None:
+def work(config: Path | None, policies: Policies) -> None:
     """Run workers: plan events and carry out their jobs.
 
     SIGTERM takes nothing new and finishes, or hands back, within worker.grace; a second signal ends at once.
     """
-    serve(config, policies, lambda settings: work_on(settings, simulate))
+    extension = current_extension()
+    run_until_stopped(config, policies, lambda settings: run_worker(settings, extension))
 
 
-async def work_on(settings: Settings, simulate: str | None) -> None:
+async def run_worker(settings: Settings, extension: Extension | None = None) -> None:
     """One worker and its HTTP server, until a signal stops it. Raises SettingsError for an unknown collector."""
-    check_collectors(settings.sources)
+    check_collectors(settings.sources, known_collectors(extension))
     installation = Installation(settings, name=f"knell-{settings.worker.name}")
-    watch = Watch(settings, lambda: away(installation))
-    duty = Duty()
+    probe = RedisProbe(settings, lambda: redis_outage(installation))
+    status = WorkerStatus()
     try:
         async with (
-            Surface(settings.surface, Health(watch, duty.stage), Metrics(watch, duty.counts)),
-            handlers_of(settings, installation, simulate) as registry,
+            WebServer(settings.surface, Health(probe, status.stage), Metrics(probe, status.counts)),
+            open_registry(settings, installation, extension=extension) as registry,
         ):
-            duty.worker = Worker(installation, registry)
-            duty.worker.handle_signals()
-            await duty.worker.run()
+            status.worker = Worker(installation, registry)
+            status.worker.handle_signals()
+            await status.worker.run()
     finally:
-        await watch.aclose()
+        await probe.aclose()
         await installation.aclose()
 
 
 @asynccontextmanager
-async def handlers_of(
-    settings: Settings, installation: Installation, simulate: str | None, sightings: Sightings | None = None
-) -> AsyncIterator[Registry]:
-    """The handlers and planners of this process, and its way to the clusters of its sources. `sightings` are those of a
-    watch side in the same process."""
-    handlers, collectors, detached = list[Handler](), list[Collector](), dict[str, Planner]()
-    errands = list[Errand]()
-    async with reached_clusters(settings) as clusters, AsyncExitStack() as stack:
-        places = places_in(settings, clusters, installation)
-        if collects_on_aws(settings):
-            side = await stack.enter_async_context(aws_of(settings, places, installation))
+async def open_registry(
+    settings: Settings,
+    installation: Installation,
+    recent_objects: RecentObjects | None = None,
+    extension: Extension | None = None,
+) -> AsyncIterator[HandlerRegistry]:
+    """Handlers and planners of this process, with clients of the clusters of its sources. `recent_objects` are those of
+    a watcher in the same process."""
+    handlers, collectors = list[Handler](), list[Collector]()
+    background_tasks = list[BackgroundTask]()
+    async with connect_clusters(settings) as clusters, AsyncExitStack() as stack:
+        source_clusters = build_source_clusters(settings, clusters, installation)
+        if uses_aws(settings):
+            side = await stack.enter_async_context(open_aws(settings, source_clusters, installation))
             handlers += side.handlers
             collectors.append(side.collector)
-        if collects_on_azure(settings):
-            azure = await stack.enter_async_context(azure_of(settings, places, installation))
+        if uses_azure(settings):
+            azure = await stack.enter_async_context(open_azure(settings, source_clusters, installation))
             handlers += azure.handlers
             collectors.append(azure.collector)
-            errands += _sweeps(settings, installation, places, azure)
-        if simulate is not None:
-            provider = await stack.enter_async_context(_simulated(settings, simulate))
-            handlers.append(provider)
-            collectors.append(provider)
-            detached[SOURCE] = provider
-        yield registry_for(
-            settings, clusters, installation, handlers=handlers, collectors=collectors, detached=detached,
-            sightings=sightings, places=places, errands=errands,
+            background_tasks += _sweep_loops(settings, installation, source_clusters, azure)
+        if extension is not None:
+            more = await stack.enter_async_context(extension.connect(settings))
+            handlers += more.handlers
+            collectors.append(more.collector)
+        yield build_registry(
+            settings, clusters, installation, handlers=handlers, collectors=collectors, recent_objects=recent_objects,
+            source_clusters=source_clusters, background_tasks=background_tasks,
         )  # fmt: skip
 
 
-def collects_on_aws(settings: Settings) -> bool:
-    """Also while the feature is off: then jobs that are there already are held by policy, which says so, and not for
-    want of a handler."""
+def uses_aws(settings: Settings) -> bool:
+    """True also while the feature is off, so that existing jobs are held by policy and not for lack of a handler."""
     return any(source.collector == CAPA for source in settings.sources.values())
 
 
 @asynccontextmanager
-async def aws_of(settings: Settings, places: Places, installation: Installation | None) -> "AsyncIterator[AwsSide]":
-    """Without an installation nothing is drawn from budgets, and the guard is not asked."""
-    # Only here: a process that has no such source does without the SDK, which takes longer to import than all the rest.
-    from workers.handlers.aws.wiring import aws_side
+async def open_aws(
+    settings: Settings, source_clusters: SourceClusters, installation: Installation | None
+) -> "AsyncIterator[AwsComponents]":
+    """Without an installation no budget is drawn on, and the guard is not read."""
+    # Imported only here: without such a source the SDK is not loaded, which takes longer than everything else.
+    from workers.handlers.aws.components import aws_components
 
     share = settings.worker.background_share
-    quota = BudgetQuota(installation.budgets, share) if installation is not None else None
-    guarded = guarded_by(Guard(installation), settings) if installation is not None else None
-    # A person who asks waits as long as it takes.
+    quota = CallBudget(installation.budgets, share) if installation is not None else None
+    guarded = guard_check(Guard(installation), settings) if installation is not None else None
+    # A command of an operator waits as long as it takes.
     patience = None if installation is not None else timedelta(hours=1)
-    memory = KeptMemory(installation) if installation is not None else None
-    async with aws_side(settings, places, quota, guarded, memory=memory, patience=patience) as side:
+    memory = KeptStore(installation) if installation is not None else None
+    async with aws_components(settings, source_clusters, quota, guarded, memory=memory, patience=patience) as side:
         yield side
 
 
-def collects_on_azure(settings: Settings) -> bool:
+def uses_azure(settings: Settings) -> bool:
     return any(source.collector == KARPENTER_AZURE for source in settings.sources.values())
 
 
 @asynccontextmanager
-async def azure_of(settings: Settings, places: Places, installation: Installation | None) -> "AsyncIterator[AzureSide]":
-    """Without an installation nothing is drawn from budgets."""
-    # Only here, as for AWS.
-    from workers.handlers.azure.wiring import azure_side
+async def open_azure(
+    settings: Settings, source_clusters: SourceClusters, installation: Installation | None
+) -> "AsyncIterator[AzureComponents]":
+    """Without an installation no budget is drawn on."""
+    # Imported only here, as for AWS.
+    from workers.handlers.azure.components import azure_components
 
     share = settings.worker.background_share
-    quota = BudgetQuota(installation.budgets, share) if installation is not None else None
-    memory = KeptMemory(installation) if installation is not None else None
-    async with azure_side(settings, places, quota, memory) as side:
+    quota = CallBudget(installation.budgets, share) if installation is not None else None
+    memory = KeptStore(installation) if installation is not None else None
+    async with azure_components(settings, source_clusters, quota, memory) as side:
         yield side
 
 
-def _sweeps(settings: Settings, installation: Installation, places: Places, side: "AzureSide") -> list[Errand]:
-    """One for each source that is swept; of all processes one makes its passes."""
+def _sweep_loops(
+    settings: Settings, installation: Installation, source_clusters: SourceClusters, side: "AzureComponents"
+) -> list[BackgroundTask]:
+    """One loop for each swept source; a Lease decides which process sweeps."""
     if not settings.azure.sweep.enabled:
         return []
-    from workers.sweeps.wiring import sweeper_of
+    from workers.sweeps.sweeper import build_sweeper
 
-    return [sweeper_of(settings, installation, places, side.lister, source).run for source in settings.azure.nodes]
-
-
-@asynccontextmanager
-async def _simulated(settings: Settings, address: str) -> AsyncIterator[Simulated]:
-    provider = Simulated(address, caller=settings.worker.name)
-    try:
-        await provider.__aenter__()
-    except ProviderAway as error:
-        raise Trouble(
-            f"can't reach the simulated provider at {address} ({error}); start one with `python -m standins.provider`"
-        ) from None
-    try:
-        yield provider
-    finally:
-        await provider.__aexit__(None, None, None)
+    return [
+        build_sweeper(settings, installation, source_clusters, side.lister, source).run
+        for source in settings.azure.nodes
+    ]
 
 
-class Duty:
-    """What the surface may know of the worker, also before there is one."""
+class WorkerStatus:
+    """State of the worker for health and metrics, also before it exists."""
 
     worker: Worker | None = None
 
@@ -188,12 +174,12 @@ class Duty:
     def counts(self) -> ProcessCounts:
         if self.worker is None:
             return ProcessCounts()
-        tally = self.worker.tally
+        counters = self.worker.counters
         return ProcessCounts(
-            taken=tally.taken,
-            settled=dict(tally.settled),
-            late=tally.late,
-            planned=tally.planned,
-            held=tally.held,
-            in_hand=self.worker.crew.busy,
+            taken=counters.taken,
+            settled=dict(counters.settled),
+            late=counters.late,
+            planned=counters.planned,
+            held=counters.held,
+            in_hand=self.worker.slots.busy,
         )

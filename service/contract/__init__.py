@@ -1,11 +1,12 @@
-"""The words that both sides share: events, targets, jobs, verdicts, limits, and how they are written down.
+"""Types that the control side and the workers share: events, targets, jobs, verdicts and limits, with their codecs.
 
-Nothing here does I/O, and nothing here imports the rest of Knell.
+Begin with `events.py`, `targets.py`, `jobs.py` and `verdicts.py`, in the order of a deletion. Nothing here does I/O or
+imports the rest of Knell.
 """
 
 from service.contract.errors import NewerVersion, Undecodable
 from service.contract.events import Event, decode_event
-from service.contract.jobs import Job, Record, decode_record, encode_record
+from service.contract.jobs import Job, JobRecord, decode_job_record, encode_job_record
 from service.contract.limits import Draw, Feedback, Limit, Pause, Remaining, place_of
 from service.contract.targets import FINALLY, Hold, Plan, Strategy, Target
 from service.contract.verdicts import (
@@ -31,13 +32,13 @@ __all__ = [
     "Gone",
     "Hold",
     "Job",
+    "JobRecord",
     "Left",
     "Limit",
     "NewerVersion",
     "Pause",
     "Pending",
     "Plan",
-    "Record",
     "Refused",
     "Remaining",
     "Strategy",
@@ -46,7 +47,7 @@ __all__ = [
     "Undecodable",
     "Verdict",
     "decode_event",
-    "decode_record",
-    "encode_record",
+    "decode_job_record",
+    "encode_job_record",
     "place_of",
 ]

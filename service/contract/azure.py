@@ -1,6 +1,6 @@
-"""The names that Karpenter on Azure and Knell share: the kind, how resources are named, and their tags.
+"""Names that Knell shares with Karpenter's Azure provider: the NodeClaim, resource names and tags.
 
-They are a contract with resources that outlive any process, and with Karpenter's provider for Azure.
+Resources carry them longer than any process lives, so they must not change.
 """
 
 from datetime import datetime
@@ -18,14 +18,14 @@ NODES: Final = "nodes"
 
 NODEPOOL_TAG: Final = "karpenter.sh_nodepool"
 CLUSTER_TAG: Final = "karpenter.azure.com_cluster"
-"""What Karpenter writes on all that it makes; the second says for which cluster."""
+"""Tags of all resources of Karpenter; the second has the name of the cluster."""
 
 AKS_MACHINE_TAG: Final = "karpenter.azure.com_aksmachine_nodeclaim"
-"""On what belongs to a machine of AKS, which AKS itself removes."""
+"""Tag of resources of AKS machines, which AKS itself removes."""
 
 KEEP_TAG: Final = PREVENT_DELETE_TAG.replace("/", "_")
 RETAINED: Final = RETAINED_TAG.replace("/", "_")
-"""A person's tag and the service's own, as they are named on Azure."""
+"""The operator's and the service's keep tag, as they are named on Azure."""
 
 NODE_CLASS_GROUP: Final = "karpenter.azure.com"
 """The group of the node classes that NodeClaims on Azure refer to."""
@@ -34,18 +34,18 @@ _PREFIX: Final = "aks-"
 
 
 def resource_name(claim: str) -> str:
-    """How Karpenter names the machine, the interface and the disk of a NodeClaim."""
+    """Karpenter's name for the machine, the interface and the disk of a NodeClaim."""
     return f"{_PREFIX}{claim}"
 
 
-def claim_of(resource: str) -> str:
-    """The NodeClaim that a resource is named after; empty where it is not named after any."""
+def node_claim_of(resource: str) -> str:
+    """The NodeClaim that a resource is named after; empty where it has another name."""
     return resource[len(_PREFIX) :] if resource.lower().startswith(_PREFIX) else ""
 
 
-class Claim(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What of a NodeClaim recognises its resources beside its name: the group of its node class, its machine's id,
-    which one that was never launched has not, and when it was made, in milliseconds (0: not known)."""
+class NodeClaimFacts(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What identifies the resources of a NodeClaim besides its name: the group of its node class, the id of its machine
+    (empty if it was never launched), and its creation time in milliseconds (0: unknown)."""
 
     group: str = ""
     provider_id: str = ""
@@ -56,30 +56,30 @@ class _NodeClassRef(msgspec.Struct, frozen=True):
     group: str = ""
 
 
-class _Spec(msgspec.Struct, frozen=True, rename="camel"):
+class _NodeClaimSpec(msgspec.Struct, frozen=True, rename="camel"):
     node_class_ref: _NodeClassRef = _NodeClassRef()
 
 
-class _Status(msgspec.Struct, frozen=True):
+class _NodeClaimStatus(msgspec.Struct, frozen=True):
     provider_id: str = msgspec.field(default="", name="providerID")
 
 
-class _Metadata(msgspec.Struct, frozen=True, rename="camel"):
+class _NodeClaimMetadata(msgspec.Struct, frozen=True, rename="camel"):
     creation_timestamp: datetime | None = None
 
 
 class _NodeClaim(msgspec.Struct, frozen=True):
-    metadata: _Metadata = _Metadata()
-    spec: _Spec = _Spec()
-    status: _Status = _Status()
+    metadata: _NodeClaimMetadata = _NodeClaimMetadata()
+    spec: _NodeClaimSpec = _NodeClaimSpec()
+    status: _NodeClaimStatus = _NodeClaimStatus()
 
 
 _node_claim: Final = msgspec.json.Decoder(_NodeClaim)
 
 
-def claim_in(raw: bytes | msgspec.Raw) -> Claim:
-    """Of a whole NodeClaim as text. Raises DecodeError where it is none as Karpenter writes them."""
+def read_node_claim(raw: bytes | msgspec.Raw) -> NodeClaimFacts:
+    """Decodes a NodeClaim. Raises DecodeError."""
     whole = _node_claim.decode(raw)
     made = whole.metadata.creation_timestamp
     at = int(made.timestamp() * 1000) if made is not None else 0
-    return Claim(whole.spec.node_class_ref.group, whole.status.provider_id, at)
+    return NodeClaimFacts(whole.spec.node_class_ref.group, whole.status.provider_id, at)

@@ -1,6 +1,6 @@
-"""The event: an object is going, an output was dropped, an orphan was found.
+"""Event: an object is being deleted, an output was dropped, or an orphan was found.
 
-It travels as flat text fields on the stream, so that it reads well in any Redis tool.
+On the stream it consists of flat text fields, which are readable with any Redis tool.
 """
 
 import re
@@ -14,7 +14,7 @@ from service.contract.version import VERSION
 
 Reason = Literal["deleted", "dropped", "orphan"]
 LARGEST = 2**53
-"""Numbers travel through Lua, which counts exactly up to here."""
+"""The largest number that is exact in Lua."""
 
 REASONS: tuple[str, ...] = get_args(Reason)
 
@@ -22,7 +22,7 @@ _UNFIT = re.compile(r"[/#|{}\s]")
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One reason to act. `urgent` is 1 where somebody waits, 0 where a sweep found it."""
+    """`urgent` is 1 for a deleted object, 0 for what a sweep found."""
 
     cluster: str
     resource: str
@@ -42,12 +42,12 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         return f"{self.cluster}/{self.resource}/{self.uid}/{self.round}"
 
     def fields(self) -> dict[str, str | int]:
-        """The flat form; empty optional fields are left out."""
+        """The flat fields, without empty optional ones."""
         return {name: value for name in self.__struct_fields__ if (value := getattr(self, name)) != ""}
 
 
 def decode_event(raw: Mapping[bytes, bytes]) -> Event:
-    """Read a stream entry, or say in one sentence what is wrong with it."""
+    """Decodes a stream entry. Raises Undecodable or NewerVersion."""
     try:
         fields = {name.decode(): value.decode() for name, value in raw.items()}
     except UnicodeDecodeError as error:

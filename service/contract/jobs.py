@@ -1,7 +1,6 @@
-"""The job: the durable record of one target's removal.
+"""Job: the durable record of one target's removal.
 
-The record is flat JSON that leaves out what goes without saying: most jobs are urgent and required, and none has
-failed yet. Times are milliseconds of the server's clock.
+The record is flat JSON without default values. Times are milliseconds of the server's clock.
 """
 
 import msgspec
@@ -11,11 +10,12 @@ from service.contract.targets import Strategy
 from service.contract.version import VERSION
 
 
-class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What is stored of a job. `state` is there only when it has ended or is set aside. `held` (1) needs a person,
-    `waiting` (1) goes on by itself once something else has. One that is gone and `absent` (1) was never there.
+class JobRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The stored record. `state` is set only when the job has ended or was set aside. `held` (1) needs an operator,
+    `waiting` (1) continues once something else has ended. A job that is gone and `absent` (1) had no resource to
+    remove.
 
-    The version is written first and always: `take` reads it without decoding the rest.
+    The version is always written, and first: the script `take` reads it without decoding the rest.
     """
 
     v: int
@@ -47,16 +47,16 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def shown(self) -> str:
-        """The index that shows it, if any does."""
+        """The index that lists the job: `held`, `waiting`, or none."""
         return "held" if self.held else "waiting" if self.waiting else ""
 
 
 class Job(msgspec.Struct, frozen=True):
-    """One taken job with its lease's fencing token, as an attempt sees it."""
+    """A leased job with its fencing token, as passed to an attempt."""
 
     id: str
     fence: int
-    record: Record
+    record: JobRecord
 
     @property
     def deletion(self) -> str:
@@ -83,12 +83,12 @@ class Job(msgspec.Struct, frozen=True):
         return self.record.strategy == "required"
 
 
-_decode = msgspec.json.Decoder(type=Record, strict=False).decode
+_decode = msgspec.json.Decoder(type=JobRecord, strict=False).decode
 _encode = msgspec.json.Encoder().encode
 
 
-def decode_record(text: str | bytes) -> Record:
-    """Read a stored record, or say in one sentence what is wrong with it."""
+def decode_job_record(text: str | bytes) -> JobRecord:
+    """Raises Undecodable."""
     try:
         record = _decode(text)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -98,5 +98,5 @@ def decode_record(text: str | bytes) -> Record:
     return record
 
 
-def encode_record(record: Record) -> str:
+def encode_job_record(record: JobRecord) -> str:
     return _encode(record).decode()

@@ -1,5 +1,5 @@
-"""Tags and records that keep a resource: a person's tag, the service's tag, abandoned jobs, and stored decisions.
-Tag names have a slash on AWS; Azure does not allow one there, so it has an underscore instead."""
+"""Tags and records that keep a resource: the operator's tag, the service's tag, abandoned jobs, and keep decisions.
+Tag names have a slash on AWS and an underscore on Azure, which does not allow slashes."""
 
 import re
 from typing import Final
@@ -7,32 +7,31 @@ from typing import Final
 import msgspec
 
 from service.contract.errors import Undecodable
-from service.contract.jobs import Record
+from service.contract.jobs import JobRecord
 from service.contract.version import VERSION
 
 PREVENT_DELETE_TAG: Final = "knell.dev/prevent-delete"
-"""A person's: `true` on a resource keeps it, whoever it belongs to, until it is taken off. It is never written or taken
-off by the service."""
+"""Set by operators: `true` keeps a resource, whoever owns it. The service never writes or removes this tag."""
 
 RETAINED_TAG: Final = "knell.dev/retained"
-"""The service's own: it keeps what was retained, abandoned or dropped with an object, which its value names."""
+"""Set by the service on resources that were retained, abandoned or dropped; the value names the object."""
 
 
 def is_protection(value: str) -> bool:
-    """Whether a value of the person's tag keeps a resource: any that does not plainly say no."""
+    """Whether a value of the operator's tag keeps a resource: all but `false` and the empty text."""
     return value.lower() not in ("", "false")
 
 
 LONGEST_VALUE: Final = 256
-"""Characters of a tag's value, on AWS and on Azure."""
+"""Maximum length of a tag's value on AWS and Azure."""
 
 _UNFIT: Final = re.compile(r"[^0-9A-Za-z .:/=+_@-]")
-"""What a value on AWS may not have; Azure allows more."""
+"""Characters that AWS does not allow in a value; Azure allows more."""
 
 
 def retained_value(cluster: str, resource: str, namespace: str, name: str, uid: str) -> str:
-    """The value of the service's own tag. The uid is always whole; where all of it is too long, the name is cut, which
-    two dots show. What providers do not allow is written as an underscore."""
+    """The value of the service's tag. The uid is always complete; where the value is too long, the name is cut, which
+    two dots show. Characters that providers do not allow become underscores."""
     front, back = f"{cluster}/{resource}/{namespace}/", f"/{uid}"
     room = LONGEST_VALUE - len(front) - len(back)
     if len(name) > room:
@@ -41,18 +40,18 @@ def retained_value(cluster: str, resource: str, namespace: str, name: str, uid: 
 
 
 class KeptResource(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One resource that stays. `tag` says why it does not carry the service's tag; empty where it does."""
+    """One kept resource. `tag` says why it does not have the service's tag; empty where it has."""
 
     kind: str
     id: str
     tag: str = ""
 
 
-class Decision(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """That what one object owned in one place stays. `place` is PROVIDER/ACCOUNT/REGION on AWS and
-    PROVIDER/SUBSCRIPTION/GROUP on Azure; `name` is what its resources are recognised by there. `resources` are those
-    that are known; `remark` says why there may be others. `identity` is the Cluster API identity by which the account
-    is reached, as KIND/NAME; without one it is reached by the credentials of the process itself."""
+class KeepDecision(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The decision to keep what one object owned in one place. `place` is PROVIDER/ACCOUNT/REGION on AWS and
+    PROVIDER/SUBSCRIPTION/GROUP on Azure; `name` identifies the resources there. `resources` are the known ones;
+    `remark` says why there may be others. `identity` is the Cluster API identity (KIND/NAME) for the account; without
+    one the credentials of the process are used."""
 
     v: int
     place: str
@@ -68,20 +67,20 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def resource(self) -> str:
-        """Of the object, as `plural.group`."""
+        """The resource of the object, as `plural.group`."""
         return self.object.partition(" ")[0]
 
     @property
     def namespace(self) -> str:
-        """Of the object; empty for one of the whole cluster."""
+        """The namespace of the object; empty for a cluster-scoped one."""
         return self.object.partition(" ")[2].rpartition("/")[0]
 
     @property
     def object_name(self) -> str:
         return self.object.partition(" ")[2].rpartition("/")[2]
 
-    def wrote(self, value: str) -> bool:
-        """Whether this is a value of the service's tag that the decision wrote: it names the same object and uid."""
+    def wrote_tag(self, value: str) -> bool:
+        """Whether a value of the service's tag was written for this decision: it names the same object and uid."""
         cluster = value.partition("/")[0]
         return value == retained_value(cluster, self.resource, self.namespace, self.object_name, self.uid)
 
@@ -90,21 +89,21 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return f"{self.place}/{self.name}"
 
     @property
-    def words(self) -> str:
-        """Why a later object of that name is held."""
+    def hold_reason(self) -> str:
+        """Why the deletion of a later object of that name is held."""
         return (
             f"{self.object} (uid {self.uid}) was recognised by the same name, {self.name}, and what it owned was kept "
             f"on purpose ({self.why}): see `knell kept list`; `knell kept forget {self.key}` lifts that"
         )
 
 
-_decision: Final = msgspec.json.Decoder(Decision).decode
+_decode: Final = msgspec.json.Decoder(KeepDecision).decode
 
 
-def decode_decision(raw: bytes | str) -> Decision:
+def decode_keep_decision(raw: bytes | str) -> KeepDecision:
     """Raises Undecodable."""
     try:
-        found = _decision(raw)
+        found = _decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise Undecodable(f"a decision to keep something can't be read: {error}") from None
     if found.v > VERSION:
@@ -113,10 +112,10 @@ def decode_decision(raw: bytes | str) -> Decision:
 
 
 class Abandoned(msgspec.Struct, frozen=True):
-    """Jobs of one deletion that a person gave up. `unknown` counts those whose record no longer names its target: any
-    resource may be the one that was meant."""
+    """Jobs of one deletion that an operator abandoned. `unknown` is the number of records that can't be decoded: any
+    resource may be their target."""
 
-    jobs: tuple[Record, ...] = ()
+    jobs: tuple[JobRecord, ...] = ()
     unknown: int = 0
 
     def covers(self, kind: str, target: str) -> bool:

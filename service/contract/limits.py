@@ -1,6 +1,6 @@
-"""What a call draws on: limits of a provider's account, and what answers tell about them.
+"""Rate limits of a provider account, and feedback from responses about them.
 
-A lane is named PROVIDER/ACCOUNT/.../OPERATION; its first two parts are the place whose budget it shares.
+A lane is named PROVIDER/ACCOUNT/.../OPERATION; its first two parts are the place whose budget it uses.
 """
 
 from datetime import timedelta
@@ -10,10 +10,10 @@ import msgspec
 
 
 class Limit(msgspec.Struct, frozen=True, kw_only=True):
-    """A token bucket (capacity, refilled over `per`) or a fixed window (capacity anew every `per`).
+    """A token bucket (capacity, refilled over `per`) or a fixed window (full capacity every `per`).
 
-    `spare` tokens are never used by us: a margin for others who draw on the same quota unseen. Of a limit that `learns`
-    the provider does not report what is left: a bucket whose rate is raised step by step while nothing is refused.
+    `spare` tokens are never used: a margin for other clients of the same quota. A limit that `learns` is a bucket whose
+    remaining tokens the provider does not report; its rate is raised step by step while no call is throttled.
     """
 
     name: str
@@ -36,8 +36,8 @@ class Limit(msgspec.Struct, frozen=True, kw_only=True):
 class Draw(msgspec.Struct, frozen=True):
     """`cost` tokens of one limit for every job of a lane.
 
-    Where a bucket has too few for all that is due, the lane is not served one by one: it waits until there are enough
-    for `together` jobs, though never for more than half of what the bucket holds.
+    Where a bucket has too few tokens for all due jobs, the lane waits until there are enough for `together` jobs, but
+    never for more than half of the bucket's capacity.
     """
 
     limit: Limit
@@ -46,8 +46,9 @@ class Draw(msgspec.Struct, frozen=True):
 
 
 class Remaining(msgspec.Struct, frozen=True, tag="remaining"):
-    """A call came back; a response header told how much of its limit is left (None: it did not). `tokens` is what the
-    call drew, where a job makes several calls on the same limit; else it is all that the job draws."""
+    """A call was answered; `left` is the rest of the limit according to a response header (None: not reported).
+    `tokens` is the cost of the call where a job makes several calls on the same limit; None: the whole cost of the
+    job."""
 
     limit: str
     left: float | None = None
@@ -55,8 +56,8 @@ class Remaining(msgspec.Struct, frozen=True, tag="remaining"):
 
 
 class Pause(msgspec.Struct, frozen=True, tag="pause"):
-    """The provider refused for want of quota; `wait` is what it named, if it named anything. `tokens` as above.
-    `others` are limits that the call drew on as well, where the answer does not say which of them was used up."""
+    """A call was throttled; `wait` is the time that the response named, if any. `tokens` as in Remaining. `others` are
+    further limits of the call, where the response does not say which one was exceeded."""
 
     limit: str
     wait: timedelta | None = None
@@ -68,5 +69,5 @@ Feedback = Remaining | Pause
 
 
 def place_of(lane: str) -> str:
-    """The budget that a lane draws on."""
+    """The place whose budget a lane uses."""
     return "/".join(lane.split("/", 2)[:2])

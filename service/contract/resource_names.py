@@ -1,5 +1,5 @@
-"""Kinds of Kubernetes objects as people write and read them: `awscluster`, `awsclusters`, with or without their group.
-Records name a resource by its plural and its group, so the singular is derived by the rules of English plurals."""
+"""Names of Kubernetes kinds as users write them: `awscluster`, `awsclusters`, with or without the group.
+Records have the plural and the group, so that the singular is derived by the rules of English plurals."""
 
 _HISSING = ("s", "x", "z", "ch", "sh")
 
@@ -16,7 +16,7 @@ def fits_kind(word: str, resource: str) -> bool:
 
 
 def short_kind(resource: str) -> str:
-    """The singular without its group, as tables show it: `awscluster`. It fits the resource."""
+    """The singular without its group, for tables: `awscluster`. `fits_kind` accepts it."""
     plural = resource.partition(".")[0]
     guesses = (f"{plural.removesuffix('ies')}y", plural.removesuffix("es"), plural.removesuffix("s"))
     return next((guess for guess in guesses if guess != plural and fits_kind(guess, plural)), plural)
@@ -29,5 +29,5 @@ def full_kind(resource: str) -> str:
 
 
 def qualified(namespace: str, name: str) -> str:
-    """`namespace/name`, or the name alone of what is in no namespace."""
+    """`namespace/name`, or the name of a cluster-scoped object."""
     return f"{namespace}/{name}" if namespace else name

@@ -1,6 +1,6 @@
-"""What a plan says: which targets go, in which chains and stages.
+"""Plan: the targets of a deletion, in chains and stages.
 
-A chain is a sequence of stages that wait for each other; chains do not wait for each other, but for the last one.
+The stages of a chain run one after another; chains run side by side, except for the chain `finally`, which runs last.
 """
 
 from collections.abc import Iterable
@@ -12,16 +12,15 @@ import msgspec
 Strategy = Literal["required", "best-effort"]
 
 RELEASE = "release"
-"""The kind of a deletion's last job, and the last part of its lane."""
+"""The kind of the last job of a deletion, and the last part of its lane."""
 
 FINALLY: Final = "finally"
-"""The chain that begins when every other chain of its plan has ended; the release comes after it."""
+"""The chain that begins when all other chains have ended. Only the release comes after it."""
 
 
 class Target(msgspec.Struct, frozen=True, kw_only=True):
-    """One outside resource, and how it is to be removed. `data` is text that its handler understands; `after` is how
-    long it is left alone, from when its stage opens. One that was not `seen` is looked for by name, and need not be
-    there."""
+    """One external resource and how it is removed. `data` is text for its handler; `after` is the delay from the
+    opening of its stage. A target that was not `seen` is looked up by name and may not exist."""
 
     kind: str
     id: str
@@ -35,9 +34,9 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """The targets of one deletion; none at all is a plan too: then only the release is left.
+    """The targets of one deletion. A plan without targets consists of the release only.
 
-    `why` is what policy said; where it is given, it is recorded as a decision.
+    `why` is the policy decision, which is recorded where it is given.
     """
 
     targets: Iterable[Target]
@@ -45,10 +44,10 @@ class Plan(msgspec.Struct, frozen=True):
 
 
 class Hold(msgspec.Struct, frozen=True):
-    """Nothing is planned now, for `reason`: the deletion is held for a person. With `waits` it needs none: something
-    that goes on without anybody, as Machines that are still there, has to end first, and it is shown as waiting.
+    """The deletion can't be planned now, for `reason`, and is held for an operator. With `waits` it is shown as waiting
+    instead: something must end first that needs no operator, such as Machines that still exist.
 
-    With `again` it is planned again later and later, or after exactly the time that `after` names, each time.
+    With `again` it is planned again with growing delays, or each time after exactly `after`.
     """
 
     reason: str
@@ -58,12 +57,12 @@ class Hold(msgspec.Struct, frozen=True):
 
 
 def order_of(target: Target) -> tuple[bool, str, int]:
-    """What sorts targets as they are carried out: by chain and stage, with the last chain behind all others."""
+    """Sort key of targets: by chain and stage, with the chain `finally` last."""
     return target.chain == FINALLY, target.chain, target.stage
 
 
 def lane_fault(lane: str) -> str | None:
-    """Why a lane's name can't be used, or None."""
+    """Why a lane's name is invalid, or None."""
     parts = lane.split("/")
     if len(parts) < 3 or not all(parts):
         return f"lane {lane!r} must be named PROVIDER/ACCOUNT/.../OPERATION"
@@ -75,5 +74,5 @@ def lane_fault(lane: str) -> str | None:
 
 
 def release_lane(cluster: str) -> str:
-    """The lane in which a cluster's objects are released."""
+    """The lane of the releases of a cluster's objects."""
     return f"cluster/{cluster}/{RELEASE}"

@@ -1,5 +1,5 @@
-"""What a collector's name says about the objects of its sources: their finalizer, their marks, where it may be used.
-Whoever marks, judges or releases an object asks here; nobody else knows the finalizers apart."""
+"""Traits of collectors: finalizer, opt-in annotation, required feature, resources and modes.
+Every component that needs to know which finalizer a source uses reads it here."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -22,7 +22,7 @@ from service.contract.names import FINALIZER
 
 
 class Switch(msgspec.Struct, frozen=True):
-    """An annotation of somebody else that opts an object in or out, as knell.dev/gc does, in its own words."""
+    """A third-party annotation that opts an object in or out like knell.dev/gc, with values of its own."""
 
     name: str
     enabled: str
@@ -30,10 +30,10 @@ class Switch(msgspec.Struct, frozen=True):
 
 
 class Traits(msgspec.Struct, frozen=True, kw_only=True):
-    """`feature` is the flag that has to be on, `resources` are those that it understands: none at all means any.
+    """`feature` is the feature flag that must be on, `resources` are the supported ones: none means any.
 
-    With `capi` its objects belong to Clusters of Cluster API, which may be paused, and may move elsewhere alive. One
-    that does not `hold` never keeps an object from going; with `swept` it also looks for what no event told.
+    With `capi` its objects belong to Clusters of Cluster API, which may be paused or moved. A collector that does not
+    `hold` never uses a finalizer; with `swept` it also has a sweep for orphans.
     """
 
     finalizer: str = FINALIZER
@@ -60,10 +60,10 @@ TRAITS: Final[Mapping[str, Traits]] = {
 }
 
 FINALIZERS: Final = tuple(dict.fromkeys((FINALIZER, *(traits.finalizer for traits in TRAITS.values()))))
-"""All that we ever put on an object."""
+"""All finalizers that Knell puts on objects."""
 
 FOREIGN_MARKS: Final = frozenset({EXTERNAL_RESOURCE_GC, EXTERNAL_RESOURCE_TASKS, CLUSTER_PAUSED, DELETE_FOR_MOVE})
-"""Annotations with a prefix of others that we go by."""
+"""Third-party annotations that policy reads."""
 
 
 def traits_of(collector: str) -> Traits:

@@ -1,6 +1,6 @@
-"""Verdicts: what one attempt found.
+"""Verdicts: the results of an attempt.
 
-Handlers return them and nothing else; an exception means that the attempt failed for a reason unknown.
+Handlers return nothing else; an exception means that the attempt failed for an unknown reason.
 """
 
 from datetime import timedelta
@@ -9,23 +9,23 @@ from typing import Final
 import msgspec
 
 LONGEST_KEPT: Final = 8_000
-"""Bytes that a verdict may have kept word for word: a line of a log, and no more than Redis and readers bear."""
+"""Maximum size in bytes of the text that a verdict has recorded verbatim."""
 
 
 class Gone(msgspec.Struct, frozen=True, tag="gone"):
-    """A read made in this attempt says that the target does not exist. With `absent` it was never seen to be there: a
-    plan named it without having seen it, and it counts as no resource."""
+    """A read of this attempt shows that the target does not exist. With `absent` it was never seen: the plan named it
+    without a read, and it does not count as a resource."""
 
     detail: str = ""
     absent: bool = False
 
 
 class Pending(msgspec.Struct, frozen=True, tag="check"):
-    """Accepted, not proven: look again after `check_after`, perhaps in another lane, with `resume` at hand.
+    """Accepted but not proven: check again after `check_after`, possibly in another lane, with `resume` as data.
 
-    With `still` only the answer is late: a job that was held or waited goes on to do so, for the same reason.
-    `kept` goes into the audit and the log behind the detail, word for word or not at all: where it is too long, or has
-    something that must not be shown, the attempt has failed."""
+    With `still` only the response is late: a job that was held or waiting stays so for the same reason. `kept` is added
+    to the audit and the log verbatim or not at all: where it is too long or contains a credential, the attempt
+    fails."""
 
     check_after: timedelta
     detail: str = ""
@@ -36,8 +36,8 @@ class Pending(msgspec.Struct, frozen=True, tag="check"):
 
 
 class Throttled(msgspec.Struct, frozen=True, tag="throttled"):
-    """The provider refused for want of quota. It spends no attempt; the budget has been told. With `unasked` it was
-    the budget that had nothing left, and the provider has said nothing."""
+    """The provider throttled the call. It spends no attempt, and the budget has been corrected. With `unasked` no call
+    was made, because the budget had no tokens."""
 
     retry_after: timedelta | None = None
     detail: str = ""
@@ -46,8 +46,8 @@ class Throttled(msgspec.Struct, frozen=True, tag="throttled"):
 
 class Blocked(msgspec.Struct, frozen=True, tag="blocked"):
     """Something still uses the target. `until` is exact where the provider names a time. `unseen` says that no read
-    shows what it is: most likely something that went just now, so the target is tried again soon while that can be. It
-    goes by itself, unless it takes a `person`: then the job is held, and looked at as often all the same."""
+    shows the dependency: most likely it was deleted just now, so the target is tried again soon for a while. The job
+    waits, unless it needs a `person`: then it is held and checked just as often."""
 
     by: str
     until: timedelta | None = None
@@ -56,14 +56,14 @@ class Blocked(msgspec.Struct, frozen=True, tag="blocked"):
 
 
 class Refused(msgspec.Struct, frozen=True, tag="refused"):
-    """Not ours, protected, or denied: a person must look."""
+    """Not owned, protected, or denied: an operator must act."""
 
     reason: str
 
 
 class Left(msgspec.Struct, frozen=True, tag="left"):
-    """It is there, and by now nobody wants it removed: its job ends as given up, and its object goes without it. Only
-    for what was asked of the live object in this attempt."""
+    """The resource exists and is to be kept by now: its job ends as given up, and its object is released without it.
+    Only based on a read of the live object in this attempt."""
 
     reason: str
 

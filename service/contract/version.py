@@ -1,6 +1,6 @@
-"""The version that every stored record carries.
+"""Version of stored records.
 
-A process reads records up to its own version; newer ones are parked for a process that knows them.
+A process decodes records up to its own version; newer ones wait for a process that can decode them.
 """
 
 VERSION = 1

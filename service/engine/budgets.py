@@ -1,6 +1,6 @@
-"""Budgets: the limits of one provider's account, shared by all workers and shards.
+"""Budgets: the rate limits of one provider account, shared by all workers and shards.
 
-Tokens are reserved before work is taken, given back when unused, and corrected by what the provider answers.
+Tokens are reserved before jobs are taken, returned when unused, and corrected by the provider's responses.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -11,16 +11,16 @@ from typing import Any, NamedTuple
 import msgspec
 
 from service.contract import Draw, Limit
-from service.engine.calls import Caller, ServerAway
+from service.engine.calls import RedisCaller, ServerUnavailable
 from service.engine.keys import Keys
 
 SHORT = timedelta(seconds=30)
-"""How long a return or a correction is tried: well below the minute for which answers are remembered."""
+"""How long a return or a correction is retried: well below the minute for which answers are stored."""
 
 
-class Ask(NamedTuple):
-    """What a lane would use now: `most` jobs out of so many urgent and background ones. It waits in line for each shard
-    by itself, for one shard knows nothing of what is due in another."""
+class ReservationRequest(NamedTuple):
+    """What a lane of one shard could use now: at most `most` jobs of so many urgent and background ones. Each shard
+    queues for tokens separately, since it does not know what is due in the others."""
 
     lane: str
     most: int
@@ -30,23 +30,23 @@ class Ask(NamedTuple):
     shard: int = 0
 
 
-class Grant(NamedTuple):
-    """So many of each; `again` ms until there is more, 0 where nothing was wanting."""
+class TokenGrant(NamedTuple):
+    """Granted numbers of jobs; `again` is the time until more tokens are available in ms, 0 where all was granted."""
 
     urgent: int
     background: int
     again: int
 
 
-class Reserved(NamedTuple):
+class ReservedTokens(NamedTuple):
     corrections: int
-    grants: list[Grant]
+    grants: list[TokenGrant]
 
 
-class Said(NamedTuple):
-    """What answers told of a limit. -1 stands for not told; `age` is how long ago it was true, in ms. `strike` is 1
-    where a call was refused, without a pause perhaps for want of another limit; `reserved` is the number of the
-    reservation that it was made with, 0 where that is not known."""
+class LimitFeedback(NamedTuple):
+    """What responses reported about a limit; -1 stands for not reported. `age` is the age of the report in ms. `strike`
+    is 1 where a call was throttled; without a pause another limit may have caused that. `reserved` is the number of the
+    reservation that the call was made with, 0 where that is unknown."""
 
     limit: Limit
     answered: float
@@ -57,19 +57,19 @@ class Said(NamedTuple):
     reserved: int = 0
 
 
-_reserved: Callable[[bytes], Reserved] = msgspec.msgpack.Decoder(type=Reserved, strict=False).decode
+_reserved: Callable[[bytes], ReservedTokens] = msgspec.msgpack.Decoder(type=ReservedTokens, strict=False).decode
 _corrected: Callable[[bytes], tuple[int, list[tuple[str, float]]]] = msgspec.msgpack.Decoder(
     type=tuple[int, list[tuple[str, float]]], strict=False
 ).decode
 
 
 class Budgets:
-    """The budgets of one installation. `overrides` are limits by name pattern that settings put in place;
-    `learn_up_to` is how many times its declared rate a limit that learns may come to."""
+    """The budgets of one installation. `overrides` are changes from the settings by name pattern of a limit;
+    `learn_up_to` bounds the learned rate of a limit, as a multiple of its declared rate."""
 
     def __init__(
         self,
-        caller: Caller,
+        caller: RedisCaller,
         keys: Keys,
         overrides: Mapping[str, Callable[[Limit], Limit]] | None = None,
         learn_up_to: float = 1.0,
@@ -79,7 +79,7 @@ class Budgets:
         self._settled: dict[Limit, Limit] = {}
 
     def in_force(self, limit: Limit) -> Limit:
-        """The limit after the settings' word."""
+        """The limit with the overrides of the settings."""
         known = self._settled.get(limit)
         if known is None:
             known = limit
@@ -99,8 +99,8 @@ class Budgets:
         return self._caller.move(name, key, key + ":", args, patience=patience)
 
     async def reserve(
-        self, place: str, share: float, asks: Sequence[Ask], patience: timedelta | None = None
-    ) -> Reserved:
+        self, place: str, share: float, asks: Sequence[ReservationRequest], patience: timedelta | None = None
+    ) -> ReservedTokens:
         wants = [
             [f"{ask.lane} of shard {ask.shard}", ask.most, ask.urgent, ask.background,
              [[self._shape(draw.limit), draw.cost, draw.together] for draw in ask.draws]]
@@ -108,28 +108,31 @@ class Budgets:
         ]  # fmt: skip
         return _reserved(await self._move("reserve", place, [share, wants], patience))
 
-    async def give_back(self, place: str, corrections: int, unused: Sequence[tuple[Limit, float]]) -> bool:
+    async def return_unused(self, place: str, corrections: int, unused: Sequence[tuple[Limit, float]]) -> bool:
         rows = [[self._shape(limit), tokens] for limit, tokens in unused]
         try:
-            answer = msgspec.msgpack.decode(await self._move("give_back", place, [corrections, rows], SHORT))
-        except ServerAway:
-            # Sent again after its answer is forgotten it would count twice; unreturned tokens count as spent.
+            answer = msgspec.msgpack.decode(await self._move("return_tokens", place, [corrections, rows], SHORT))
+        except ServerUnavailable:
+            # Sent again after its stored answer expired it would count twice. Unreturned tokens count as spent.
             return False
         return bool(answer[0])
 
     async def correct(
-        self, place: str, said: Callable[[], Sequence[Said]] | Sequence[Said], patience: timedelta = SHORT
+        self,
+        place: str,
+        feedback: Callable[[], Sequence[LimitFeedback]] | Sequence[LimitFeedback],
+        patience: timedelta = SHORT,
     ) -> bool:
-        """True where tokens are there earlier than lanes were told: they want waking.
+        """True where tokens are available earlier than lanes were told, so that the lanes must be woken.
 
-        `said` may be a function, asked at the moment of sending, because what it tells is getting older.
+        `feedback` may be a function that is called right before sending, because its content ages.
         """
 
         def rows() -> list[Any]:
-            return [[self._shape(word.limit), *word[1:]] for word in (said() if callable(said) else said)]
+            return [[self._shape(one.limit), *one[1:]] for one in (feedback() if callable(feedback) else feedback)]
 
         try:
             earlier, _ = _corrected(await self._move("correct", place, rows, patience))
-        except ServerAway:
+        except ServerUnavailable:
             return False
         return bool(earlier)

@@ -1,6 +1,6 @@
-"""Calling a move: one script, one round trip, the same request id however often it has to be sent.
+"""Calls of scripts and commands with retries while the server is unavailable.
 
-A server that is away is waited for with a clear log line; what was asked is asked again and answered once.
+A script call keeps its request id over all retries, so that it takes effect once.
 """
 
 import asyncio
@@ -17,23 +17,23 @@ import structlog
 from redis.asyncio import RedisCluster
 from redis.exceptions import NoScriptError
 
-from service.engine.connection import Client, is_away
-from service.engine.scripts import Scripts
+from service.engine.clients import RedisClient, is_unavailable
+from service.engine.script_loading import Scripts
 
 log = structlog.get_logger(__name__)
 _pack = msgspec.msgpack.Encoder().encode
 
 
-class ServerAway(Exception):
-    """The server did not answer within the time that the caller had."""
+class ServerUnavailable(Exception):
+    """The server did not answer within the caller's time limit."""
 
 
-class Caller:
-    """Sends moves to one installation's server."""
+class RedisCaller:
+    """Sends scripts and commands to the server of one installation."""
 
     def __init__(
         self,
-        client: Client,
+        client: RedisClient,
         *,
         scripts: Scripts | None = None,
         clock_offset: Callable[[], timedelta] = timedelta,
@@ -45,12 +45,12 @@ class Caller:
         self._patience = patience
         self._name = secrets.token_hex(6)
         self._numbers = itertools.count(1)
-        self.away_since: float | None = None
-        self.away_reason = ""
-        self.on_return: list[Callable[[], None]] = []
+        self.unavailable_since: float | None = None
+        self.unavailable_reason = ""
+        self.on_available: list[Callable[[], None]] = []
 
     def request(self) -> str:
-        """A name for one call, the same each time that call is sent."""
+        """A new request id."""
         return f"{self._name}.{next(self._numbers)}"
 
     @property
@@ -67,7 +67,7 @@ class Caller:
         patience: timedelta | None = None,
         request: str | None = None,
     ) -> bytes:
-        """Run a move until it is answered. `args` may be a function of what is true at the time of sending."""
+        """Runs a script until it is answered. `args` may be a function that is called right before each sending."""
         script, request = self._scripts[name], request or self.request()
         started, tries = time.monotonic(), 0
         limit = patience if patience is not None else self._patience
@@ -80,21 +80,21 @@ class Caller:
                 except NoScriptError:
                     answer = await self.client.execute_command("EVAL", script.source, *arguments)
             except Exception as error:
-                if not is_away(error):
+                if not is_unavailable(error):
                     raise
                 tries += 1
                 self._lost(error)
                 if limit is not None and time.monotonic() - started > limit.total_seconds():
-                    raise ServerAway(f"no answer from the server within {limit}: {error}") from error
+                    raise ServerUnavailable(f"no answer from the server within {limit}: {error}") from error
                 await asyncio.sleep(random.uniform(0.5, 1.0) * min(0.05 * 2**tries, 2.0))
             else:
                 self._back()
                 return bytes(answer)
 
     async def command(self, *command: Any, near: str | None = None, **options: Any) -> Any:
-        """A plain command that may safely be sent twice, asked until it is answered.
+        """Sends an idempotent command until it is answered.
 
-        One without a key goes to the node that serves the key `near`: who that is may change from one try to the next.
+        A command without a key goes to the node that serves the key `near`, which may change from one try to the next.
         """
         tries = 0
         while True:
@@ -103,12 +103,12 @@ class Caller:
                     options |= await self._node_of(near)
                 answer = await self.client.execute_command(*command, **options)
             except Exception as error:
-                if not is_away(error):
+                if not is_unavailable(error):
                     raise
                 tries += 1
                 self._lost(error)
                 if self._patience is not None and tries > 3:
-                    raise ServerAway(f"no answer from the server: {error}") from error
+                    raise ServerUnavailable(f"no answer from the server: {error}") from error
                 await asyncio.sleep(random.uniform(0.5, 1.0) * min(0.05 * 2**tries, 2.0))
             else:
                 self._back()
@@ -121,14 +121,14 @@ class Caller:
         return {"target_nodes": self.client.get_node_from_key(key)}
 
     def _lost(self, error: Exception) -> None:
-        self.away_reason = f"{type(error).__name__}: {error}"
-        if self.away_since is None:
-            self.away_since = time.monotonic()
-            log.warning("server away, trying on", reason=self.away_reason)
+        self.unavailable_reason = f"{type(error).__name__}: {error}"
+        if self.unavailable_since is None:
+            self.unavailable_since = time.monotonic()
+            log.warning("server unavailable, retrying", reason=self.unavailable_reason)
 
     def _back(self) -> None:
-        if self.away_since is not None:
-            log.info("server back", away_for=round(time.monotonic() - self.away_since, 1))
-            self.away_since, self.away_reason = None, ""
-            for call in self.on_return:
+        if self.unavailable_since is not None:
+            log.info("server available again", unavailable_for=round(time.monotonic() - self.unavailable_since, 1))
+            self.unavailable_since, self.unavailable_reason = None, ""
+            for call in self.on_available:
                 call()

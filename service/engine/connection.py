@@ -1,162 +1,78 @@
-"""Connections to the server, whichever kind it is: one server, Sentinel or Cluster, by the same two clients.
-Nothing here tries a call again: moves are repeated by those who make them, and only they know how often."""
+"""Connection classes of redis-py that can be cancelled while a command is being sent.
+The library sends through `asyncio.wait_for`, which in Python 3.11 starts a task for each command and can lose a
+cancellation: a stopping worker would then wait until its blocking read ends."""
 
 import asyncio
-from datetime import timedelta
-from pathlib import Path
-from typing import Any, Final, TypeAlias
+import builtins
+import traceback
+from collections.abc import Iterable
+from typing import Any, Final
 
-from redis.asyncio import Redis, RedisCluster
-from redis.asyncio.retry import Retry
-from redis.backoff import NoBackoff
-from redis.credentials import CredentialProvider, UsernamePasswordCredentialProvider
-from redis.exceptions import AuthenticationError
+from redis.asyncio import Connection, SSLConnection
+from redis.asyncio.connection import AbstractConnection, UnixDomainSocketConnection
+from redis.asyncio.sentinel import SentinelManagedConnection, SentinelManagedSSLConnection
+from redis.exceptions import ConnectionError as UnreachableError
+from redis.exceptions import TimeoutError as SilentError
 
-from service.engine.away import AWAY, is_away
-from service.engine.cluster import ClusterClient
-from service.engine.direct import DirectPool, DirectRedis
-from service.engine.prompt import (
-    PromptConnection,
-    PromptMasterConnection,
-    PromptSocketConnection,
-    PromptTlsConnection,
-    PromptTlsMasterConnection,
-)
-from service.engine.sentinel import MasterFinder, SentinelPool
-from service.settings import RedisSettings
-
-__all__ = ["AWAY", "Client", "Connections", "PasswordFile", "is_away"]
-
-Client: TypeAlias = Redis | RedisCluster
-
-# More than any loop blocks for; see `Connections.blocking`.
-LONGEST_BLOCK: Final = timedelta(seconds=30)
+_SMALL: Final = 32 * 1024
+"""Bytes; half of the high-water mark of a transport."""
 
 
-class Connections:
-    """The clients of one process. `client` is for ordinary calls; beyond max_connections, they wait for one.
-    Answers are bytes, in the shapes of protocol 2, on every server."""
+class CancellableConnection(AbstractConnection):
+    """Applies the timeout itself and hides it from its parent, which then sends without `wait_for`. Health checks are
+    not allowed: their responses would be read while the timeout is hidden."""
 
-    def __init__(self, settings: RedisSettings, *, name: str = "knell") -> None:
-        self.settings = settings
-        self._name = name
-        self._finder = _finder(settings) if settings.mode == "sentinel" else None
-        self._blocking: list[Client] = []
-        self.client: Client = self._build(settings.call_timeout, settings.max_connections)
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        if self.health_check_interval:
+            raise ValueError("health_check_interval must be 0: a health check would wait for its answer without limit")
 
-    def blocking(self, longest: timedelta = LONGEST_BLOCK, *, connections: int = 1024) -> Client:
-        """A client of its own for reads that block, at most for the given time: they never hold a connection
-        that an ordinary call needs. That the server hangs shows once this time and call_timeout are over."""
-        client = self._build(longest + self.settings.call_timeout, connections)
-        self._blocking.append(client)
-        return client
-
-    async def aclose(self) -> None:
-        for client in (*self._blocking, self.client):
-            await client.aclose()
-        if self._finder is not None:
-            await self._finder.aclose()
-
-    def _build(self, timeout: timedelta, connections: int) -> Client:
-        settings = self.settings
-        options = _options(settings, timeout)
-        options["client_name"] = self._name
-        options["credential_provider"] = _credentials(settings)
-        # Waiting for a free connection is bounded by what a call may take, not by how long a read blocks.
-        patience = settings.call_timeout
-        if settings.mode == "cluster":
-            return ClusterClient(settings.entry_nodes(), connections, patience, options | _tls(settings))
-        options |= {
-            "db": settings.url.db,
-            "max_connections": connections,
-            "timeout": patience.total_seconds(),
-        }
-        if self._finder is not None:
-            managed = PromptTlsMasterConnection if settings.url.tls else PromptMasterConnection
-            certificates = _certificates(settings) if settings.url.tls else {}
-            master: Redis = self._finder.master_for(
-                settings.sentinel_master,
-                connection_pool_class=SentinelPool,
-                connection_class=managed,
-                **options,
-                **certificates,
-            )
-            return master
-        return DirectRedis.from_pool(DirectPool(**options, **_address(settings)))
-
-
-class PasswordFile(CredentialProvider):
-    """Reads the password for every new connection, so that it can be rotated under a running process."""
-
-    def __init__(self, username: str | None, path: Path) -> None:
-        self._username = username
-        self._path = path
-
-    def get_credentials(self) -> tuple[str] | tuple[str, str]:
+    async def send_packed_command(self, command: bytes | str | Iterable[bytes], check_health: bool = True) -> None:
+        if not self.is_connected:
+            # Before the timeout is hidden: the handshake reads responses, which need it.
+            await self.connect_check_health(check_health=False)
+        limit, self.socket_timeout = self.socket_timeout, None
         try:
-            password = self._path.read_text(encoding="utf-8").rstrip("\r\n")
-        except (OSError, UnicodeDecodeError) as error:
-            why = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
-            # Not an OSError: the library would leave the connection half open.
-            raise AuthenticationError(f"the password file {self._path} cannot be read: {why}") from None
-        return (self._username, password) if self._username else (password,)
-
-    async def get_credentials_async(self) -> tuple[str] | tuple[str, str]:
-        return await asyncio.to_thread(self.get_credentials)
-
-
-def _options(settings: RedisSettings, timeout: timedelta) -> dict[str, Any]:
-    return {
-        "socket_timeout": timeout.total_seconds(),
-        "socket_connect_timeout": settings.connect_timeout.total_seconds(),
-        "retry": Retry(NoBackoff(), 0),
-        "protocol": 2,
-        "decode_responses": False,
-        # Redis 7.0 does not know the command by which the library introduces itself.
-        "driver_info": None,
-    }
+            # A small command never waits, since everything sent before it has been answered. A timeout would add a
+            # sixth to the cost of a command.
+            if isinstance(command, list) and sum(map(len, command)) <= _SMALL:
+                await super().send_packed_command(command, check_health)
+            else:
+                async with asyncio.timeout(limit):
+                    await super().send_packed_command(command, check_health)
+        except builtins.TimeoutError:
+            raise SilentError("Timeout writing to socket") from None
+        except AttributeError as error:
+            # A closed TLS transport of asyncio raises AttributeError instead of OSError. It is a lost connection all
+            # the same, which the parent has closed.
+            if error.obj is not None or _raised_by(error) != "asyncio.sslproto":
+                raise
+            raise UnreachableError(f"Connection closed by server ({error}).") from None
+        finally:
+            self.socket_timeout = limit
 
 
-def _credentials(settings: RedisSettings) -> CredentialProvider | None:
-    username = settings.username or settings.url.username
-    if settings.password_file is not None:
-        return PasswordFile(username, settings.password_file)
-    if settings.url.password is not None:
-        return UsernamePasswordCredentialProvider(username, settings.url.password.reveal())
-    return None
+def _raised_by(error: BaseException) -> str:
+    """The name of the module that raised the error."""
+    *_, (frame, _) = traceback.walk_tb(error.__traceback__)
+    return str(frame.f_globals.get("__name__", ""))
 
 
-def _tls(settings: RedisSettings) -> dict[str, Any]:
-    return {"ssl": True, **_certificates(settings)} if settings.url.tls else {}
+class TcpConnection(CancellableConnection, Connection):
+    pass
 
 
-def _certificates(settings: RedisSettings) -> dict[str, Any]:
-    tls = settings.tls
-    return {
-        "ssl_ca_certs": str(tls.ca_file) if tls.ca_file else None,
-        "ssl_certfile": str(tls.cert_file) if tls.cert_file else None,
-        "ssl_keyfile": str(tls.key_file) if tls.key_file else None,
-        "ssl_cert_reqs": "required" if tls.verify else "none",
-        "ssl_check_hostname": tls.verify,
-    }
+class TlsConnection(CancellableConnection, SSLConnection):
+    pass
 
 
-def _address(settings: RedisSettings) -> dict[str, Any]:
-    url = settings.url
-    if url.scheme == "unix":
-        return {"connection_class": PromptSocketConnection, "path": url.path}
-    return {"host": url.host, "port": url.port, **_transport(settings)}
+class UnixSocketConnection(CancellableConnection, UnixDomainSocketConnection):
+    pass
 
 
-def _transport(settings: RedisSettings) -> dict[str, Any]:
-    if settings.url.tls:
-        return {"connection_class": PromptTlsConnection, **_certificates(settings)}
-    return {"connection_class": PromptConnection}
+class SentinelConnection(CancellableConnection, SentinelManagedConnection):
+    pass
 
 
-def _finder(settings: RedisSettings) -> MasterFinder:
-    options = _options(settings, settings.call_timeout) | _transport(settings)
-    options["timeout"] = settings.call_timeout.total_seconds()
-    if settings.sentinel_password_file is not None:
-        options["credential_provider"] = PasswordFile(settings.sentinel_username, settings.sentinel_password_file)
-    return MasterFinder(settings.sentinels, options)
+class SentinelTlsConnection(CancellableConnection, SentinelManagedSSLConnection):
+    pass

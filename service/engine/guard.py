@@ -1,7 +1,6 @@
-"""The guard's count: how many deletions of each source were let through lately, and which sources have tripped.
+"""The guard: counts the deletions of each source in a window and holds new ones once the limit is exceeded.
 
-It is kept in the first shard and asked by one script, so all planners share one count, and an event that was forged or
-comes twice meets it like any other.
+The count is kept in the first shard and checked by one script, so that all planners share it.
 """
 
 import asyncio
@@ -13,13 +12,13 @@ from typing import NamedTuple
 import msgspec
 import structlog
 
-from service.engine.engine import Shard
+from service.engine.batch_reads import batch, chunks, number, server_ms, text, texts, to_datetime
 from service.engine.installation import Installation
-from service.engine.rows import ms
+from service.engine.script_arguments import ms
+from service.engine.shard import Shard
 from service.engine.views.deletions import event_of
-from service.engine.views.held import names
-from service.engine.views.reading import batch, chunks, moment, number, server_ms, text, texts
-from service.policy.guard import PREFIX, Peak, held_reason, limit_of, parted, peak_of
+from service.engine.views.held import held_members
+from service.policy.guard import PREFIX, Peak, guard_limit, held_reason, next_peak, split_guard_name
 from service.settings import GuardSettings
 
 log = structlog.get_logger(__name__)
@@ -31,23 +30,23 @@ _answered = msgspec.msgpack.Decoder(type=tuple[list[int], str, int, int], strict
 _released = msgspec.msgpack.Decoder(type=tuple[int], strict=False).decode
 
 
-class Going(NamedTuple):
-    """An object that is going. `at` is its deletionTimestamp in milliseconds, 0 where there is none."""
+class DeletedObject(NamedTuple):
+    """An object that is being deleted. `at` is its deletionTimestamp in milliseconds, 0 where there is none."""
 
     uid: str
     at: int
 
 
-class Admission(NamedTuple):
-    """`reason` says why it is held; empty for what is let through."""
+class GuardAnswer(NamedTuple):
+    """`reason` says why the deletion is held; empty where it is admitted."""
 
     admitted: bool
     reason: str = ""
 
 
 class GuardView(msgspec.Struct, frozen=True, kw_only=True):
-    """One source's guard. `counted` is of the window that tripped it, else of the one that ends now. `limit` is None
-    for a source that the settings don't know, or whose guard is off."""
+    """The guard of one source. `counted` is the count of the window that tripped it, else of the current window.
+    `limit` is None for a source that is not in the settings or whose guard is off."""
 
     source: str
     tripped: datetime | None
@@ -65,47 +64,47 @@ class HeldDeletion(NamedTuple):
     deletion: str
 
 
-class _Asked(NamedTuple):
-    """One call that is about to be sent, and what it asks for."""
+class _PendingCheck(NamedTuple):
+    """A call that is about to be sent, and the objects it asks about."""
 
-    task: "asyncio.Task[list[Admission]]"
-    items: list[Going]
+    task: "asyncio.Task[list[GuardAnswer]]"
+    items: list[DeletedObject]
 
 
 class Guard:
     def __init__(self, installation: Installation) -> None:
         self._installation = installation
         self._shard = installation.shards[0]
-        self._asked: dict[tuple[str, GuardSettings], _Asked] = {}
+        self._asked: dict[tuple[str, GuardSettings], _PendingCheck] = {}
         self._locks: dict[str, asyncio.Lock] = {}
 
-    # ---- letting through
+    # ---- admitting
 
-    async def admit(self, source: str, items: Sequence[Going], settings: GuardSettings) -> list[Admission]:
-        """Answers in the order of `items`. While one call is on its way, what is asked meanwhile gathers."""
+    async def admit(self, source: str, items: Sequence[DeletedObject], settings: GuardSettings) -> list[GuardAnswer]:
+        """Answers in the order of `items`. Requests that arrive while a call is in flight share the next call."""
         if not settings.enabled:
-            return [Admission(True)] * len(items)
+            return [GuardAnswer(True)] * len(items)
         key = (source, settings)
         asked = self._asked.get(key)
         if asked is None:
-            gathered: list[Going] = []
-            # It speaks for many deletions: what the first of them has bound to its log lines is not for it.
+            gathered: list[DeletedObject] = []
+            # The call serves many deletions, so it must not carry the log context of the first one.
             task = asyncio.get_running_loop().create_task(self._ask(source, settings, gathered), context=Context())
-            asked = _Asked(task, gathered)
+            asked = _PendingCheck(task, gathered)
             self._asked[key] = asked
         first = len(asked.items)
         asked.items.extend(items)
-        # Whoever gives up waiting must not take the others' answer with him.
+        # The cancellation of one caller must not cancel the call for the others.
         answers = await asyncio.shield(asked.task)
         return answers[first : first + len(items)]
 
-    async def _ask(self, source: str, settings: GuardSettings, items: list[Going]) -> list[Admission]:
-        answers: list[Admission] = []
+    async def _ask(self, source: str, settings: GuardSettings, items: list[DeletedObject]) -> list[GuardAnswer]:
+        answers: list[GuardAnswer] = []
         async with self._locks.setdefault(source, asyncio.Lock()):
             try:
                 await asyncio.sleep(0)
             finally:
-                # Whoever asks from now on may not rely on an answer that is already on its way.
+                # A request from now on needs the next call.
                 del self._asked[source, settings]
             owned = await self._owned(source, settings)
             for part in chunks(items, _STEP):
@@ -113,23 +112,23 @@ class Guard:
         return answers
 
     async def _send(
-        self, source: str, settings: GuardSettings, part: Sequence[Going], owned: int | None
-    ) -> list[Admission]:
-        limit, why = limit_of(settings, owned), held_reason(source, settings, owned)
+        self, source: str, settings: GuardSettings, part: Sequence[DeletedObject], owned: int | None
+    ) -> list[GuardAnswer]:
+        limit, why = guard_limit(settings, owned), held_reason(source, settings, owned)
         args = [source, part, limit, ms(settings.window), why]
         passed, reason, newly, counted = _answered(await self._move("guard", args))
         if newly:
             log.warning("guard tripped", source=source, reason=reason, counted=counted, limit=limit, owned=owned)
-        return [Admission(True) if one else Admission(False, reason) for one in passed]
+        return [GuardAnswer(True) if one else GuardAnswer(False, reason) for one in passed]
 
     async def _owned(self, source: str, settings: GuardSettings) -> int | None:
-        """At its most lately. Of two processes that note it at once one may be lost: the next one notes it again."""
+        """The recent peak of owned objects. If two processes write it at once, one write is lost and repeated later."""
         record = texts(await self._shard.caller.command("HGETALL", self._record(source)))
         owned = owned_by(record)
         if owned is None:
             return None
         known = peak_in(record)
-        peak = peak_of(known, owned, await server_ms(self._shard), ms(settings.window))
+        peak = next_peak(known, owned, await server_ms(self._shard), ms(settings.window))
         if peak != known:
             await self._shard.caller.command("HSET", self._record(source), _PEAK, " ".join(map(str, peak)))
         return peak.owned
@@ -137,18 +136,18 @@ class Guard:
     # ---- releasing
 
     async def release(self, source: str, who: str) -> bool:
-        """Whether it had tripped. What it holds is planned again by `replay`."""
+        """Whether the guard had tripped. The held deletions are planned again by `replay`."""
         had_tripped = bool(_released(await self._move("guard_release", [source, who]))[0])
         if had_tripped:
             log.warning("guard released", source=source, who=who)
         return had_tripped
 
     async def held(self, source: str) -> list[HeldDeletion]:
-        """The deletions of a source that wait because its guard held them, in all shards."""
+        """The deletions of a source that its guard holds, in all shards."""
         found: list[HeldDeletion] = []
         named, orphans = self._meant(source)
         for shard in self._installation.shards:
-            async for page in names(shard, "deletion"):
+            async for page in held_members(shard, "deletion"):
                 ids = [member.name.partition(":")[2] for member in page]
                 reads = [("HMGET", f"{shard.stem}deletion:{one}", "source", "held", "reason") for one in ids]
                 for one, (of, why, reason) in zip(ids, await batch(shard.caller, reads), strict=True):
@@ -158,7 +157,7 @@ class Guard:
         return found
 
     async def replay(self, found: Sequence[HeldDeletion], who: str) -> int:
-        """Puts them on the stream again, a few at a time; the answer is how many. One that is no longer held stays."""
+        """Puts held deletions back on the stream, a few at a time; returns their number. Others are left unchanged."""
         replayed = 0
         for part in chunks(found, _AT_ONCE):
             async with asyncio.TaskGroup() as group:
@@ -173,10 +172,10 @@ class Guard:
         word = await one.shard.unhold(f"deletion:{one.deletion}", replay=True, who=who, event=list(event))
         return word == "replayed"
 
-    # ---- looking
+    # ---- status
 
     async def status(self) -> list[GuardView]:
-        """Every source that the settings know or that was ever asked for, by name."""
+        """Every source that is in the settings or was ever checked, by name."""
         asked, cursor = set[str](), 0
         while True:
             command = ("HSCAN", self._shard.stem + "stats", cursor, "MATCH", "guard/*/tripped", "COUNT", _STEP)
@@ -202,23 +201,23 @@ class Guard:
         )  # fmt: skip
         owned = owned_by(record)
         if owned is not None and guard is not None:
-            owned = peak_of(peak_in(record), owned, now, ms(guard.window)).owned
+            owned = next_peak(peak_in(record), owned, now, ms(guard.window)).owned
         return GuardView(
             source=source,
-            tripped=moment(record.get("guard_tripped")),
+            tripped=to_datetime(record.get("guard_tripped")),
             why=record.get("guard_why", ""),
-            # What tripped it may have been deleted long before the window that ends now.
+            # The window that tripped the guard may be long past.
             counted=max(counted, int(number(record.get("guard_counted")))),
-            limit=None if guard is None else limit_of(guard, owned),
+            limit=None if guard is None else guard_limit(guard, owned),
             owned=owned,
             held=held,
-            released=moment(record.get("guard_released")),
+            released=to_datetime(record.get("guard_released")),
             released_by=record.get("guard_released_by", ""),
         )
 
     def _meant(self, name: str) -> tuple[str, bool]:
-        """Which source is counted under a name, and whether its orphans are."""
-        return (name, False) if name in self._installation.settings.sources else parted(name)
+        """The source that is counted under a name, and whether the name is for its orphans."""
+        return (name, False) if name in self._installation.settings.sources else split_guard_name(name)
 
     def _record(self, source: str) -> str:
         return f"{self._shard.stem}source:{source}"
@@ -228,7 +227,7 @@ class Guard:
 
 
 def owned_by(record: dict[str, str]) -> int | None:
-    """A source that is watched in shares has a number for each, `owned.N`."""
+    """The number of owned objects; a source that is watched in shares has one number for each, `owned.N`."""
     counts = [number(value) for name, value in record.items() if name == "owned" or name.startswith("owned.")]
     return int(sum(counts)) if counts else None
 

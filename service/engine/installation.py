@@ -1,6 +1,6 @@
-"""One installation's engine: its connections, shards and budgets, put together from settings.
+"""The engine of one installation: clients, shards and budgets, created from the settings.
 
-Whoever talks to Redis, worker or command line, begins here.
+Workers, watchers and the command line all access Redis through it.
 """
 
 from collections.abc import Callable, Sequence
@@ -10,12 +10,12 @@ import msgspec
 
 from service.contract import Event, Limit
 from service.engine.budgets import Budgets
-from service.engine.calls import Caller
-from service.engine.connection import Connections
-from service.engine.engine import Shard
+from service.engine.calls import RedisCaller
+from service.engine.clients import RedisClients
 from service.engine.keys import Keys, deletion_of
-from service.engine.replies import Published
-from service.engine.scripts import Scripts
+from service.engine.script_loading import Scripts
+from service.engine.script_replies import Published
+from service.engine.shard import Shard
 from service.settings import LimitOverride, Settings
 
 
@@ -49,10 +49,10 @@ class Installation:
         patience: timedelta | None = None,
     ) -> None:
         self.settings = settings
-        self.connections = Connections(settings.redis, name=name)
+        self.connections = RedisClients(settings.redis, name=name)
         self.keys = Keys(settings.redis.prefix, settings.redis.shards)
         offset = settings.testing.clock_offset
-        self.caller = Caller(
+        self.caller = RedisCaller(
             self.connections.client, scripts=scripts, clock_offset=clock_offset or (lambda: offset), patience=patience
         )
         self.shards = [Shard(self.caller, self.keys, number) for number in range(settings.redis.shards)]
@@ -66,7 +66,7 @@ class Installation:
         return self.shard_of(deletion_of(job))
 
     async def publish(self, events: Sequence[Event]) -> list[Published]:
-        """Publish events, each to its deletion's shard; the answers come in their order."""
+        """Publishes each event to the shard of its deletion; returns the answers in the order of `events`."""
         if len(self.shards) == 1:
             return await self.shards[0].publish(events)
         places: dict[int, list[int]] = {}

@@ -1,7 +1,7 @@
-"""What is remembered of a source: where its watch stands, and each observed object's identity, marks and resources.
+"""Inventory of a source: the state of its watch, and a record for each observed object.
 
-An observed object is gone when its deletion is planned: what is kept here is then all that is known of it. Everything
-lies in the first shard, in plain hashes that read well in any Redis tool; every write may be sent twice.
+An observed object no longer exists when its deletion is planned, so that the record is all that is known about it. The
+data is in the first shard, in plain hashes; every write is idempotent.
 """
 
 import asyncio
@@ -14,25 +14,24 @@ import msgspec
 
 from service.contract import VERSION
 from service.contract.errors import Undecodable
-from service.engine.away import is_away
+from service.engine.batch_reads import Command, batch, server_ms, text, texts
+from service.engine.errors import is_unavailable
 from service.engine.installation import Installation
-from service.engine.views.reading import Command, batch, server_ms, text, texts
 from service.settings.sources import ORPHANS
 
 STEP: Final = 500
 """Records in one round trip."""
 _ERA: Final = "era:"
 _FEWEST: Final = 1_000_000_000_000
-"""Numbers of lists begin with the time at which a source's state began, in milliseconds."""
+"""List numbers begin at the time at which the source's state was created, in milliseconds."""
 
 
-class Remembered(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One observed object. `seen` is the number of the list that saw it last, `scope` what was watched then.
+class InventoryRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One observed object. `seen` is the number of the last list that contained it, `scope` what was watched then.
 
-    `gone` is when its absence was proven, 0 while it lives; `held` says why its absence is not believed yet; `fault`
-    says why nothing recognises its resources. `kept` says why its resources are to stay: a sweep leaves them alone.
-    `namespace_annotations` are the marks of its Namespace as they were read at `namespace_at`; None: never read.
-    """
+    `gone` is when its absence was proven, 0 while it exists. `held` says why its absence is not accepted yet, `fault`
+    why its resources can't be identified, and `kept` why its resources stay, so that sweeps ignore them.
+    `namespace_annotations` are the annotations of its Namespace as read at `namespace_at`; None: never read."""
 
     v: int
     name: str
@@ -51,27 +50,27 @@ class Remembered(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     namespace_at: int = 0
 
 
-class Round(NamedTuple):
-    """Which deletion of an object is the current one, and where the object is."""
+class DeletionRound(NamedTuple):
+    """The number of an object's current deletion, and the object's namespace."""
 
     number: int
     namespace: str
 
 
-class NamespaceMarks(msgspec.Struct, frozen=True):
-    """The marks of a Namespace and when they were read."""
+class NamespaceAnnotations(msgspec.Struct, frozen=True):
+    """The annotations of a Namespace that policy reads, and when they were read."""
 
     annotations: dict[str, str]
     at: int
 
 
-_decode = msgspec.json.Decoder(type=Remembered).decode
-_decode_marks = msgspec.json.Decoder(type=NamespaceMarks).decode
+_decode = msgspec.json.Decoder(type=InventoryRecord).decode
+_decode_marks = msgspec.json.Decoder(type=NamespaceAnnotations).decode
 _encode = msgspec.json.Encoder().encode
 
 
-def decode_remembered(raw: bytes | str) -> Remembered:
-    """Raises Undecodable, with one sentence on what is wrong."""
+def decode_inventory_record(raw: bytes | str) -> InventoryRecord:
+    """Raises Undecodable."""
     try:
         found = _decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -81,21 +80,21 @@ def decode_remembered(raw: bytes | str) -> Remembered:
     return found
 
 
-async def ask(installation: Installation, commands: Sequence[Command]) -> list[Any]:
-    """Commands that may be sent twice, in one round trip, asked until they are answered."""
+async def send_until_answered(installation: Installation, commands: Sequence[Command]) -> list[Any]:
+    """Sends idempotent commands in one round trip until they are answered."""
     while True:
         try:
             return await batch(installation.caller, commands)
         except Exception as error:
-            if not is_away(error):
+            if not is_unavailable(error):
                 raise
-            # The plain command waits, and says so, until the server is back.
+            # A plain command waits, with a log line, until the server is available.
             await installation.caller.command("EXISTS", commands[0][1])
             await asyncio.sleep(random.uniform(0.01, 0.1))
 
 
-async def end_removed(installation: Installation, declared: Iterable[str]) -> list[str]:
-    """Sources that were watched once and are declared no more; their inventories will never be diffed again."""
+async def end_undeclared_sources(installation: Installation, declared: Iterable[str]) -> list[str]:
+    """Ends the scopes of sources that are no longer declared; returns their names."""
     known = await installation.caller.command("SMEMBERS", _declared_key(installation))
     removed = sorted({text(name) for name in known} - set(declared))
     for name in removed:
@@ -108,8 +107,6 @@ def _declared_key(installation: Installation) -> str:
 
 
 class Inventory:
-    """The memory of one source."""
-
     def __init__(self, installation: Installation, source: str) -> None:
         self.installation, self.source = installation, source
         self._caller = installation.caller
@@ -120,35 +117,35 @@ class Inventory:
         self.dropped_key = installation.keys.of(0, f"dropped:{source}")
         self._swept = [installation.keys.of(0, name) for name in (f"orphans:{source}", f"source:{source}{ORPHANS}")]
 
-    # ---- where the watch stands
+    # ---- state of the watch
 
-    async def facts(self) -> dict[str, str]:
+    async def state(self) -> dict[str, str]:
         return texts(_flat(await self._caller.command("HGETALL", self.state_key)))
 
-    async def note(self, fields: Mapping[str, str | int]) -> None:
+    async def save_state(self, fields: Mapping[str, str | int]) -> None:
         if fields:
             await self._caller.command("HSET", self.state_key, *_pairs(fields))
 
-    async def clear(self, *fields: str) -> None:
+    async def clear_state(self, *fields: str) -> None:
         if fields:
             await self._caller.command("HDEL", self.state_key, *fields)
 
     async def next_number(self) -> int:
-        """The number of a list that begins. One that is skipped does no harm, one that came before would."""
+        """The number of a new list. Numbers may be skipped, but must never repeat."""
         number = int(await self._caller.command("HINCRBY", self.state_key, "number", 1))
         if number > _FEWEST:
             return number
-        # The state is new or was lost, while records with high numbers may still be there: begin above all of them.
+        # The state is new, or was lost while records with high numbers may still exist: begin above all of them.
         now = await server_ms(self.installation.shards[0])
         return int(await self._caller.command("HINCRBY", self.state_key, "number", now))
 
     async def begin_epoch(self) -> None:
-        """A name that is lost with everything else: whoever does not find it again knows that Redis was emptied."""
+        """Writes a random epoch unless there is one. A changed epoch shows that Redis was emptied."""
         await self._caller.command("HSETNX", self.state_key, "epoch", secrets.token_hex(8))
 
     async def begin_scope(self, scope: str, facts: Mapping[str, str]) -> str:
-        """A name for what is watched from now on, the same for all who watch it, and another one each time that a scope
-        comes back: what was remembered under it before may have gone meanwhile, unseen."""
+        """An id for the watched scope, the same for all replicas, and a new one each time that a scope is used again:
+        objects recorded under it before may have been deleted unobserved."""
         mine = f"{_ERA}{scope}"
         await self._end_scopes(facts, mine)
         await self._caller.command("SADD", _declared_key(self.installation), self.source)
@@ -156,55 +153,55 @@ class Inventory:
         return f"{scope}.{text(await self._caller.command('HGET', self.state_key, mine))}"
 
     async def end_scope(self) -> None:
-        """It is watched no more: should it be declared again one day, nothing is told from what was remembered."""
-        await self._end_scopes(await self.facts())
+        """Ends the watch of this source: if it is declared again, the old records prove nothing."""
+        await self._end_scopes(await self.state())
         await self._caller.command("SREM", _declared_key(self.installation), self.source)
 
     async def _end_scopes(self, facts: Mapping[str, str], but: str = "") -> None:
-        await self.clear(*(field for field in facts if field.startswith(_ERA) and field != but))
+        await self.clear_state(*(field for field in facts if field.startswith(_ERA) and field != but))
 
     async def server_ms(self) -> int:
         return await server_ms(self.installation.shards[0])
 
-    async def wishes(self) -> list[str]:
-        """The epoch, when a list was last asked for, and when a person last accepted that the cluster was restored:
-        whatever changes in it is a reason to list anew."""
+    async def relist_signals(self) -> list[str]:
+        """The epoch, and the times of the last relist request and of the last accepted restore. The watcher lists again
+        when any of them changes."""
         found = await self._caller.command("HMGET", self.state_key, "epoch", "relist", "accepted")
         return [text(one) if one is not None else "" for one in found]
 
     # ---- observed objects
 
-    async def remember(self, records: Mapping[str, Remembered]) -> None:
+    async def save(self, records: Mapping[str, InventoryRecord]) -> None:
         items = list(records.items())
         for first in range(0, len(items), STEP):
             part = [word for uid, record in items[first : first + STEP] for word in (uid, _encode(record))]
             await self._caller.command("HSET", self.records_key, *part)
 
-    async def forget(self, uids: Iterable[str]) -> None:
+    async def remove(self, uids: Iterable[str]) -> None:
         doomed = list(uids)
         for first in range(0, len(doomed), STEP):
             await self._caller.command("HDEL", self.records_key, *doomed[first : first + STEP])
 
-    async def recall(self, uids: Sequence[str]) -> dict[str, Remembered]:
-        """Those that are known. Raises Undecodable."""
-        found: dict[str, Remembered] = {}
+    async def get_many(self, uids: Sequence[str]) -> dict[str, InventoryRecord]:
+        """The records that exist. Raises Undecodable."""
+        found: dict[str, InventoryRecord] = {}
         for first in range(0, len(uids), STEP):
             part = uids[first : first + STEP]
             answers = await self._caller.command("HMGET", self.records_key, *part)
             for uid, raw in zip(part, answers, strict=True):
                 if raw is not None:
-                    found[uid] = decode_remembered(raw)
+                    found[uid] = decode_inventory_record(raw)
         return found
 
-    async def recall_one(self, uid: str) -> Remembered | None:
-        return (await self.recall([uid])).get(uid)
+    async def get(self, uid: str) -> InventoryRecord | None:
+        return (await self.get_many([uid])).get(uid)
 
     async def size(self) -> int:
         return int(await self._caller.command("HLEN", self.records_key))
 
-    async def scan(self, namespace: str | None = None) -> AsyncIterator[list[tuple[str, Remembered | None]]]:
-        """All records, step by step; one may come twice. None stands for a record that can't be read. With a namespace
-        most of the others are left out."""
+    async def scan(self, namespace: str | None = None) -> AsyncIterator[list[tuple[str, InventoryRecord | None]]]:
+        """All records in pages; a record may appear twice, and None stands for one that can't be decoded. With a
+        namespace most records of other namespaces are left out."""
         sign = b"" if namespace is None else _encode(namespace)
         cursor = b"0"
         while True:
@@ -219,98 +216,101 @@ class Inventory:
 
     # ---- rounds and Namespaces
 
-    async def rounds(self) -> dict[str, Round]:
-        """Objects whose deletion is not their first one."""
+    async def rounds(self) -> dict[str, DeletionRound]:
+        """Objects whose current deletion is not their first one."""
         found = texts(_flat(await self._caller.command("HGETALL", self.rounds_key)))
         parted = {uid: value.partition(" ") for uid, value in found.items()}
-        return {uid: Round(int(number), place) for uid, (number, _, place) in parted.items() if number.isdecimal()}
+        return {
+            uid: DeletionRound(int(number), place) for uid, (number, _, place) in parted.items() if number.isdecimal()
+        }
 
-    async def note_rounds(self, rounds: Mapping[str, Round]) -> None:
+    async def save_rounds(self, rounds: Mapping[str, DeletionRound]) -> None:
         if rounds:
             fields = {uid: f"{found.number} {found.namespace}" for uid, found in rounds.items()}
             await self._caller.command("HSET", self.rounds_key, *_pairs(fields))
 
-    async def drop_rounds(self, uids: Iterable[str]) -> None:
+    async def remove_rounds(self, uids: Iterable[str]) -> None:
         doomed = list(uids)
         if doomed:
             await self._caller.command("HDEL", self.rounds_key, *doomed)
 
-    async def note_dropped(self, uid: str, namespace: str, name: str) -> bool:
-        """A person dropped the deletion of that object; whether this is new. It outlasts the deletion's record."""
+    async def save_dropped(self, uid: str, namespace: str, name: str) -> bool:
+        """Records that an operator dropped the deletion of an object; it outlives the deletion's record. True where
+        new."""
         return bool(await self._caller.command("HSET", self.dropped_key, uid, f"{namespace}/{name}"))
 
     async def was_dropped(self, uid: str) -> bool:
         return await self._caller.command("HGET", self.dropped_key, uid) is not None
 
     async def dropped(self) -> dict[str, tuple[str, str]]:
-        """By uid, with their Namespaces and names."""
+        """Dropped objects by uid, with namespace and name."""
         found = texts(_flat(await self._caller.command("HGETALL", self.dropped_key)))
         return {uid: (value.partition("/")[0], value.partition("/")[2]) for uid, value in found.items()}
 
-    async def forget_dropped(self, uids: Iterable[str]) -> None:
+    async def remove_dropped(self, uids: Iterable[str]) -> None:
         doomed = list(uids)
         if doomed:
             await self._caller.command("HDEL", self.dropped_key, *doomed)
 
-    async def note_marks(self, marks: Mapping[str, NamespaceMarks]) -> None:
+    async def save_namespace_annotations(self, marks: Mapping[str, NamespaceAnnotations]) -> None:
         if marks:
             await self._caller.command(
                 "HSET", self.marks_key, *(word for name, found in marks.items() for word in (name, _encode(found)))
             )
 
-    async def marks(self, namespace: str) -> NamespaceMarks | None:
+    async def namespace_annotations(self, namespace: str) -> NamespaceAnnotations | None:
         raw = await self._caller.command("HGET", self.marks_key, namespace)
         try:
             return None if raw is None else _decode_marks(raw)
         except msgspec.DecodeError:
             return None
 
-    # ---- a person's word
+    # ---- decisions of operators
 
     async def release_held(self) -> int:
-        """Believe what was held: the next list looks at it again, and what is proven gone is published then."""
-        released = await self._held(drop=False)
-        facts = await self.facts()
+        """Accepts the absence of held objects: the next list checks them again and publishes those proven gone."""
+        released = await self._resolve_held(drop=False)
+        facts = await self.state()
         if "held_token" in facts:
-            await self.note({"confirmed": facts["held_token"]})
-        await self.ask_for_relist()
+            await self.save_state({"confirmed": facts["held_token"]})
+        await self.request_relist()
         return released
 
     async def drop_held(self) -> int:
-        """Forget what was held: nothing is ever published of it."""
-        dropped = await self._held(drop=True)
-        await self.ask_for_relist()
+        """Removes the records of held objects, so that their deletion is never published."""
+        dropped = await self._resolve_held(drop=True)
+        await self.request_relist()
         return dropped
 
-    async def ask_for_relist(self) -> None:
-        """Whoever watches this source lists everything anew within seconds."""
-        await self.note({"relist": await server_ms(self.installation.shards[0])})
+    async def request_relist(self) -> None:
+        """The watcher of this source lists everything again within seconds."""
+        await self.save_state({"relist": await server_ms(self.installation.shards[0])})
 
     async def accept_restore(self) -> None:
-        """The same, and then what is held of this source is looked at anew."""
+        """Requests a relist, after which the held objects of this source are checked again."""
         now = await server_ms(self.installation.shards[0])
-        await self.note({"relist": now, "accepted": now})
+        await self.save_state({"relist": now, "accepted": now})
 
-    async def drop(self) -> None:
-        """Remove everything of a source that is no longer declared. Its open deletions lose what they recognise."""
+    async def delete(self) -> None:
+        """Deletes all data of a source that is no longer declared. Its open deletions lose the records they need."""
         for key in (self.state_key, self.records_key, self.rounds_key, self.marks_key, self.dropped_key, *self._swept):
             await self._caller.command("UNLINK", key)
 
-    async def _held(self, *, drop: bool) -> int:
+    async def _resolve_held(self, *, drop: bool) -> int:
         done: set[str] = set()
         async for part in self.scan():
             held = {uid: record for uid, record in part if record is not None and record.held}
             if drop:
-                await self.forget(held)
+                await self.remove(held)
             else:
-                await self.remember({uid: msgspec.structs.replace(record, held="") for uid, record in held.items()})
+                await self.save({uid: msgspec.structs.replace(record, held="") for uid, record in held.items()})
             done.update(held)
         return len(done)
 
 
-def _readable(raw: bytes) -> Remembered | None:
+def _readable(raw: bytes) -> InventoryRecord | None:
     try:
-        return decode_remembered(raw)
+        return decode_inventory_record(raw)
     except Undecodable:
         return None
 

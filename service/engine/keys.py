@@ -1,6 +1,6 @@
-"""How the keys in Redis are named.
+"""Names of the keys in Redis.
 
-Every key of a shard carries the shard's hash tag and every key of a budget its place, so a script stays in one slot.
+Every key of a shard has the shard's hash tag and every key of a budget its place, so that a script uses one slot.
 """
 
 import zlib
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Keys:
-    """The keys of one installation, told apart from others on the same server by `prefix`."""
+    """The keys of one installation; `prefix` separates installations on the same server."""
 
     prefix: str = "knell"
     shards: int = 1

@@ -1,5 +1,5 @@
-"""What sweeps of a source saw without an owner: since when, and in how many passes, kept so that a restart loses none.
-Everything lies in the first shard, in one plain hash; what a pass does not see any more is forgotten by it."""
+"""Store of orphans that sweeps of a source found: since when, and in how many passes.
+The data is one hash in the first shard; a pass removes the sightings that it did not confirm."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import timedelta
@@ -8,21 +8,21 @@ from typing import Final, NamedTuple
 import msgspec
 
 from service.contract import VERSION
+from service.engine.batch_reads import server_ms, text
 from service.engine.installation import Installation
-from service.engine.views.reading import server_ms, text
 
 DECIDED: Final = timedelta(days=90)
-"""So long it is remembered that something was to stay which is not seen any more."""
+"""How long a decision to keep a resource is stored after the resource was last seen."""
 
 STEP: Final = 500
 """Records in one round trip."""
 
 
-class Sighting(msgspec.Struct, frozen=True, kw_only=True):
-    """`first` is when it was first seen orphaned, by the server's clock; `passes` counts, and `last` is the number of
-    the one that saw it last. `ids` are the provider's own of what was seen: with others it is another orphan of that
-    name. `round` is that of its deletion, and `told` are the ids for which that was published; `left` is when it was
-    found that somebody has decided to leave it there, 0 where nobody has."""
+class OrphanSighting(msgspec.Struct, frozen=True, kw_only=True):
+    """`first` is when the resource was first seen orphaned, by the server's clock; `passes` is the number of passes
+    that saw it, `last` the number of the last one. `ids` are the provider's ids: with other ids it is a different
+    orphan of that name. `round` is the number of its deletion, `told` the ids for which that was published. `left` is
+    when a decision to keep it was found, 0 where there is none."""
 
     v: int = VERSION
     first: int
@@ -34,7 +34,7 @@ class Sighting(msgspec.Struct, frozen=True, kw_only=True):
     left: int = 0
 
 
-class Begun(NamedTuple):
+class PassStart(NamedTuple):
     """The number of a pass, and the server's time in milliseconds when it began."""
 
     number: int
@@ -43,13 +43,11 @@ class Begun(NamedTuple):
 
 _PROBLEM: Final = "problem@sweep"
 _SINCE: Final = "problem_since@sweep"
-_decode: Final = msgspec.json.Decoder(Sighting).decode
+_decode: Final = msgspec.json.Decoder(OrphanSighting).decode
 _encode: Final = msgspec.json.Encoder().encode
 
 
-class Orphans:
-    """Of one source."""
-
+class OrphanSightings:
     def __init__(self, installation: Installation, source: str) -> None:
         self._installation, self._caller = installation, installation.caller
         self.key = installation.keys.of(0, f"orphans:{source}")
@@ -57,39 +55,39 @@ class Orphans:
 
     # ---- passes
 
-    async def begin(self) -> Begun:
-        """A number that is skipped does no harm."""
+    async def begin_pass(self) -> PassStart:
+        """Numbers may be skipped."""
         now = await self.now()
         number = int(await self._caller.command("HINCRBY", self._state, "sweep", 1))
         if number < 1_000_000_000_000:
-            # New, or lost while sightings with high numbers may still be there: begin above all of them.
+            # The state is new, or was lost while sightings with high numbers may still exist: begin above them.
             number = int(await self._caller.command("HINCRBY", self._state, "sweep", now))
-        return Begun(number, now)
+        return PassStart(number, now)
 
     async def now(self) -> int:
         return await server_ms(self._installation.shards[0])
 
-    async def last(self) -> int:
-        """When the last whole pass began, 0 where there was none."""
+    async def last_pass_at(self) -> int:
+        """When the last complete pass began, 0 where there was none."""
         known = await self._caller.command("HGET", self._state, "sweep_at")
         return int(known) if known is not None and text(known).isdecimal() else 0
 
-    async def note(self, fields: Mapping[str, str | int]) -> None:
+    async def save_state(self, fields: Mapping[str, str | int]) -> None:
         await self._caller.command("HSET", self._state, *(word for pair in fields.items() for word in pair))
 
-    async def trouble(self, why: str) -> None:
-        """Why the last pass came to nothing, shown with what else is wrong with the source; empty where it did not."""
+    async def set_problem(self, why: str) -> None:
+        """Stores why the last pass failed, which is shown with the source's other problems; an empty text clears it."""
         if not why:
             await self._caller.command("HDEL", self._state, _PROBLEM, _SINCE)
             return
         await self._caller.command("HSETNX", self._state, _SINCE, await self.now())
-        await self.note({_PROBLEM: why})
+        await self.save_state({_PROBLEM: why})
 
     # ---- sightings
 
-    async def recall(self, uids: Iterable[str]) -> dict[str, Sighting]:
-        """Those that are known. One that can't be read counts as never seen: then it has to wait again."""
-        found: dict[str, Sighting] = {}
+    async def get_many(self, uids: Iterable[str]) -> dict[str, OrphanSighting]:
+        """The sightings that exist. One that can't be decoded counts as never seen and begins its wait again."""
+        found: dict[str, OrphanSighting] = {}
         for part in _steps(uids):
             answers = await self._caller.command("HMGET", self.key, *part)
             for uid, raw in zip(part, answers, strict=True):
@@ -97,19 +95,19 @@ class Orphans:
                     found[uid] = one
         return found
 
-    async def keep(self, sightings: Mapping[str, Sighting]) -> None:
+    async def save(self, sightings: Mapping[str, OrphanSighting]) -> None:
         for part in _steps(sightings):
             words = [word for uid in part for word in (uid, _encode(sightings[uid]))]
             await self._caller.command("HSET", self.key, *words)
 
-    async def forget(self, uids: Iterable[str]) -> None:
-        """As if they had never been seen, with what was decided of them."""
+    async def remove(self, uids: Iterable[str]) -> None:
+        """Removes sightings together with the decisions on them."""
         for part in _steps(uids):
             await self._caller.command("HDEL", self.key, *part)
 
-    async def forget_before(self, number: int, now: int) -> int:
-        """Those that this pass and later ones have not seen: they are gone, or have an owner again. A decision is kept
-        for longer: a list may leave out what is there."""
+    async def remove_unseen(self, number: int, now: int) -> int:
+        """Removes sightings that pass `number` and later ones did not confirm: the resource is gone or has an owner
+        again. Decisions are stored for longer, because a list may be incomplete."""
         cursor, forgotten = b"0", 0
         while True:
             cursor, page = await self._caller.command("HSCAN", self.key, cursor, "COUNT", STEP)
@@ -124,11 +122,11 @@ class Orphans:
         return int(await self._caller.command("HLEN", self.key))
 
 
-def _is_over(one: Sighting, number: int, now: int) -> bool:
+def _is_over(one: OrphanSighting, number: int, now: int) -> bool:
     return one.last < number and (not one.left or now - one.left > DECIDED / timedelta(milliseconds=1))
 
 
-def _readable(raw: bytes) -> Sighting | None:
+def _readable(raw: bytes) -> OrphanSighting | None:
     try:
         found = _decode(raw)
     except msgspec.DecodeError:

@@ -1,7 +1,7 @@
-"""Wake-ups: a small stream on each shard tells sleepers that something is due earlier than they knew.
+"""Wake-ups: a small stream on each shard that tells waiting workers that work is due earlier than they know.
 
-Everyone reads it with a place of his own, on a connection of his own: no wake-up can be swallowed by a dying
-worker, and none is missed while a connection is away.
+Every process reads the stream from its own position and on its own connection, so that a dying worker takes no wake-up
+from others and none is missed while the connection is down.
 """
 
 import asyncio
@@ -10,7 +10,7 @@ from typing import Any
 
 import structlog
 
-from service.engine.connection import Client, is_away
+from service.engine.clients import RedisClient, is_unavailable
 from service.engine.keys import Keys
 
 log = structlog.get_logger(__name__)
@@ -18,23 +18,23 @@ BLOCK_MS = 10_000
 
 
 class WakeUps:
-    """The wake-ups of one shard, as a number that grows."""
+    """The wake-ups of one shard, as a growing count."""
 
-    def __init__(self, blocking: Client, keys: Keys, shard: int) -> None:
+    def __init__(self, blocking: RedisClient, keys: Keys, shard: int) -> None:
         self._client = blocking
         self._key = keys.of(shard, "wake")
         self._condition = asyncio.Event()
         self.count = 0
         self.on_loss: Callable[[], None] = lambda: None
-        # Between two reads: one who is busy anyway need not hear of every single one.
-        self.breathe: Callable[[], Awaitable[None]] = _at_once
+        # Awaited between two reads: a busy worker need not read every single wake-up.
+        self.between_reads: Callable[[], Awaitable[None]] = _at_once
 
-    def poke(self) -> None:
+    def notify(self) -> None:
         self.count += 1
         self._condition.set()
 
     async def wait(self, seen: int, timeout: float) -> None:
-        """Return when a wake-up has come since `seen` was read, or after the time."""
+        """Returns when `count` differs from `seen`, or after the timeout."""
         try:
             async with asyncio.timeout(timeout):
                 while self.count == seen:
@@ -45,32 +45,32 @@ class WakeUps:
 
     async def run(self) -> None:
         last = await self._last_id()
-        self.poke()
+        self.notify()
         while True:
             try:
                 answer = await self._client.execute_command(
                     "XREAD", "COUNT", 100, "BLOCK", BLOCK_MS, "STREAMS", self._key, last
                 )
             except Exception as error:
-                if not is_away(error):
+                if not is_unavailable(error):
                     raise
                 self.on_loss()
                 await asyncio.sleep(0.2)
-                # A server that lost writes may have lost a wake-up too, and may count from lower: have everyone look.
+                # A server that lost writes may have lost a wake-up and may assign lower ids: treat it as a wake-up.
                 last = await self._last_id()
-                self.poke()
+                self.notify()
                 continue
             if answer:
                 last = _entries(answer)[-1][0]
-                self.poke()
-                await self.breathe()
+                self.notify()
+                await self.between_reads()
 
     async def _last_id(self) -> bytes:
         while True:
             try:
                 entries = await self._client.execute_command("XREVRANGE", self._key, "+", "-", "COUNT", 1)
             except Exception as error:
-                if not is_away(error):
+                if not is_unavailable(error):
                     raise
                 await asyncio.sleep(0.2)
             else:
@@ -82,5 +82,5 @@ async def _at_once() -> None:
 
 
 def _entries(answer: Any) -> Any:
-    """The entries of the one stream that was read, in whichever protocol's shape."""
+    """The entries of the one stream that was read, in the shape of either protocol version."""
     return next(iter(answer.values()))[0] if isinstance(answer, dict) else answer[0][1]

@@ -1,19 +1,19 @@
-"""Withdrawn consent: another hand took our finalizer off, or the policy says now that what is left shall stay.
-What has not begun is dropped, jobs that have not ended are cancelled; a release that is open is not stopped."""
+"""Withdrawal of a deletion, after our finalizer was removed by others or the policy changed to retain. A deletion that
+is not planned yet is dropped; jobs that have not ended are cancelled. An open release is not stopped."""
 
 from service.engine.installation import Installation
 
 
 async def withdraw(installation: Installation, deletion: str, why: str) -> bool:
-    """False where it is too late, or no such deletion is known: then nothing is changed.
+    """False where it is too late or the deletion is unknown; then nothing is changed.
 
-    The first step marks the deletion, in front of every later destructive call; should we die after it, a janitor
-    goes on. Each step is bounded, so that fifty thousand jobs keep nobody waiting.
+    The first step marks the deletion, which every later destructive call checks; if the process dies after it, the
+    janitor continues. Each step is bounded, so that a plan of fifty thousand jobs does not block the server.
     """
     shard = installation.shard_of(deletion)
     state, under_way = await shard.withdraw(deletion, why)
     while under_way:
         _, under_way = await shard.withdraw()
-    while (await shard.open())[1]:
+    while (await shard.open_stages())[1]:
         pass
     return state in ("withdrawn", "dropped")

@@ -1,7 +1,10 @@
-"""Kubernetes as the rest of Knell sees it: clusters, objects, Leases, Events and conditions.
-Everything outside imports from here, so that the files behind it may change their shape."""
+"""Kubernetes client on kubernetes_asyncio: lists, watches, patches, finalizers, Leases, Events and conditions.
 
-from service.kubernetes.client import Cluster, connect, preload
+Begin with client.py (`connect` and `KubernetesClient`) and objects.py (what is kept of an object). Below them are
+api_calls.py, which adds credentials, limits and errors to the HTTP transport in transport.py, and watch_stream.py for
+watches. Errors are typed in errors.py; an expired watch (410) is Expired."""
+
+from service.kubernetes.client import KubernetesClient, connect, preload
 from service.kubernetes.conditions import ConditionStatus, set_condition
 from service.kubernetes.discovery import CrdState
 from service.kubernetes.errors import (
@@ -12,15 +15,22 @@ from service.kubernetes.errors import (
     Invalid,
     NotFound,
     NotServed,
-    Silent,
     TooMany,
     Unauthorized,
     Unavailable,
     Unreadable,
+    WatchStalled,
 )
-from service.kubernetes.events import EventType, post
-from service.kubernetes.finalizers import Unmarked, mark, marked, marking, unmark, unmarking
-from service.kubernetes.leases import Counter, Lease
+from service.kubernetes.events import EventType, post_event
+from service.kubernetes.finalizers import (
+    RemovalOutcome,
+    add_finalizer,
+    finalizer_addition,
+    finalizer_removal,
+    has_finalizer,
+    remove_finalizer,
+)
+from service.kubernetes.leases import Lease, LeaseWriteCounter
 from service.kubernetes.objects import (
     CONFIGMAPS,
     CRDS,
@@ -28,13 +38,12 @@ from service.kubernetes.objects import (
     LEASES,
     NAMESPACES,
     SECRETS,
-    Change,
-    Live,
-    Page,
-    Seen,
-    Served,
+    KubeObject,
+    ListPage,
+    ServedResource,
+    WatchEvent,
 )
-from service.kubernetes.sightings import Sightings
+from service.kubernetes.recent_objects import RecentObjects
 
 __all__ = [
     "CONFIGMAPS",
@@ -43,38 +52,37 @@ __all__ = [
     "LEASES",
     "NAMESPACES",
     "SECRETS",
-    "Change",
-    "Cluster",
     "ClusterError",
     "ConditionStatus",
     "Conflict",
-    "Counter",
     "CrdState",
     "EventType",
     "Expired",
     "Forbidden",
     "Invalid",
+    "KubeObject",
+    "KubernetesClient",
     "Lease",
-    "Live",
+    "LeaseWriteCounter",
+    "ListPage",
     "NotFound",
     "NotServed",
-    "Page",
-    "Seen",
-    "Served",
-    "Sightings",
-    "Silent",
+    "RecentObjects",
+    "RemovalOutcome",
+    "ServedResource",
     "TooMany",
     "Unauthorized",
     "Unavailable",
-    "Unmarked",
     "Unreadable",
+    "WatchEvent",
+    "WatchStalled",
+    "add_finalizer",
     "connect",
-    "mark",
-    "marked",
-    "marking",
-    "post",
+    "finalizer_addition",
+    "finalizer_removal",
+    "has_finalizer",
+    "post_event",
     "preload",
+    "remove_finalizer",
     "set_condition",
-    "unmark",
-    "unmarking",
 ]

@@ -1,5 +1,5 @@
-"""The client of one cluster that everybody uses: identity, discovery, lists, watches and changes of objects.
-It knows no models: answers stay text of which only metadata is read, and errors come typed."""
+"""Client of one cluster: identity, discovery, lists, watches and changes of objects. It has no models of the kinds: of
+a response only the metadata is decoded, and errors are typed."""
 
 import time
 from collections.abc import AsyncGenerator, Callable, Mapping
@@ -8,14 +8,14 @@ from email.utils import parsedate_to_datetime
 from types import TracebackType
 from typing import Any, Final, Self
 
-from service.kubernetes import discovery, listing, streaming
-from service.kubernetes.access import access
-from service.kubernetes.calls import CALL_TIMEOUT, Calls
-from service.kubernetes.decoding import decode_answer
+from service.kubernetes import discovery, listing, watch_stream
+from service.kubernetes.api_calls import CALL_TIMEOUT, ApiCalls
+from service.kubernetes.decoding import decode_object
 from service.kubernetes.discovery import CrdState
-from service.kubernetes.errors import NotFound, Unreadable
-from service.kubernetes.exchange import LARGEST_PAGE
-from service.kubernetes.objects import NAMESPACES, Change, Live, Page, Served
+from service.kubernetes.endpoint import endpoint_cache
+from service.kubernetes.errors import NotFound, NotServed, Unreadable
+from service.kubernetes.http_messages import LARGEST_PAGE
+from service.kubernetes.objects import CRDS, NAMESPACES, KubeObject, ListPage, ServedResource, WatchEvent
 from service.settings import ClusterSettings
 
 MERGE_PATCH: Final = "application/merge-patch+json"
@@ -26,28 +26,29 @@ _LIST_TIMEOUT: Final = timedelta(seconds=60)
 
 
 def preload() -> None:
-    """Imports the HTTP client, which the first `connect` would do. A process that is to run for long does it before it
-    takes its modules out of garbage collection: these are 150,000 objects to look through."""
-    import service.kubernetes.transport  # noqa: F401 - to have it loaded
+    """Imports the HTTP client, as the first `connect` would do. A long-running process does it before it freezes its
+    modules out of garbage collection: they are 150,000 objects."""
+    import service.kubernetes.transport  # noqa: F401 - to load it
 
 
 async def connect(
     name: str,
     settings: ClusterSettings,
     *,
-    via: "Cluster | None" = None,
+    via: "KubernetesClient | None" = None,
     clock: Callable[[], float] = time.monotonic,
-) -> "Cluster":
-    """Reads the credentials, and asks nothing yet. `via` is the cluster that holds the Secret, where there is one."""
-    way_in = access(name, settings, via, clock)
-    await way_in.way()
-    return Cluster(name, Calls(name, way_in))
+) -> "KubernetesClient":
+    """Reads the credentials; sends no request yet. `via` is the cluster with the Secret of the kubeconfig, if there is
+    one."""
+    endpoints = endpoint_cache(name, settings, via, clock)
+    await endpoints.current()
+    return KubernetesClient(name, ApiCalls(name, endpoints))
 
 
-class Cluster:
-    """Built by `connect`; an async context manager. One pool of connections per cluster."""
+class KubernetesClient:
+    """Made by `connect`; an async context manager with one pool of connections."""
 
-    def __init__(self, name: str, calls: Calls) -> None:
+    def __init__(self, name: str, calls: ApiCalls) -> None:
         self.name = name
         self._calls = calls
 
@@ -63,14 +64,15 @@ class Cluster:
         await self._calls.aclose()
 
     async def identity(self) -> str:
-        """The uid of the Namespace kube-system: two names for one cluster have one, a rebuilt cluster has another."""
+        """The uid of the Namespace kube-system: the same for two names of one cluster, another one for a rebuilt
+        cluster."""
         found = await self.get(NAMESPACES, "", "kube-system", metadata_only=True)
         if found is None:
             raise Unreadable(f"cluster {self.name} has no Namespace kube-system, so that it can't be told from others")
         return found.uid
 
     async def server_time(self) -> datetime:
-        """By the clock of the server that answers; objects have their times from it."""
+        """By the clock of the server, from which objects have their times."""
         path = NAMESPACES.path(name="kube-system")
         async with self._calls.stream(path, {}, METADATA, CALL_TIMEOUT) as stream:
             told = stream.headers.get("date", "")
@@ -80,91 +82,106 @@ class Cluster:
             raise Unreadable(f"cluster {self.name} does not say what time it is (header Date: {told!r})") from None
 
     async def confirm(self) -> None:
-        """Raises where another cluster answers by now. Only a connection that is held to a uid can tell."""
+        """Raises if another cluster answers by now. Only a client that knows the expected uid can tell: see
+        ConfirmedClient."""
 
-    async def discover(self, resource: str) -> Served:
+    async def discover(self, resource: str) -> ServedResource:
         return await discovery.discover(self._read, resource)
 
     async def crd_state(self, resource: str) -> CrdState:
         return await discovery.crd_state(self._read, resource)
 
+    async def crd_uid(self, resource: str) -> str:
+        """Empty for a resource without a CRD. A CRD that was deleted and installed again has another uid: the objects
+        of the first one were deleted with it."""
+        if "." not in resource or await self.crd_state(resource) == "built-in":
+            return ""
+        try:
+            found = await self.get(CRDS, "", resource, metadata_only=True)
+        except (NotFound, NotServed):
+            return ""
+        return found.uid if found is not None else ""
+
     def pages(
         self,
-        served: Served,
+        served: ServedResource,
         namespace: str | None,
         selector: str = "",
         limit: int = 500,
         *,
         metadata_only: bool = False,
-    ) -> AsyncGenerator[Page, None]:
-        """Complete when it ends without an error and no page names something unreadable. Expired: start over."""
+    ) -> AsyncGenerator[ListPage, None]:
+        """The list is complete if it ends without an error and no page has unreadable items. After Expired start
+        over."""
         return listing.pages(self._read_list, served, namespace, selector, limit, metadata_only=metadata_only)
 
     def watch(
         self,
-        served: Served,
+        served: ServedResource,
         namespace: str | None,
         selector: str,
         resource_version: str,
         *,
         silence: timedelta,
         metadata_only: bool = False,
-    ) -> AsyncGenerator[Change, None]:
-        """Ends when the server closes it. Use `contextlib.aclosing` where the loop may be left early."""
-        scope = streaming.Scope(served, namespace, selector, metadata_only)
-        return streaming.watch(self._calls, scope, resource_version, silence)
+    ) -> AsyncGenerator[WatchEvent, None]:
+        """Ends when the server closes it. Use `contextlib.aclosing` if the loop may be left early."""
+        scope = watch_stream.WatchRequest(served, namespace, selector, metadata_only)
+        return watch_stream.watch(self._calls, scope, resource_version, silence)
 
     async def get(
         self,
-        served: Served,
+        served: ServedResource,
         namespace: str,
         name: str,
         *,
         timeout: timedelta = CALL_TIMEOUT,
         metadata_only: bool = False,
-    ) -> Live | None:
-        """None only where the server says that this very object is not there. Before that counts as a deletion, the
-        caller looks at `crd_state`: the objects of a CRD that is going vanish too."""
+    ) -> KubeObject | None:
+        """None only if the server says that this very object does not exist. Before that counts as a deletion the
+        caller checks `crd_state`: the objects of a CRD that is deleted disappear, too."""
         try:
             path, accept = served.path(namespace, name), METADATA if metadata_only else JSON
             answer = await self._calls.call("GET", path, accept=accept, timeout=timeout)
-            return decode_answer(answer, served, namespace, name)
+            return decode_object(answer, served, namespace, name)
         except NotFound as error:
-            # A Namespace or anything else that is missing on the way says nothing about the object.
+            # A missing Namespace, or anything else, says nothing about the object.
             if error.name == name and error.kind in (served.plural, served.kind, ""):
                 return None
             raise
 
     async def patch(
         self,
-        served: Served,
+        served: ServedResource,
         namespace: str,
         name: str,
         patch: list[dict[str, Any]] | dict[str, Any],
         *,
         subresource: str = "",
         metadata_only: bool = False,
-    ) -> Live:
-        """A list is a JSON patch, a mapping is a merge patch. `metadata_only` is about the answer."""
+    ) -> KubeObject:
+        """A list is a JSON patch, a mapping is a merge patch. `metadata_only` is about the response."""
         path, accept = served.path(namespace, name, subresource), METADATA if metadata_only else JSON
         kind = JSON_PATCH if isinstance(patch, list) else MERGE_PATCH
         answer = await self._calls.call("PATCH", path, body=patch, content_type=kind, accept=accept)
-        return decode_answer(answer, served, namespace, name)
+        return decode_object(answer, served, namespace, name)
 
-    async def create(self, served: Served, namespace: str, body: Mapping[str, Any]) -> Live:
+    async def create(self, served: ServedResource, namespace: str, body: Mapping[str, Any]) -> KubeObject:
         whole = {"apiVersion": served.api_version, "kind": served.kind, **body}
         answer = await self.request("POST", served.path(namespace), body=whole)
-        return decode_answer(answer, served, namespace, body.get("metadata", {}).get("name", ""))
+        return decode_object(answer, served, namespace, body.get("metadata", {}).get("name", ""))
 
     async def update(
-        self, served: Served, namespace: str, name: str, body: Mapping[str, Any], *, subresource: str = ""
-    ) -> Live:
+        self, served: ServedResource, namespace: str, name: str, body: Mapping[str, Any], *, subresource: str = ""
+    ) -> KubeObject:
         whole = {"apiVersion": served.api_version, "kind": served.kind, **body}
         answer = await self.request("PUT", served.path(namespace, name, subresource), body=whole)
-        return decode_answer(answer, served, namespace, name)
+        return decode_object(answer, served, namespace, name)
 
-    async def delete(self, served: Served, namespace: str, name: str, *, uid: str = "", propagation: str = "") -> None:
-        """With a uid, only that very object: another of the same name is a Conflict."""
+    async def delete(
+        self, served: ServedResource, namespace: str, name: str, *, uid: str = "", propagation: str = ""
+    ) -> None:
+        """With a uid, another object of the same name is a Conflict."""
         options: dict[str, Any] = {"apiVersion": "v1", "kind": "DeleteOptions"}
         if uid:
             options["preconditions"] = {"uid": uid}
@@ -172,8 +189,8 @@ class Cluster:
             options["propagationPolicy"] = propagation
         await self.request("DELETE", served.path(namespace, name), body=options)
 
-    async def namespace_marks(self, namespace: str) -> dict[str, str]:
-        """The marks on the live Namespace; raises where it can't be read, and has none for cluster-scoped objects."""
+    async def namespace_annotations(self, namespace: str) -> dict[str, str]:
+        """Policy annotations of the live Namespace, empty for cluster-scoped objects. Raises if it can't be read."""
         if not namespace:
             return {}
         found = await self.get(NAMESPACES, "", namespace, metadata_only=True)
@@ -193,7 +210,7 @@ class Cluster:
         timeout: timedelta = CALL_TIMEOUT,
         urgent: bool = False,
     ) -> bytes:
-        """The raw way in: the text of a successful answer, or a typed error. An urgent one does not queue."""
+        """A raw request: the body of a successful response, or a typed error. An urgent one waits for no slot."""
         return await self._calls.call(
             method,
             path,

@@ -1,5 +1,5 @@
-"""Reads identity, marks and times out of an object's text, and passes over the rest.
-What can't be read is reported with as much identity as there is, for the unknown must be held by name."""
+"""Decoding of objects: identity, labels, policy annotations and times; the rest is skipped. An undecodable object is
+reported with as much of its identity as can be read, because it is held by name."""
 
 import base64
 from datetime import datetime
@@ -10,20 +10,20 @@ import msgspec
 from service.contract.names import ACK_PREFIX, PREFIX
 from service.contract.traits import FOREIGN_MARKS
 from service.kubernetes.errors import Unreadable
-from service.kubernetes.objects import NOTHING, Seen, Served
+from service.kubernetes.objects import NOTHING, KubeObject, ServedResource
 
-# Marks of policy and of our own. Everything else in annotations, some of it hundreds of kilobytes, is dropped here.
-_MARKS: Final = (PREFIX, ACK_PREFIX)
+# Domains of policy annotations and our own. All others, some of them hundreds of kilobytes, are dropped here.
+_POLICY_DOMAINS: Final = (PREFIX, ACK_PREFIX)
 _METADATA_KIND: Final = "PartialObjectMetadata"
-_BELOW: Final = tuple(f".{domain}" for domain in _MARKS)
+_POLICY_SUBDOMAINS: Final = tuple(f".{domain}" for domain in _POLICY_DOMAINS)
 UNDECODABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-"""What msgspec raises for a text; RecursionError where it is nested too deeply."""
+"""What msgspec raises for a text; RecursionError if it is nested too deeply."""
 
-# An empty uid would differ from every uid that we know, and so prove that the object we know is gone.
+# An empty uid would differ from every known uid, and so prove that the known object is gone.
 _Text = Annotated[str, msgspec.Meta(min_length=1)]
 
 
-class _Metadata(msgspec.Struct):
+class _ObjectMetadata(msgspec.Struct):
     uid: _Text
     name: _Text
     resource_version: _Text = msgspec.field(name="resourceVersion")
@@ -36,13 +36,13 @@ class _Metadata(msgspec.Struct):
     finalizers: tuple[str, ...] | None = None
 
 
-class _Object(msgspec.Struct):
-    metadata: _Metadata
+class _RawObject(msgspec.Struct):
+    metadata: _ObjectMetadata
     kind: str = ""
 
 
-class _VagueMetadata(msgspec.Struct):
-    """Undecoded, for a value may be of any type and of any size."""
+class _IdentityMetadata(msgspec.Struct):
+    """Undecoded, because a value may have any type and size."""
 
     uid: msgspec.Raw = NOTHING
     name: msgspec.Raw = NOTHING
@@ -50,57 +50,57 @@ class _VagueMetadata(msgspec.Struct):
     resource_version: msgspec.Raw = msgspec.field(default=NOTHING, name="resourceVersion")
 
 
-class _Vague(msgspec.Struct):
-    metadata: _VagueMetadata
+class _IdentityOnly(msgspec.Struct):
+    metadata: _IdentityMetadata
 
 
-_objects: Final = msgspec.json.Decoder(_Object)
-_vague: Final = msgspec.json.Decoder(_Vague)
+_objects: Final = msgspec.json.Decoder(_RawObject)
+_identities: Final = msgspec.json.Decoder(_IdentityOnly)
 
 
-def decode_member(raw: msgspec.Raw, served: Served, namespace: str | None) -> Seen:
-    """An object out of a list or a watch of one namespace, or of all where that is None. Raises Unreadable, whose
-    message names the object as well as it can be named; also for an object that such a list can't hold."""
-    found = _object(raw)
-    seen = _seen(found.metadata, raw)
-    if not _is_of(found, served):
-        raise Unreadable(f"{_called(seen)} is of another kind than was asked for: {found.kind}")
+def decode_item(raw: msgspec.Raw, served: ServedResource, namespace: str | None) -> KubeObject:
+    """An object of a list or watch of one namespace, or of all if that is None. Raises Unreadable with the identity of
+    the object, also for one that does not belong into such a list."""
+    found = _decode_raw(raw)
+    seen = _kube_object(found.metadata, raw)
+    if not _is_kind(found, served):
+        raise Unreadable(f"{_describe(seen)} is of another kind than requested: {found.kind}")
     if not served.namespaced:
         misplaced = seen.namespace != ""
     else:
         misplaced = seen.namespace != namespace if namespace else not seen.namespace
     if misplaced:
-        asked = f"namespace {namespace}" if served.namespaced and namespace else served.resource
-        raise Unreadable(f"{_called(seen)} does not belong to {asked}: its namespace is {seen.namespace!r}")
+        requested = f"namespace {namespace}" if served.namespaced and namespace else served.resource
+        raise Unreadable(f"{_describe(seen)} does not belong to {requested}: its namespace is {seen.namespace!r}")
     return seen
 
 
-def decode_answer(raw: bytes, served: Served, namespace: str, name: str) -> Seen:
-    """The object that a request by name asked for. Any other object is Unreadable: it is neither the one that was asked
-    for nor a proof that there is none. An empty name is one that the server chooses."""
-    found = _object(raw)
-    seen = _seen(found.metadata, raw)
+def decode_object(raw: bytes, served: ServedResource, namespace: str, name: str) -> KubeObject:
+    """The object that was requested by name. Any other object is Unreadable: it is neither the requested one nor a
+    proof that there is none. An empty name is one that the server chooses."""
+    found = _decode_raw(raw)
+    seen = _kube_object(found.metadata, raw)
     there = namespace if served.namespaced else ""
-    if _is_of(found, served) and seen.namespace == there and seen.name == (name or seen.name):
+    if _is_kind(found, served) and seen.namespace == there and seen.name == (name or seen.name):
         return seen
-    asked = f"{served.kind} {there}/{name}" if there else f"{served.kind} {name}"
-    raise Unreadable(f"{asked}: the answer is another object: {found.kind or 'no kind'}, {_called(seen)}")
+    requested = f"{served.kind} {there}/{name}" if there else f"{served.kind} {name}"
+    raise Unreadable(f"{requested}: the answer is another object: {found.kind or 'no kind'}, {_describe(seen)}")
 
 
-def _is_of(found: _Object, served: Served) -> bool:
-    """Items of a list of a built-in kind have no kind of their own."""
+def _is_kind(found: _RawObject, served: ServedResource) -> bool:
+    """Items in a list of a built-in kind have no `kind`."""
     return found.kind in ("", served.kind, _METADATA_KIND)
 
 
-def _object(raw: msgspec.Raw | bytes) -> _Object:
+def _decode_raw(raw: msgspec.Raw | bytes) -> _RawObject:
     try:
         return _objects.decode(raw)
     except UNDECODABLE as error:
-        raise Unreadable(f"{_called(vaguely(raw))} can't be decoded: {error}") from None
+        raise Unreadable(f"{_describe(decode_identity(raw))} can't be decoded: {error}") from None
 
 
-def _seen(metadata: _Metadata, raw: msgspec.Raw | bytes) -> Seen:
-    return Seen(
+def _kube_object(metadata: _ObjectMetadata, raw: msgspec.Raw | bytes) -> KubeObject:
+    return KubeObject(
         uid=metadata.uid,
         name=metadata.name,
         namespace=metadata.namespace,
@@ -109,19 +109,19 @@ def _seen(metadata: _Metadata, raw: msgspec.Raw | bytes) -> Seen:
         deleting=_milliseconds(metadata.deleting),
         generation=metadata.generation,
         labels=metadata.labels or {},
-        annotations=marks(metadata.annotations or {}),
+        annotations=policy_annotations(metadata.annotations or {}),
         finalizers=metadata.finalizers or (),
         raw=raw if isinstance(raw, msgspec.Raw) else msgspec.Raw(raw),
     )
 
 
-def vaguely(raw: msgspec.Raw | bytes) -> Seen:
-    """Whatever identity an undecodable object still shows; empty texts where there is none."""
+def decode_identity(raw: msgspec.Raw | bytes) -> KubeObject:
+    """What can be read of the identity of an undecodable object; empty texts for the rest."""
     try:
-        metadata = _vague.decode(raw).metadata
+        metadata = _identities.decode(raw).metadata
     except UNDECODABLE:
-        metadata = _VagueMetadata()
-    return Seen(
+        metadata = _IdentityMetadata()
+    return KubeObject(
         uid=_text(metadata.uid),
         name=_text(metadata.name),
         namespace=_text(metadata.namespace),
@@ -136,22 +136,22 @@ def _text(raw: msgspec.Raw) -> str:
         return ""
 
 
-def marks(annotations: dict[str, str]) -> dict[str, str]:
-    """Only the annotations that policy reads or that we wrote: `services.k8s.aws/...`, `rds.knell.dev/...`, and those
-    of others that are known by their whole names."""
-    return {key: value for key, value in annotations.items() if _is_mark(key)}
+def policy_annotations(annotations: dict[str, str]) -> dict[str, str]:
+    """Only annotations that policy reads or that we write: `services.k8s.aws/...`, `rds.knell.dev/...`, and those of
+    others that are known by their full names."""
+    return {key: value for key, value in annotations.items() if _is_policy_annotation(key)}
 
 
-def _is_mark(key: str) -> bool:
+def _is_policy_annotation(key: str) -> bool:
     domain, slash, _ = key.partition("/")
-    return bool(slash) and (domain in _MARKS or domain.endswith(_BELOW) or key in FOREIGN_MARKS)
+    return bool(slash) and (domain in _POLICY_DOMAINS or domain.endswith(_POLICY_SUBDOMAINS) or key in FOREIGN_MARKS)
 
 
 def _milliseconds(moment: datetime | None) -> int:
     return 0 if moment is None else round(moment.timestamp() * 1000)
 
 
-def _called(seen: Seen) -> str:
+def _describe(seen: KubeObject) -> str:
     where = f"{seen.namespace}/{seen.name}" if seen.namespace else seen.name
     return f"object {where or '(no name)'} (uid {seen.uid or 'unknown'})"
 
@@ -160,8 +160,8 @@ class _SecretObject(msgspec.Struct):
     data: dict[str, str] | None = None
 
 
-def text_of_secret(raw: msgspec.Raw | bytes, key: str) -> bytes | None:
-    """One value of a Secret, None where it has no such key."""
+def secret_value(raw: msgspec.Raw | bytes, key: str) -> bytes | None:
+    """One value of a Secret; None if it has no such key."""
     try:
         value = (msgspec.json.decode(raw, type=_SecretObject).data or {}).get(key)
         return None if value is None else base64.b64decode(value)

@@ -1,5 +1,5 @@
-"""Finds out how a resource is served: its preferred version, its kind, whether it has a status; and how its CRD fares.
-Only a plain 404 means that something is not there: what can't be read or is stale is unavailable, never absent."""
+"""Discovery of resources: preferred version, kind, whether there is a status subresource; and the state of the CRD.
+Only a plain 404 means that something does not exist: what can't be read or is stale is Unavailable, never absent."""
 
 from collections.abc import Awaitable, Callable
 from typing import Final, Literal, TypeVar
@@ -7,14 +7,14 @@ from typing import Final, Literal, TypeVar
 import msgspec
 
 from service.kubernetes.errors import NotFound, NotServed, Unavailable, Unreadable
-from service.kubernetes.objects import CRDS, Served
+from service.kubernetes.objects import CRDS, ServedResource
 
 CrdState = Literal["built-in", "established", "absent", "going"]
 Read = Callable[[str], Awaitable[bytes]]
 Document = TypeVar("Document")
 
-# Groups that come with the server itself. For any other group a missing CRD is never explained away: right after a
-# CRD was deleted its resource may still be in the discovery documents.
+# Groups that are built into the server. For any other group a missing CRD counts: right after a CRD was deleted its
+# resource may still be in the discovery documents.
 _BUILT_IN: Final = frozenset(
     {
         "admissionregistration.k8s.io",
@@ -48,24 +48,24 @@ class _Group(msgspec.Struct):
     preferred: _Version | None = msgspec.field(default=None, name="preferredVersion")
 
 
-class _Resource(msgspec.Struct):
+class _ApiResource(msgspec.Struct):
     name: str
     kind: str = ""
     namespaced: bool = False
     verbs: tuple[str, ...] = ()
 
 
-class _Resources(msgspec.Struct):
-    resources: list[_Resource] | None = None
+class _ApiResourceList(msgspec.Struct):
+    resources: list[_ApiResource] | None = None
 
 
-class _Condition(msgspec.Struct):
+class _CrdCondition(msgspec.Struct):
     type: str = ""
     status: str = ""
 
 
 class _CrdStatus(msgspec.Struct):
-    conditions: list[_Condition] | None = None
+    conditions: list[_CrdCondition] | None = None
 
 
 class _CrdMetadata(msgspec.Struct):
@@ -91,18 +91,18 @@ def split(resource: str) -> tuple[str, str]:
     return plural, group
 
 
-async def discover(read: Read, resource: str) -> Served:
+async def discover(read: Read, resource: str) -> ServedResource:
     plural, group = split(resource)
     for version in await _versions(read, group):
         path = f"/apis/{group}/{version}" if group else f"/api/{version}"
         try:
-            listed = _decoded(await read(path), _Resources, path).resources or []
+            listed = _decoded(await read(path), _ApiResourceList, path).resources or []
         except NotServed:
-            # It went away between the two documents; another version may still be there.
+            # It was removed between the two documents; another version may still be served.
             continue
         found = next((known for known in listed if known.name == plural), None)
         if found is not None:
-            return Served(
+            return ServedResource(
                 resource=resource,
                 group=group,
                 version=version,
@@ -116,7 +116,7 @@ async def discover(read: Read, resource: str) -> Served:
 
 
 async def crd_state(read: Read, resource: str) -> CrdState:
-    """One that is not established counts as absent: there is nothing behind it that could be asked."""
+    """A CRD that is not established counts as absent, because its resource is not served."""
     _, group = split(resource)
     if "." not in group or group in _BUILT_IN:
         return "built-in"
@@ -124,7 +124,7 @@ async def crd_state(read: Read, resource: str) -> CrdState:
     try:
         crd = _decoded(await read(path), _Crd, path)
     except NotFound:
-        return "built-in" if await _aggregated(read, resource) else "absent"
+        return "built-in" if await _is_aggregated(read, resource) else "absent"
     if crd.metadata.name != resource:
         raise Unreadable(f"{path}: the answer is the definition of {crd.metadata.name!r}")
     if crd.metadata.deleting is not None:
@@ -137,7 +137,7 @@ async def crd_state(read: Read, resource: str) -> CrdState:
 
 
 async def _versions(read: Read, group: str) -> list[str]:
-    """Of a group, the preferred one first."""
+    """The versions of a group, the preferred one first."""
     if not group:
         return ["v1"]
     path = f"/apis/{group}"
@@ -149,8 +149,8 @@ async def _versions(read: Read, group: str) -> list[str]:
     return preferred + [known.version for known in document.versions if known.version not in preferred]
 
 
-async def _aggregated(read: Read, resource: str) -> bool:
-    """Whether it is served, and by another server that stands behind its group: those have no CRDs."""
+async def _is_aggregated(read: Read, resource: str) -> bool:
+    """Whether it is served by an aggregated API server, which needs no CRD."""
     try:
         served = await discover(read, resource)
         path = f"/apis/apiregistration.k8s.io/v1/apiservices/{served.version}.{served.group}"
@@ -163,4 +163,9 @@ def _decoded(body: bytes, kind: type[Document], path: str) -> Document:
     try:
         return msgspec.json.decode(body, type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise Unavailable(f"{path}: not the document that was asked for: {error}") from None
+        raise Unavailable(f"{path}: not the requested document: {error}") from None
+
+
+def crd_replaced(resource: str) -> str:
+    """Why the absence of objects proves nothing after their CRD was replaced."""
+    return f"the CRD of {resource} was deleted and installed again; its objects went with it"

@@ -1,49 +1,49 @@
-"""What can go wrong between us and an API server, one class per thing that a caller does differently.
-Each carries a sentence for a person that says what to do; none ever carries a token, a header or a key."""
+"""Errors of calls to an API server, one class for each way in which a caller reacts. The message says what to do; none
+ever contains a token, a header or a key."""
 
 from datetime import timedelta
 
 
 class ClusterError(Exception):
-    """Anything that an API server answered, or failed to answer, other than what was asked for."""
+    """Base of all errors of calls to an API server."""
 
 
 class NotServed(ClusterError):
-    """The resource is not there to be asked: its CRD is absent, not established, or serves another version now.
-    Discover again, later; it says nothing about the objects."""
+    """The resource is not served: its CRD is absent, not established, or serves another version now. To be discovered
+    again later; it says nothing about the objects."""
 
 
 class Forbidden(ClusterError):
-    """RBAC or admission says no. Nothing is known about what was asked."""
+    """Denied by RBAC or admission. It says nothing about the objects."""
 
 
 class Unauthorized(ClusterError):
-    """The credentials are not accepted, also not after they were read again."""
+    """The credentials are not accepted, even after they were read again."""
 
 
 class NotFound(ClusterError):
-    """The object that was to be changed, or its Namespace, is not there, while its resource is served."""
+    """The object, or its Namespace, does not exist, while its resource is served."""
 
     def __init__(self, message: str, *, name: str = "", kind: str = "") -> None:
         super().__init__(message)
-        # What the server says is missing: a name, and the plural of its kind.
+        # What is missing according to the server: a name, and the plural of its kind.
         self.name, self.kind = name, kind
 
 
 class Conflict(ClusterError):
-    """Somebody else was first: read it again and decide again. Also: an object of that name exists already."""
+    """Changed by someone else: to be read and decided again. Also: an object of that name exists already."""
 
 
 class Invalid(ClusterError):
-    """The server understood and refuses for good; the same request will be refused again."""
+    """The server refuses the request; the same one will be refused again."""
 
 
 class Expired(ClusterError):
-    """The resource version, or the list that it belonged to, is no longer kept: list again from the start."""
+    """410 Gone: the server no longer has the resource version of a watch or list. To be listed again from the start."""
 
 
 class TooMany(ClusterError):
-    """The server asks to come back later."""
+    """The server asks for a retry later."""
 
     def __init__(self, message: str, retry_after: timedelta) -> None:
         super().__init__(message)
@@ -51,12 +51,12 @@ class TooMany(ClusterError):
 
 
 class Unavailable(ClusterError):
-    """No answer, or one that says nothing: timeouts, broken connections, 5xx. It is never proof of absence."""
+    """No response, or one that says nothing: timeouts, broken connections, 5xx. It is never a proof of absence."""
 
 
-class Silent(ClusterError):
-    """A watch on which nothing came, not even a bookmark, for longer than the caller allows: replace it."""
+class WatchStalled(ClusterError):
+    """No event came on a watch, not even a bookmark, for longer than the caller allows. To be replaced."""
 
 
 class Unreadable(ClusterError):
-    """The answer can't be decoded or converted, is too large, compressed or about another object: it says nothing."""
+    """The response can't be decoded or converted, is too large, compressed or about another object: it says nothing."""

@@ -1,5 +1,5 @@
-"""Tells an object's owner what happens, as a Kubernetes Event beside the object.
-An Event is a courtesy: one that is refused, as in a terminating namespace, is logged and fails nothing."""
+"""Kubernetes Events about objects. An Event that is refused, as in a terminating namespace, is logged and fails
+nothing."""
 
 import socket
 import uuid
@@ -9,24 +9,29 @@ from typing import Final, Literal
 import structlog
 
 from service.contract.names import CONTROLLER
-from service.kubernetes.client import Cluster
+from service.kubernetes.client import KubernetesClient
 from service.kubernetes.errors import ClusterError
-from service.kubernetes.objects import EVENTS, Seen, Served
+from service.kubernetes.objects import EVENTS, KubeObject, ServedResource
 
 log = structlog.get_logger(__name__)
 
 EventType = Literal["Normal", "Warning"]
 
-# The server's own limits.
+# Limits of the server.
 _LONGEST_NOTE: Final = 1024
 _LONGEST_WORD: Final = 128
 _LONGEST_NAME: Final = 253
 
 
-async def post(
-    cluster: Cluster, served: Served, seen: Seen, reason: str, message: str, kind: EventType = "Normal"
+async def post_event(
+    cluster: KubernetesClient,
+    served: ServedResource,
+    seen: KubeObject,
+    reason: str,
+    message: str,
+    kind: EventType = "Normal",
 ) -> bool:
-    """Whether the server took it."""
+    """Whether the server accepted it."""
     namespace = seen.namespace or "default"
     suffix = f".{uuid.uuid4().hex[:16]}"
     body = {
@@ -37,7 +42,7 @@ async def post(
         "action": reason[:_LONGEST_WORD],
         "reason": reason[:_LONGEST_WORD],
         "type": kind,
-        "note": cut(message, _LONGEST_NOTE),
+        "note": truncate(message, _LONGEST_NOTE),
         "regarding": {
             "apiVersion": served.api_version,
             "kind": served.kind,
@@ -55,8 +60,8 @@ async def post(
     return True
 
 
-def cut(text: str, most: int) -> str:
-    """At most so many bytes, for the server counts bytes, and never half a character."""
+def truncate(text: str, most: int) -> str:
+    """To at most so many bytes of UTF-8, without half a character."""
     encoded = text.encode()
     if len(encoded) <= most:
         return text

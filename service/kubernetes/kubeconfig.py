@@ -1,5 +1,5 @@
-"""Reads kubeconfig texts into typed records, merged as kubectl merges them, with file names made absolute.
-Messages name files, contexts and users and never repeat a value, for half of the values are secrets."""
+"""Kubeconfig parser: typed records, merged as kubectl merges them, with absolute file names. Messages name files,
+contexts and users, and never a value, because many values are secrets."""
 
 import os
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ import msgspec
 from service.kubernetes.errors import Unavailable
 
 
-class Server(msgspec.Struct, rename="kebab"):
+class KubeconfigCluster(msgspec.Struct, rename="kebab"):
     server: str = ""
     certificate_authority: str = ""
     certificate_authority_data: str = ""
@@ -20,7 +20,7 @@ class Server(msgspec.Struct, rename="kebab"):
     proxy_url: str = ""
 
 
-class User(msgspec.Struct, rename="kebab"):
+class KubeconfigUser(msgspec.Struct, rename="kebab"):
     token: str = ""
     token_file: str = msgspec.field(default="", name="tokenFile")
     username: str = ""
@@ -33,10 +33,10 @@ class User(msgspec.Struct, rename="kebab"):
     auth_provider: dict[str, Any] | None = None
 
     def __repr__(self) -> str:
-        return "User(***)"
+        return "KubeconfigUser(***)"
 
-    def reaches_out(self) -> bool:
-        """Whether it names commands to run or files to read on this machine."""
+    def uses_local_machine(self) -> bool:
+        """Whether it names commands or files of this machine."""
         files = (self.token_file, self.client_certificate, self.client_key)
         return self.exec is not None or self.auth_provider is not None or any(files)
 
@@ -48,12 +48,12 @@ class _Context(msgspec.Struct):
 
 class _NamedCluster(msgspec.Struct):
     name: str
-    cluster: Server
+    cluster: KubeconfigCluster
 
 
 class _NamedUser(msgspec.Struct):
     name: str
-    user: User | None = None
+    user: KubeconfigUser | None = None
 
 
 class _NamedContext(msgspec.Struct):
@@ -61,38 +61,38 @@ class _NamedContext(msgspec.Struct):
     context: _Context
 
 
-class _File(msgspec.Struct):
+class _KubeconfigFile(msgspec.Struct):
     current_context: str | None = msgspec.field(default=None, name="current-context")
     clusters: list[_NamedCluster] | None = None
     users: list[_NamedUser] | None = None
     contexts: list[_NamedContext] | None = None
 
 
-class Entry(msgspec.Struct, frozen=True):
-    """One context, resolved."""
+class KubeconfigContext(msgspec.Struct, frozen=True):
+    """One context with its cluster and user."""
 
     context: str
-    server: Server
-    user: User
+    server: KubeconfigCluster
+    user: KubeconfigUser
 
 
 def default_paths() -> list[Path]:
-    """Where kubectl looks when it is told nothing."""
+    """Where kubectl looks by default."""
     listed = [Path(part).expanduser() for part in os.environ.get("KUBECONFIG", "").split(os.pathsep) if part]
     return listed or [Path.home() / ".kube" / "config"]
 
 
-def load(paths: Sequence[Path], context: str | None) -> Entry:
+def load(paths: Sequence[Path], context: str | None) -> KubeconfigContext:
     files = [_parse(path.read_bytes(), str(path), path.parent.absolute()) for path in paths if path.is_file()]
     if not files:
         raise Unavailable(f"there is no kubeconfig at {', '.join(map(str, paths))}")
     return _resolve(files, ", ".join(map(str, paths)), context)
 
 
-def parse(text: bytes, where: str, context: str | None) -> Entry:
-    """A kubeconfig that is not a file of this machine: it may not make us run commands or read files here."""
+def parse(text: bytes, where: str, context: str | None) -> KubeconfigContext:
+    """A kubeconfig that is no file of this machine: it may not name commands or files here."""
     entry = _resolve([_parse(text, where, None)], where, context)
-    if entry.user.reaches_out() or entry.server.certificate_authority:
+    if entry.user.uses_local_machine() or entry.server.certificate_authority:
         raise Unavailable(
             f"{where}: names a command or a file of this machine, which a kubeconfig from outside may not; "
             "put certificates, keys and tokens into it as data"
@@ -100,13 +100,13 @@ def parse(text: bytes, where: str, context: str | None) -> Entry:
     return entry
 
 
-def _parse(text: bytes, where: str, folder: Path | None) -> _File:
+def _parse(text: bytes, where: str, folder: Path | None) -> _KubeconfigFile:
     try:
-        file = msgspec.yaml.decode(text, type=_File, strict=False)
+        file = msgspec.yaml.decode(text, type=_KubeconfigFile, strict=False)
     except msgspec.ValidationError as error:
         raise Unavailable(f"{where}: not a kubeconfig: {error}") from None
     except (msgspec.DecodeError, UnicodeDecodeError, ValueError):
-        # The parser's own message quotes the line, which may hold a token.
+        # The message of the parser quotes the line, which may contain a token.
         raise Unavailable(f"{where}: can't be read as YAML") from None
     if folder is not None:
         for cluster in file.clusters or []:
@@ -117,7 +117,7 @@ def _parse(text: bytes, where: str, folder: Path | None) -> _File:
     return file
 
 
-def _absolute_user(user: User, folder: Path) -> None:
+def _absolute_user(user: KubeconfigUser, folder: Path) -> None:
     user.token_file = _absolute(user.token_file, folder)
     user.client_certificate = _absolute(user.client_certificate, folder)
     user.client_key = _absolute(user.client_key, folder)
@@ -131,7 +131,7 @@ def _absolute(name: str, folder: Path) -> str:
     return str(folder / name) if name else ""
 
 
-def _resolve(files: Sequence[_File], where: str, wanted: str | None) -> Entry:
+def _resolve(files: Sequence[_KubeconfigFile], where: str, wanted: str | None) -> KubeconfigContext:
     # The first file that names something wins, as with kubectl.
     current = next((file.current_context for file in files if file.current_context), None)
     name = wanted or current
@@ -150,4 +150,4 @@ def _resolve(files: Sequence[_File], where: str, wanted: str | None) -> Entry:
     user = next((known.user for known in users if known.name == context.user), None)
     if user is None and context.user:
         raise Unavailable(f"{where}: context {name!r} names the user {context.user!r}, which is not there")
-    return Entry(name, server, user or User())
+    return KubeconfigContext(name, server, user or KubeconfigUser())

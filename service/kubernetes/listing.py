@@ -1,20 +1,21 @@
-"""Lists in pages, each decoded only as far as an object's metadata and given away before the next is asked for.
-A list that could not be read to its end at one resource version raises, for half a list looks like deletions."""
+"""Paged lists: of each page only the metadata of the objects is decoded, and it is freed before the next one is
+requested. A list that can't be read to its end at one resource version raises, because half a list looks like
+deletions."""
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from typing import Final
 
 import msgspec
 
-from service.kubernetes.decoding import UNDECODABLE, decode_member
+from service.kubernetes.decoding import UNDECODABLE, decode_item
 from service.kubernetes.errors import Expired, NotFound, Unreadable
-from service.kubernetes.objects import CRDS, Page, Seen, Served
+from service.kubernetes.objects import CRDS, KubeObject, ListPage, ServedResource
 
 Read = Callable[[str, Mapping[str, str], str], Awaitable[bytes]]
 
 _JSON: Final = "application/json"
 _METADATA_LIST: Final = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
-# Of one page. Far more than the limit that is asked for, because some servers ignore that and send the whole list.
+# Of one page. Far more than the requested limit, because some servers ignore it and send the whole list.
 _MOST_ITEMS: Final = 250_000
 _MOST_UNREADABLE: Final = 100
 
@@ -28,29 +29,29 @@ class _ListMetadata(msgspec.Struct):
 class _List(msgspec.Struct):
     kind: str
     metadata: _ListMetadata
-    # Null from servers written in Go that found nothing.
+    # Servers written in Go send null for an empty list.
     items: list[msgspec.Raw] | None
 
 
-class _Names(msgspec.Struct):
+class _ListKindNames(msgspec.Struct):
     list_kind: str = msgspec.field(name="listKind")
 
 
-class _DefinitionSpec(msgspec.Struct):
-    names: _Names
+class _ListKindSpec(msgspec.Struct):
+    names: _ListKindNames
 
 
-class _Definition(msgspec.Struct):
-    spec: _DefinitionSpec
+class _ListKindCrd(msgspec.Struct):
+    spec: _ListKindSpec
 
 
 _lists: Final = msgspec.json.Decoder(_List)
-_definitions: Final = msgspec.json.Decoder(_Definition)
+_definitions: Final = msgspec.json.Decoder(_ListKindCrd)
 
 
 async def pages(
-    read: Read, served: Served, namespace: str | None, selector: str, limit: int, *, metadata_only: bool
-) -> AsyncGenerator[Page, None]:
+    read: Read, served: ServedResource, namespace: str | None, selector: str, limit: int, *, metadata_only: bool
+) -> AsyncGenerator[ListPage, None]:
     path = served.path(namespace)
     query = {"limit": str(limit)} | ({"labelSelector": selector} if selector else {})
     accept = _METADATA_LIST if metadata_only else _JSON
@@ -66,7 +67,7 @@ async def pages(
             raise Expired(f"{path}: the list went on at another resource version; start over")
         version = page.resource_version
         yield page
-        # Otherwise it would live on while the next one is fetched and decoded.
+        # Otherwise it would stay in memory while the next one is read and decoded.
         del page
         if not token:
             return
@@ -74,7 +75,7 @@ async def pages(
 
 def _decoded(body: bytes, path: str) -> _List:
     try:
-        # There are at most as many items as commas, and these are counted quickly.
+        # There are at most as many items as commas, which are counted quickly.
         if body.count(b",") >= _MOST_ITEMS:
             _count_items(body)
         whole = _lists.decode(body)
@@ -86,8 +87,8 @@ def _decoded(body: bytes, path: str) -> _List:
 
 
 def _count_items(body: bytes) -> None:
-    """Raises at the first item too many, or that is no object, without having kept any of them: a page of the largest
-    size has room for 32 million items."""
+    """Raises at the first item too many, or that is no object, without keeping any of them: a page of the largest size
+    has room for 32 million items."""
     count = 0
 
     class Item(msgspec.Struct):
@@ -103,33 +104,33 @@ def _count_items(body: bytes) -> None:
     msgspec.json.decode(body, type=Items)
 
 
-async def _list_kind(read: Read, served: Served, path: str, found: str, expected: str) -> str:
-    """A CRD may give its lists a kind of its own, of which the discovery documents say nothing."""
-    refusal = Unreadable(f"{path}: the answer is no {expected}, but {found or 'of no kind'}")
+async def _list_kind(read: Read, served: ServedResource, path: str, found: str, expected: str) -> str:
+    """A CRD may have its own listKind, which is not in the discovery documents."""
+    error = Unreadable(f"{path}: the answer is no {expected}, but {found or 'of no kind'}")
     if expected != f"{served.kind}List" or "." not in served.group:
-        raise refusal
+        raise error
     try:
         answer = await read(CRDS.path(name=served.resource), {}, _JSON)
         if _definitions.decode(answer).spec.names.list_kind == found:
             return found
     except (NotFound, *UNDECODABLE):
         pass
-    raise refusal
+    raise error
 
 
-def _page(whole: _List, served: Served, namespace: str | None, path: str) -> Page:
-    items: list[Seen] = []
+def _page(whole: _List, served: ServedResource, namespace: str | None, path: str) -> ListPage:
+    items: list[KubeObject] = []
     unreadable: list[str] = []
     for raw in whole.items or ():
         try:
-            items.append(decode_member(raw, served, namespace))
+            items.append(decode_item(raw, served, namespace))
         except Unreadable as error:
             unreadable.append(str(error))
             if len(unreadable) > _MOST_UNREADABLE:
                 raise Unreadable(
                     f"{path}: more than {_MOST_UNREADABLE} items of one page can't be read, the first: {unreadable[0]}"
                 ) from None
-    return Page(
+    return ListPage(
         resource_version=whole.metadata.resource_version,
         items=items,
         unreadable=tuple(unreadable),

@@ -1,5 +1,5 @@
-"""What is kept of a Kubernetes object: who it is, its marks and its times; the rest stays undecoded text.
-Also what lists and watches are made of, and how a resource is addressed."""
+"""Kubernetes objects as far as they are decoded: identity, labels, policy annotations, finalizers and times; the rest
+stays raw JSON. Also pages of lists, events of watches, and the paths of resources."""
 
 from typing import Final, Literal
 from urllib.parse import quote
@@ -9,8 +9,9 @@ import msgspec
 NOTHING: Final = msgspec.Raw(b"")
 
 
-class Seen(msgspec.Struct, frozen=True, kw_only=True):
-    """An object as a list, a watch or a GET showed it. Times are milliseconds of the epoch, 0 where there is none."""
+class KubeObject(msgspec.Struct, frozen=True, kw_only=True):
+    """An object of a list, watch, GET or patch. Times are milliseconds since the epoch, 0 if there is none.
+    `annotations` has only those that policy reads."""
 
     uid: str
     name: str
@@ -22,11 +23,11 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     labels: dict[str, str] = msgspec.field(default_factory=dict)
     annotations: dict[str, str] = msgspec.field(default_factory=dict)
     finalizers: tuple[str, ...] = ()
-    # A slice of the answer it came in: whoever keeps it keeps the whole page alive.
+    # A slice of the response: keeping it keeps the whole page in memory.
     raw: msgspec.Raw = NOTHING
 
-    def without_raw(self) -> "Seen":
-        """The form to keep: nothing of the page survives in it."""
+    def without_raw(self) -> "KubeObject":
+        """For objects that are kept: without a reference to the page."""
         return msgspec.structs.replace(self, raw=NOTHING)
 
     @property
@@ -34,32 +35,28 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
         return self.deleting > 0
 
 
-# A Live object came from a GET or from the answer to a change; its raw text is always there.
-Live = Seen
-
-
-class Page(msgspec.Struct, frozen=True, kw_only=True):
-    """One page of a list. A list is complete when its iterator ends without an error, and every page of it names
-    the same resource version. An item that can't be read makes it incomplete: it is named in `unreadable`."""
+class ListPage(msgspec.Struct, frozen=True, kw_only=True):
+    """One page of a list. A list is complete if its iterator ends without an error and `unreadable`, which names items
+    that can't be decoded, is empty on every page."""
 
     resource_version: str
-    items: list[Seen]
+    items: list[KubeObject]
     unreadable: tuple[str, ...] = ()
     remaining: int = 0
 
 
-class Change(msgspec.Struct, frozen=True, kw_only=True):
-    """One line of a watch. A bookmark has no object; an object that can't be decoded has a reason in `unreadable`,
-    and `seen` is None unless at least its uid and name could be read."""
+class WatchEvent(msgspec.Struct, frozen=True, kw_only=True):
+    """One event of a watch. A bookmark has no object. For an object that can't be decoded `unreadable` is the reason,
+    and `seen` is None unless its uid and name can be read."""
 
     kind: Literal["ADDED", "MODIFIED", "DELETED", "BOOKMARK"]
     resource_version: str
-    seen: Seen | None = None
+    seen: KubeObject | None = None
     unreadable: str = ""
 
 
-class Served(msgspec.Struct, frozen=True, kw_only=True):
-    """How a resource is served by one cluster at this moment. `resource` is "plural.group", "pods" for core ones."""
+class ServedResource(msgspec.Struct, frozen=True, kw_only=True):
+    """How a resource is served by a cluster. `resource` is "plural.group", or "pods" for the core group."""
 
     resource: str
     group: str
@@ -75,7 +72,7 @@ class Served(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.group}/{self.version}" if self.group else self.version
 
     def path(self, namespace: str | None = None, name: str = "", subresource: str = "") -> str:
-        """Of the collection (in all namespaces where none is given), or of one object."""
+        """Of the collection, in all namespaces if none is given, or of one object."""
         if name and self.namespaced and not namespace:
             raise ValueError(f"{self.resource} are namespaced; {name!r} was asked for without a namespace")
         parts = ["/apis", self.group, self.version] if self.group else ["/api", self.version]
@@ -89,17 +86,17 @@ class Served(msgspec.Struct, frozen=True, kw_only=True):
         return "/".join(parts)
 
 
-# What we ourselves work with, and what no server lacks: these need no discovery.
-NAMESPACES: Final = Served(
+# Built into every server: these need no discovery.
+NAMESPACES: Final = ServedResource(
     resource="namespaces", group="", version="v1", plural="namespaces", kind="Namespace", namespaced=False, status=True
 )
-SECRETS: Final = Served(
+SECRETS: Final = ServedResource(
     resource="secrets", group="", version="v1", plural="secrets", kind="Secret", namespaced=True, status=False
 )
-CONFIGMAPS: Final = Served(
+CONFIGMAPS: Final = ServedResource(
     resource="configmaps", group="", version="v1", plural="configmaps", kind="ConfigMap", namespaced=True, status=False
 )
-LEASES: Final = Served(
+LEASES: Final = ServedResource(
     resource="leases.coordination.k8s.io",
     group="coordination.k8s.io",
     version="v1",
@@ -108,7 +105,7 @@ LEASES: Final = Served(
     namespaced=True,
     status=False,
 )
-EVENTS: Final = Served(
+EVENTS: Final = ServedResource(
     resource="events.events.k8s.io",
     group="events.k8s.io",
     version="v1",
@@ -117,7 +114,7 @@ EVENTS: Final = Served(
     namespaced=True,
     status=False,
 )
-CRDS: Final = Served(
+CRDS: Final = ServedResource(
     resource="customresourcedefinitions.apiextensions.k8s.io",
     group="apiextensions.k8s.io",
     version="v1",

@@ -1,5 +1,5 @@
-"""TLS contexts made from the certificates of a kubeconfig: authority, client certificate, key.
-Private keys touch the disk only for the moment that the ssl module needs to read one."""
+"""TLS contexts from the certificates of a kubeconfig: authority, client certificate, key. A private key is on disk only
+while the ssl module reads it."""
 
 import hashlib
 import ssl
@@ -9,7 +9,8 @@ from service.kubernetes.errors import Unavailable
 
 
 class TlsContexts:
-    """One TLS context per set of certificates: connections are pooled by it, so it must not change without need."""
+    """One TLS context per set of certificates: connections are pooled by context, so it must not change without
+    need."""
 
     def __init__(self) -> None:
         self._key = b""
@@ -26,13 +27,13 @@ class TlsContexts:
 def _context(authority: bytes, certificate: bytes, key: bytes, *, verify: bool) -> ssl.SSLContext:
     try:
         context = ssl.create_default_context(cadata=authority.decode() if authority else None)
-        # Many a cluster's own CA lacks extensions that newer Pythons insist on; kubectl does not ask for them either.
+        # CAs of many clusters lack extensions that newer Pythons require; kubectl does not require them either.
         context.verify_flags &= ~ssl.VERIFY_X509_STRICT
         if not verify:
             context.check_hostname = False
             context.verify_mode = ssl.CERT_NONE
         if certificate:
-            # The ssl module takes certificates only from files; this one lives for the time of the call.
+            # The ssl module reads certificates only from files.
             with tempfile.NamedTemporaryFile() as file:
                 file.write(certificate + b"\n" + key)
                 file.flush()

@@ -1,4 +1,5 @@
-"""What may be destroyed: deletion policy, protection, scope and guard, as pure functions of values.
+"""Policy: deletion policy, protection, scope and guard limits, as pure functions of values.
 
-Nothing here reads a clock, a server or a cluster; whoever calls brings what it has read, and gets a reason with it.
+Begin with `evaluation.py`, which combines them to one decision with a reason. Nothing here reads a clock, Redis or a
+cluster: callers pass what they have read.
 """

@@ -1,6 +1,6 @@
-"""Which annotation decides: the object's before its Namespace's, a service's own before one for all services.
+"""Precedence of annotations: the object's before its Namespace's, one for a service before one for all services.
 
-Two families of prefixes say the same, ACK's and ours; at one level and rank they are equals, and must agree.
+ACK's prefix and ours mean the same; at one level and rank they must agree.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import Final, NamedTuple
 
 from service.contract.names import ACK_PREFIX, PREFIX
-from service.policy.decisions import shown
+from service.policy.decisions import quoted
 from service.policy.services import service_fault
 
 FAMILIES: Final = (ACK_PREFIX, PREFIX)
@@ -16,55 +16,57 @@ OBJECT: Final = "the object"
 NAMESPACE: Final = "its Namespace"
 
 
-class Said(NamedTuple):
-    """What the deciding annotation says, as the word that it stands for, and the reason."""
+class AnnotationValue(NamedTuple):
+    """The normalised value of the deciding annotation, the reason, and the annotation's name."""
 
     word: str
     reason: str
     mark: str
 
 
-class Unclear(NamedTuple):
-    """Nobody can tell what is meant: a person must look."""
+class AmbiguousAnnotation(NamedTuple):
+    """Annotations with invalid or contradictory values: an operator must act."""
 
     reason: str
     mark: str
 
 
 @lru_cache(maxsize=1024)
-def ranks(word: str, service: str) -> tuple[tuple[str, ...], ...]:
-    """The full names of an annotation, the stronger ones first; a rank holds those that are equals."""
+def annotation_names(word: str, service: str) -> tuple[tuple[str, ...], ...]:
+    """The full names of an annotation by rank, the highest first."""
     plain = tuple(f"{family}/{word}" for family in FAMILIES)
     return (tuple(f"{service}.{name}" for name in plain), plain) if service else (plain,)
 
 
-def said(
+def deciding_annotation(
     word: str, allowed: Sequence[str], service: str, own: Mapping[str, str], namespace: Mapping[str, str]
-) -> Said | Unclear | None:
-    """The first level and rank at which anything is said decides alone; None where nothing is said at all."""
+) -> AnnotationValue | AmbiguousAnnotation | None:
+    """The first level and rank with an annotation decides alone; None where there is no annotation."""
     if fault := service_fault(service):
-        return Unclear(fault, "")
+        return AmbiguousAnnotation(fault, "")
     for level, annotations in ((OBJECT, own), (NAMESPACE, namespace)):
-        for names in ranks(word, service):
-            found = one_of(((name, annotations[name]) for name in names if name in annotations), allowed, level)
+        for names in annotation_names(word, service):
+            found = agreed_value(((name, annotations[name]) for name in names if name in annotations), allowed, level)
             if found is not None:
                 return found
     return None
 
 
-def one_of(marks: Iterable[tuple[str, str]], allowed: Sequence[str], level: str) -> Said | Unclear | None:
-    """What annotations of equal rank say together."""
-    first: Said | None = None
+def agreed_value(
+    marks: Iterable[tuple[str, str]], allowed: Sequence[str], level: str
+) -> AnnotationValue | AmbiguousAnnotation | None:
+    """The common value of annotations of equal rank."""
+    first: AnnotationValue | None = None
     for name, value in marks:
         word = value.strip().lower()
         if word not in allowed:
-            what = f"has the value {shown(value)}" if word else "is empty"
-            return Unclear(f"annotation {name} of {level} {what}; allowed: {', '.join(allowed)}", name)
+            what = f"has the value {quoted(value)}" if word else "is empty"
+            return AmbiguousAnnotation(f"annotation {name} of {level} {what}; allowed: {', '.join(allowed)}", name)
         if first is None:
-            first = Said(word, f"annotation {name} of {level} says {shown(value)}", name)
+            first = AnnotationValue(word, f"annotation {name} of {level} says {quoted(value)}", name)
         elif first.word != word:
             reason = (
                 f"annotations {first.mark} ({first.word}) and {name} ({word}) of {level} disagree; keep one of them"
             )
-            return Unclear(reason, name)
+            return AmbiguousAnnotation(reason, name)
     return first

@@ -1,7 +1,7 @@
-"""Cluster API's own words: which Cluster an object belongs to, whether that is paused, and whether the object moves.
+"""Cluster API conventions: the Cluster that owns an object, pauses, and `clusterctl move`.
 
-`clusterctl move` pauses a Cluster, strips the finalizers of its objects and deletes them, while it lives on elsewhere:
-what is paused or moves is nobody's to mark or to collect. Pure: texts of objects go in.
+`clusterctl move` pauses a Cluster, removes the finalizers of its objects and deletes them, while the Cluster continues
+elsewhere: the resources of paused or moved objects must not be deleted. Pure functions of objects.
 """
 
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ from service.contract.aws import (
     CLUSTERS,
     DELETE_FOR_MOVE,
 )
-from service.policy.decisions import Decision
+from service.policy.decisions import PolicyDecision
 
 Text = bytes | msgspec.Raw
 
@@ -26,11 +26,11 @@ _KINDS: Final = {"AWSCluster": AWS_CLUSTERS, "AWSManagedControlPlane": AWS_MANAG
 
 
 class NoInfrastructure(ValueError):
-    """A Cluster leads to nothing that is collected on AWS; the message says why."""
+    """A Cluster has no AWS infrastructure that Knell supports; the message says why."""
 
 
-class _Reference(msgspec.Struct, frozen=True):
-    """Since v1beta2 a reference names a group, before that a group and a version."""
+class _CapiReference(msgspec.Struct, frozen=True):
+    """A reference has a group since v1beta2, before that a group and a version."""
 
     kind: str = ""
     name: str = ""
@@ -42,40 +42,39 @@ class _Reference(msgspec.Struct, frozen=True):
         return self.api_group or self.api_version.partition("/")[0]
 
 
-class _Metadata(msgspec.Struct, frozen=True):
+class _ClusterMetadata(msgspec.Struct, frozen=True):
     annotations: dict[str, str] | None = None
 
 
-class _Spec(msgspec.Struct, frozen=True):
+class _ClusterSpec(msgspec.Struct, frozen=True):
     paused: bool | None = None
-    infrastructure: _Reference | None = msgspec.field(default=None, name="infrastructureRef")
-    control_plane: _Reference | None = msgspec.field(default=None, name="controlPlaneRef")
+    infrastructure: _CapiReference | None = msgspec.field(default=None, name="infrastructureRef")
+    control_plane: _CapiReference | None = msgspec.field(default=None, name="controlPlaneRef")
 
 
 class _Cluster(msgspec.Struct, frozen=True):
-    metadata: _Metadata = _Metadata()
-    spec: _Spec | None = None
+    metadata: _ClusterMetadata = _ClusterMetadata()
+    spec: _ClusterSpec | None = None
 
 
-class _Object(msgspec.Struct, frozen=True):
+class _OwnedObject(msgspec.Struct, frozen=True):
     metadata: dict[str, Any] = msgspec.field(default_factory=dict)
 
 
-_object: Final = msgspec.json.Decoder(_Object)
+_object: Final = msgspec.json.Decoder(_OwnedObject)
 _cluster: Final = msgspec.json.Decoder(_Cluster)
 
 
 def owning_cluster(metadata: Mapping[str, Any]) -> str:
-    """The name of the Cluster, in the same namespace, that an object belongs to by its decoded metadata: its owner,
-    else what its label says; empty where it belongs to none."""
+    """The name of the Cluster, in the same namespace, that owns an object: from its owner reference, else from its
+    label; empty where there is none."""
     if (owner := _owner(metadata)) is not None:
         return str(owner.get("name", ""))
     return str((metadata.get("labels") or {}).get(CLUSTER_NAME) or "")
 
 
 def owning_uid(metadata: Mapping[str, Any]) -> str:
-    """The uid of that Cluster, as the object's owner reference has it; empty where there is none, for a label has no
-    uid."""
+    """The uid of that Cluster from the owner reference; empty where there is none, since a label has no uid."""
     return str((_owner(metadata) or {}).get("uid") or "")
 
 
@@ -88,16 +87,16 @@ def _owner(metadata: Mapping[str, Any]) -> Mapping[str, Any] | None:
     return None
 
 
-def owner_in(raw: Text) -> str | None:
-    """The same, from an object's text; None where that can't be read, as when it was not kept."""
+def read_owning_cluster(raw: Text) -> str | None:
+    """The same from an encoded object; None where it can't be decoded, as when it was not stored."""
     try:
         return owning_cluster(_object.decode(raw).metadata)
     except ValueError:
         return None
 
 
-def paused(cluster: Text) -> str | None:
-    """By what a Cluster is paused, from its text; None where it is not. One that can't be read may be."""
+def pause_reason(cluster: Text) -> str | None:
+    """What pauses a Cluster; None where it is not paused. One that can't be decoded counts as paused."""
     try:
         found = _cluster.decode(cluster)
     except ValueError as error:
@@ -110,10 +109,10 @@ def paused(cluster: Text) -> str | None:
 
 
 def infrastructure_of(cluster: Text) -> tuple[str, str]:
-    """The resource and name, in the same namespace, of what a Cluster has on AWS: the control plane where that is
-    EKS, else its infrastructure. Raises NoInfrastructure."""
+    """The resource and name, in the same namespace, of a Cluster's object on AWS: the control plane for EKS, else its
+    infrastructure. Raises NoInfrastructure."""
     try:
-        spec = _cluster.decode(cluster).spec or _Spec()
+        spec = _cluster.decode(cluster).spec or _ClusterSpec()
     except ValueError as error:
         raise NoInfrastructure(f"it can't be read: {error}") from None
     for reference in (spec.control_plane, spec.infrastructure):
@@ -128,12 +127,12 @@ def infrastructure_of(cluster: Text) -> tuple[str, str]:
     raise NoInfrastructure(f"its infrastructure is {kind} {spec.infrastructure.name}, which is not collected on AWS")
 
 
-def stands_still(annotations: Mapping[str, str]) -> Decision | None:
+def pause_or_move(annotations: Mapping[str, str]) -> PolicyDecision | None:
     """`retain` for an object that moves to another cluster, `paused` for a paused one; None for all others. As with
     Cluster API itself the annotation counts, whatever its value."""
     if DELETE_FOR_MOVE in annotations:
         reason = f"annotation {DELETE_FOR_MOVE} of the object says that it lives on in another cluster"
-        return Decision("retain", reason, DELETE_FOR_MOVE)
+        return PolicyDecision("retain", reason, DELETE_FOR_MOVE)
     if CLUSTER_PAUSED in annotations:
-        return Decision("paused", f"annotation {CLUSTER_PAUSED} is on the object", CLUSTER_PAUSED)
+        return PolicyDecision("paused", f"annotation {CLUSTER_PAUSED} is on the object", CLUSTER_PAUSED)
     return None

@@ -1,5 +1,6 @@
-"""Which cluster a name of the settings stands for, by the uid of its Namespace kube-system: pinned by the settings, or
-first seen under it. No two names stand for one cluster, and one that is pinned or was there first never gives way."""
+"""Identity of clusters: the uid of the Namespace kube-system that a name of the settings stands for.
+The uid is pinned in the settings or is the first one seen. Two names never stand for one cluster; the pinned or older
+name has precedence."""
 
 from collections.abc import Mapping
 
@@ -7,13 +8,15 @@ from service.settings.sources import ClusterSettings
 
 
 def pinned_name(clusters: Mapping[str, ClusterSettings], uid: str) -> str | None:
-    """The name that the settings pin to this uid; of several the first."""
+    """The first name that the settings pin to this uid."""
     return next((name for name, one in clusters.items() if one.uid == uid), None)
 
 
-def fault_of(clusters: Mapping[str, ClusterSettings], name: str, uid: str, known: Mapping[str, str]) -> str | None:
-    """Why the cluster that answers under a name, and has this uid, is not the one that the name stands for. `known`
-    are the uids that are remembered by name."""
+def identity_fault(
+    clusters: Mapping[str, ClusterSettings], name: str, uid: str, known: Mapping[str, str]
+) -> str | None:
+    """Why the cluster with this uid, which is reached under a name, is not the one that the name stands for. `known`
+    are the stored uids by name."""
     wanted, pinned = clusters[name].uid, pinned_name(clusters, uid)
     if wanted is not None and wanted != uid:
         return (
@@ -42,7 +45,7 @@ def fault_of(clusters: Mapping[str, ClusterSettings], name: str, uid: str, known
 
 
 def _other_name(clusters: Mapping[str, ClusterSettings], name: str, uid: str, known: Mapping[str, str]) -> str | None:
-    """The name that this one has to give way to. Should both be remembered, it is the first of the settings."""
+    """Another name with precedence. If both are stored, the first one in the settings has it."""
     for other in clusters:
         if other == name and known.get(name) == uid:
             return None

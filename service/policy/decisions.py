@@ -1,6 +1,6 @@
-"""What policy answers: one word, and the reason for it in words that a person can act on.
+"""Policy decision: its kind, and a reason that an operator can act on.
 
-The reason names the level, the annotation or setting, and its value; it goes into conditions, Events and records.
+The reason names the annotation or setting, its level and its value; it is shown in conditions, Events and records.
 """
 
 from typing import Final, Literal
@@ -12,14 +12,14 @@ Kind = Literal["delete", "retain", "hold", "protected", "paused", "dry-run", "ou
 _LONGEST: Final = 80
 
 
-class Decision(msgspec.Struct, frozen=True):
-    """`mark` is the annotation that decided, where one did; `free` is an answer about protection alone."""
+class PolicyDecision(msgspec.Struct, frozen=True):
+    """`mark` is the annotation that decided, if one did. Only the protection check returns `free`."""
 
     kind: Kind
     reason: str
     mark: str = ""
 
 
-def shown(value: str) -> str:
-    """A value that anybody may have written, as it can stand in a sentence."""
+def quoted(value: str) -> str:
+    """A user-supplied value as it can be shown in a sentence: quoted and cut."""
     return repr(value if len(value) <= _LONGEST else value[: _LONGEST - 1] + "…")

@@ -1,6 +1,6 @@
-"""Finalizers of ours that no declared source stands for: what is left of a source that had another collector.
+"""Stale finalizers: finalizers of Knell that no declared source uses, left from a source with another collector.
 
-Nobody may conclude from such a one that consent was withdrawn, or that the object is released: only settings changed.
+They result from changed settings and do not mean that consent was withdrawn or that the object was released.
 """
 
 from collections.abc import Collection, Iterable
@@ -9,14 +9,14 @@ from service.contract.traits import FINALIZERS, traits_of
 from service.settings.sources import SourceSettings
 
 
-def astray(finalizers: Collection[str], resource: str, sources: Iterable[SourceSettings]) -> str:
-    """One of the object's finalizers that is ours and of no source of its resource; empty where there is none."""
+def stale_finalizer(finalizers: Collection[str], resource: str, sources: Iterable[SourceSettings]) -> str:
+    """A finalizer of Knell on the object that no source of its resource uses; empty where there is none."""
     used = {traits_of(source.collector).finalizer for source in sources if source.resource == resource}
     return next((name for name in FINALIZERS if name in finalizers and name not in used), "")
 
 
-def astray_words(finalizer: str, wanted: str) -> str:
+def stale_finalizer_reason(finalizer: str, wanted: str) -> str:
     return (
         f"it has our finalizer {finalizer}, of a collector that no source of its resource has any more, and not "
-        f"{wanted}; give its source that collector again until it is released, or take the finalizer off by hand"
+        f"{wanted}; give its source that collector again until it is released, or remove the finalizer manually"
     )

@@ -1,33 +1,33 @@
-"""The guard's arithmetic and words: how many deletions of a source one window lets through.
+"""Limit of the guard: how many deletions of a source are allowed in one window.
 
-Both bounds hold: a source that owns little is guarded by its percentage, one that owns much by the plain number.
+Both bounds apply: the percentage limits sources with few objects, the absolute number those with many.
 """
 
 from typing import Final, NamedTuple
 
-from service.settings.durations import write
+from service.settings.durations import format_duration
 from service.settings.sources import ORPHANS, GuardSettings
 
 FLOOR: Final = 20
-"""A percentage of a small fleet would trip on an ordinary day; the percentage always lets so many through."""
+"""The minimum of the percentage bound: for few objects, a percentage would trip on ordinary days."""
 
 PREFIX: Final = "guard: "
-"""With which the reason begins wherever the guard holds something, so that a release finds it again."""
+"""Prefix of the reasons of deletions that the guard holds, by which a release finds them."""
 
 
-def orphans_of(source: str) -> str:
-    """Under which name is counted what a sweep of the source found: its own, so that a flood of orphans holds nothing
-    that somebody deleted. What a source owns says nothing about them, so that only the plain number bounds them."""
+def orphans_guard_name(source: str) -> str:
+    """The name under which the orphans of a source are counted. It is separate, so that many orphans do not hold the
+    deletions of objects. Only the absolute number bounds them."""
     return source + ORPHANS
 
 
-def parted(name: str) -> tuple[str, bool]:
-    """The source of a name that is counted under, and whether its orphans are meant."""
+def split_guard_name(name: str) -> tuple[str, bool]:
+    """The source of a guard name, and whether it is for orphans."""
     return (name.removesuffix(ORPHANS), True) if name.endswith(ORPHANS) else (name, False)
 
 
 class Peak(NamedTuple):
-    """The most that a source owned since a moment in milliseconds, and in the window before that."""
+    """The highest number of owned objects since a time in milliseconds, and in the window before it."""
 
     most: int
     before: int
@@ -38,9 +38,9 @@ class Peak(NamedTuple):
         return max(self.most, self.before)
 
 
-def peak_of(known: Peak | None, owned: int, now: int, window: int) -> Peak:
-    """What goes makes a source own less, and must not thereby make its limit smaller than what has gone already: the
-    percentage is of the most that it owned in this window and the one before. Times are in milliseconds."""
+def next_peak(known: Peak | None, owned: int, now: int, window: int) -> Peak:
+    """The percentage refers to the peak in this window and the one before, so that deletions do not lower the limit
+    while they are counted. Times are in milliseconds."""
     if known is None or now - known.since >= 2 * window:
         return Peak(owned, 0, now)
     if now - known.since >= window:
@@ -48,20 +48,21 @@ def peak_of(known: Peak | None, owned: int, now: int, window: int) -> Peak:
     return known._replace(most=max(known.most, owned))
 
 
-def limit_of(guard: GuardSettings, owned: int | None) -> int:
-    """`owned` counts the objects of a source that live or are going, at their most; unknown, the plain number alone
-    bounds it."""
+def guard_limit(guard: GuardSettings, owned: int | None) -> int:
+    """`owned` is the peak number of objects of a source, including those being deleted; None: only the absolute number
+    applies."""
     if owned is None:
         return guard.most
     return min(guard.most, max(FLOOR, int(owned * guard.percent / 100)))
 
 
 def held_reason(source: str, guard: GuardSettings, owned: int | None) -> str:
-    """Why new deletions are held. It is the same for each of them, so that it is told once."""
+    """Why new deletions are held. It is the same text for all of them."""
     bounds = f"most {guard.most}"
     if owned is not None:
         bounds += f", {guard.percent:g}% of {owned} owned"
     return (
-        f"{PREFIX}more than {limit_of(guard, owned)} deletions of source {source} within {write(guard.window)} "
+        f"{PREFIX}more than {guard_limit(guard, owned)} deletions of source {source} within "
+        f"{format_duration(guard.window)} "
         f"({bounds}); new ones wait for `knell guard release {source}`"
     )

@@ -1,23 +1,23 @@
-"""Protection: `prevent-delete: true` on an object or its Namespace, which nothing of it may be destroyed against.
+"""Protection: the annotation `prevent-delete: true` on an object or its Namespace, which forbids every deletion.
 
-It is asked on what is live right before every destructive call, and never edited by us.
+It is read from the live objects right before every destructive call. The service never changes it.
 """
 
 from collections.abc import Mapping
 from typing import Final
 
 from service.contract.names import PREVENT_DELETE
-from service.policy.annotations import Unclear, said
-from service.policy.decisions import Decision
+from service.policy.annotations import AmbiguousAnnotation, deciding_annotation
+from service.policy.decisions import PolicyDecision
 
 ALLOWED: Final = ("true", "false")
 
 
-def protected(annotations: Mapping[str, str], namespace: Mapping[str, str], service: str) -> Decision:
+def decide_protection(annotations: Mapping[str, str], namespace: Mapping[str, str], service: str) -> PolicyDecision:
     """`free`, `protected` or `hold`."""
-    found = said(PREVENT_DELETE, ALLOWED, service, annotations, namespace)
+    found = deciding_annotation(PREVENT_DELETE, ALLOWED, service, annotations, namespace)
     if found is None:
-        return Decision("free", "nothing protects it")
-    if isinstance(found, Unclear):
-        return Decision("hold", found.reason, found.mark)
-    return Decision("protected" if found.word == "true" else "free", found.reason, found.mark)
+        return PolicyDecision("free", "nothing protects it")
+    if isinstance(found, AmbiguousAnnotation):
+        return PolicyDecision("hold", found.reason, found.mark)
+    return PolicyDecision("protected" if found.word == "true" else "free", found.reason, found.mark)

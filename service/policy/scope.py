@@ -1,6 +1,6 @@
-"""Whether an object is ours to look after at all: its own marks, its source's selectors, pauses, and dry runs.
+"""Scope: whether an object is managed at all, from its annotations, its source's selectors, pauses and dry runs.
 
-A person's mark on one object outweighs the selectors; a dry run that is on at any level is on.
+An annotation on the object has precedence over the selectors; a dry run at any level applies.
 """
 
 from collections.abc import Mapping
@@ -8,10 +8,10 @@ from typing import Final
 
 from service.contract.names import DRY_RUN, GC
 from service.contract.traits import traits_of
-from service.policy.annotations import NAMESPACE, OBJECT, Said, Unclear, one_of
-from service.policy.capi import stands_still
-from service.policy.decisions import Decision
-from service.policy.selectors import parse
+from service.policy.annotations import NAMESPACE, OBJECT, AmbiguousAnnotation, AnnotationValue, agreed_value
+from service.policy.capi import pause_or_move
+from service.policy.decisions import PolicyDecision
+from service.policy.selectors import parse_selector
 from service.settings.aws import FeatureSettings
 from service.settings.sources import PolicySettings, SourceSettings
 
@@ -19,80 +19,84 @@ GC_ALLOWED: Final = ("enabled", "disabled")
 DRY_RUN_ALLOWED: Final = ("true", "false")
 
 
-def stopped(policy: PolicySettings, source: SourceSettings, features: FeatureSettings) -> Decision | None:
-    """Why nothing of a source is touched at the moment; None where nothing stands against it."""
+def pause_decision(policy: PolicySettings, source: SourceSettings, features: FeatureSettings) -> PolicyDecision | None:
+    """`paused` where a feature flag or a pause stops the whole source; None otherwise."""
     feature = traits_of(source.collector).feature
     if not features.on(feature):
-        return Decision(
+        return PolicyDecision(
             "paused", f"the feature {feature} is off, which its source's collector {source.collector} needs; "
             f"set features.{feature} to go on",
         )  # fmt: skip
     if policy.paused:
-        return Decision("paused", "the setting policy.paused is on")
+        return PolicyDecision("paused", "the setting policy.paused is on")
     if source.paused:
-        return Decision("paused", "its source is paused")
+        return PolicyDecision("paused", "its source is paused")
     return None
 
 
-def still(annotations: Mapping[str, str], source: SourceSettings) -> Decision | None:
-    """`paused` or `retain` where Cluster API says so on the object, of a source whose objects belong to Clusters."""
-    return stands_still(annotations) if traits_of(source.collector).capi else None
+def capi_decision(annotations: Mapping[str, str], source: SourceSettings) -> PolicyDecision | None:
+    """`paused` or `retain` from Cluster API's annotations, for sources whose objects belong to Clusters."""
+    return pause_or_move(annotations) if traits_of(source.collector).capi else None
 
 
-def switched(annotations: Mapping[str, str], source: SourceSettings) -> Said | Unclear | None:
-    """What the object itself says about being collected: `enabled` or `disabled`. A source's collector may know an
-    annotation of others that says the same in other words; where both stand there, they must agree."""
+def gc_switch(annotations: Mapping[str, str], source: SourceSettings) -> AnnotationValue | AmbiguousAnnotation | None:
+    """The opt-in or opt-out of the object itself: `enabled` or `disabled`. A collector may know a third-party
+    annotation with the same meaning; where both are present, they must agree."""
     ours = _mark(GC, GC_ALLOWED, annotations, OBJECT)
     switch = traits_of(source.collector).switch
     theirs = None if switch is None else _mark(switch.name, (switch.enabled, switch.disabled), annotations, OBJECT)
-    if switch is None or theirs is None or isinstance(ours, Unclear):
+    if switch is None or theirs is None or isinstance(ours, AmbiguousAnnotation):
         return ours
-    if isinstance(theirs, Unclear):
+    if isinstance(theirs, AmbiguousAnnotation):
         return theirs
     word = "enabled" if theirs.word == switch.enabled else "disabled"
     if ours is not None and ours.word != word:
         reason = f"annotations {GC} ({ours.word}) and {switch.name} ({theirs.word}) of {OBJECT} disagree; keep one"
-        return Unclear(f"{reason} of them", switch.name)
+        return AmbiguousAnnotation(f"{reason} of them", switch.name)
     return theirs._replace(word=word)
 
 
-def outside(annotations: Mapping[str, str], labels: Mapping[str, str], source: SourceSettings) -> Decision | None:
-    """Why it is not ours, or why nobody can tell; None for what is in scope. A mark that decided is named."""
-    match switched(annotations, source):
-        case Unclear(reason, mark):
-            return Decision("hold", reason, mark)
+def scope_decision(
+    annotations: Mapping[str, str], labels: Mapping[str, str], source: SourceSettings
+) -> PolicyDecision | None:
+    """`out-of-scope` or `hold` (ambiguous annotations); None for an object in scope."""
+    match gc_switch(annotations, source):
+        case AmbiguousAnnotation(reason, mark):
+            return PolicyDecision("hold", reason, mark)
         case None:
             return _by_labels(labels, source)
         case found:
-            return None if found.word == "enabled" else Decision("out-of-scope", found.reason, found.mark)
+            return None if found.word == "enabled" else PolicyDecision("out-of-scope", found.reason, found.mark)
 
 
-def _by_labels(labels: Mapping[str, str], source: SourceSettings) -> Decision | None:
-    if source.opt_out.strip() and parse(source.opt_out, "opt_out").matches(labels):
-        return Decision("out-of-scope", f"its labels fit its source's opt_out, {source.opt_out!r}")
-    if not parse(source.opt_in, "opt_in").matches(labels):
-        return Decision("out-of-scope", f"its labels don't fit its source's opt_in, {source.opt_in!r}")
+def _by_labels(labels: Mapping[str, str], source: SourceSettings) -> PolicyDecision | None:
+    if source.opt_out.strip() and parse_selector(source.opt_out, "opt_out").matches(labels):
+        return PolicyDecision("out-of-scope", f"its labels fit its source's opt_out, {source.opt_out!r}")
+    if not parse_selector(source.opt_in, "opt_in").matches(labels):
+        return PolicyDecision("out-of-scope", f"its labels don't fit its source's opt_in, {source.opt_in!r}")
     return None
 
 
-def dry_run(
+def dry_run_decision(
     annotations: Mapping[str, str], namespace: Mapping[str, str], policy: PolicySettings, source: SourceSettings
-) -> Decision | None:
-    """Why nothing is destroyed, or why nobody can tell; None where it is meant."""
-    on: Decision | None = None
+) -> PolicyDecision | None:
+    """`dry-run` or `hold` (ambiguous annotations); None where deletions are carried out."""
+    on: PolicyDecision | None = None
     for level, found in ((OBJECT, annotations), (NAMESPACE, namespace)):
         match _mark(DRY_RUN, DRY_RUN_ALLOWED, found, level):
-            case Unclear(reason, mark):
-                return Decision("hold", reason, mark)
+            case AmbiguousAnnotation(reason, mark):
+                return PolicyDecision("hold", reason, mark)
             case said if said is not None and said.word == "true":
-                on = on or Decision("dry-run", said.reason, said.mark)
+                on = on or PolicyDecision("dry-run", said.reason, said.mark)
     if on is None and source.dry_run:
-        return Decision("dry-run", "its source's dry_run is on")
+        return PolicyDecision("dry-run", "its source's dry_run is on")
     if on is None and policy.dry_run:
-        return Decision("dry-run", "the setting policy.dry_run is on")
+        return PolicyDecision("dry-run", "the setting policy.dry_run is on")
     return on
 
 
-def _mark(name: str, allowed: tuple[str, ...], annotations: Mapping[str, str], level: str) -> Said | Unclear | None:
+def _mark(
+    name: str, allowed: tuple[str, ...], annotations: Mapping[str, str], level: str
+) -> AnnotationValue | AmbiguousAnnotation | None:
     value = annotations.get(name)
-    return None if value is None else one_of(((name, value),), allowed, level)
+    return None if value is None else agreed_value(((name, value),), allowed, level)

@@ -1,6 +1,6 @@
-"""Kubernetes label selectors, as a source's settings give them: `a=b, c!=d, e in (f, g), h notin (i), j, !k`.
+"""Label selectors of a source's settings: `a=b, c!=d, e in (f, g), h notin (i), j, !k`.
 
-They mean what they mean to the API server: an absent label satisfies `!=` and `notin`, no requirement means everything.
+Semantics are those of the API server: an absent label satisfies `!=` and `notin`, an empty selector matches everything.
 """
 
 import re
@@ -16,12 +16,12 @@ _IN_SET: Final = re.compile(r"([^\s=!()]+)\s+(in|notin)\s*\(([^()]*)\)")
 _PRESENT: Final = re.compile(r"(!?)\s*([^\s=!()]+)")
 
 
-class WrongSelector(ValueError):
-    """The text is no label selector; the message names the setting and says what is wrong."""
+class InvalidSelector(ValueError):
+    """The message names the setting and the error."""
 
 
 class Requirement(NamedTuple):
-    """Among `values`, or with `negated` not among them; without values, only whether the label is there."""
+    """The label is in `values`, or with `negated` not in them; without values, the label exists or not."""
 
     key: str
     negated: bool
@@ -34,7 +34,7 @@ class Requirement(NamedTuple):
         return (value in self.values) != self.negated
 
 
-class Selector(NamedTuple):
+class LabelSelector(NamedTuple):
     text: str
     requirements: tuple[Requirement, ...]
 
@@ -43,18 +43,18 @@ class Selector(NamedTuple):
 
 
 @lru_cache(maxsize=1024)
-def parse(text: str, setting: str = "selector") -> Selector:
-    """Raises WrongSelector."""
+def parse_selector(text: str, setting: str = "selector") -> LabelSelector:
+    """Raises InvalidSelector."""
     if not text.strip():
-        return Selector(text, ())
+        return LabelSelector(text, ())
     try:
-        return Selector(text, tuple(_requirement(part.strip()) for part in _parts(text)))
+        return LabelSelector(text, tuple(_requirement(part.strip()) for part in _parts(text)))
     except ValueError as error:
-        raise WrongSelector(f"{setting}: {text!r} is no label selector: {error}") from None
+        raise InvalidSelector(f"{setting}: {text!r} is no label selector: {error}") from None
 
 
 def _parts(text: str) -> Iterator[str]:
-    """What stands between the commas, but for those in parentheses."""
+    """The parts between commas that are not inside parentheses."""
     depth, begun = 0, 0
     for place, sign in enumerate(text):
         depth += (sign == "(") - (sign == ")")

@@ -1,5 +1,7 @@
 """Settings of every command: declared as structs, read strictly from a YAML file and the environment.
-`load` is the only way in from outside; tests may build the structs directly."""
+
+Begin with `sections.py`, which declares all sections, and `loading.py`, whose `load` reads them; tests may build the
+structs directly. `decoding.py` and `values.py` follow the declared types and collect all problems."""
 
 from service.settings.aws import AwsSettings, FeatureSettings
 from service.settings.azure import AzureNodes, AzureSettings, SweepSettings

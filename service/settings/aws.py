@@ -1,6 +1,5 @@
-"""How external resources of clusters on AWS are found and removed, and which features are on at all.
-Everything here has a default that removes little and asks much; a cluster's own annotation may choose among the tasks
-that are allowed."""
+"""Settings of clusters on AWS, and feature flags.
+The defaults are cautious; a cluster's annotation may choose among the allowed tasks."""
 
 from datetime import timedelta
 from typing import Annotated, Literal
@@ -12,44 +11,44 @@ from service.settings.durations import NotNegative, Positive
 
 
 class FeatureSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What is off until it is set, by the names under which it is known elsewhere."""
+    """Feature flags, off by default, by the names that other projects use."""
 
-    # Collectors of Cluster API clusters. Switched off again, what is marked already waits until it is on.
+    # Collectors of Cluster API clusters. When it is switched off again, objects with our finalizer wait until it is on.
     external_resource_gc: bool = msgspec.field(default=False, name=FEATURE)
 
     def on(self, feature: str) -> bool:
-        """An empty name needs nothing to be on; one that nobody knows is off."""
+        """An empty name is always on, an unknown one is off."""
         return not feature or (feature == FEATURE and self.external_resource_gc)
 
 
 class AwsSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    # Which kinds of resources go with a cluster, where its annotation does not say.
+    # Kinds of resources that are deleted with a cluster, unless its annotation names others.
     tasks: tuple[Task, ...] = DEFAULT_TASKS
-    # Among which a cluster's annotation may choose; without it, among `tasks`.
+    # Tasks that a cluster's annotation may choose; default: those in `tasks`.
     allowed_tasks: tuple[Task, ...] | None = None
-    # By the tagging API, by describe calls, or by the first unless it can't be used.
+    # Through the tagging API, through describe calls, or (auto) the former where it is available.
     finding: Literal["auto", "tagging", "describe"] = "auto"
-    # So long after everything is gone a fresh list has to be empty before the object is let go.
+    # How long after the last removal a fresh list must be empty before the finalizer is removed.
     settle: NotNegative = timedelta(seconds=60)
-    # EBS volumes (task volume): a snapshot is complete before the volume goes.
+    # EBS volumes (task volume): a snapshot is completed before the volume is deleted.
     snapshot_first: bool = False
-    # Else a balancer with deletion protection is named as what is in the way.
+    # Else a load balancer with deletion protection blocks the deletion.
     lift_deletion_protection: bool = False
-    # Rules of security groups that are not the cluster's: only references to the cluster's own groups.
+    # Revoke rules of foreign security groups that refer to the cluster's own groups; no other rules.
     revoke_foreign_rules: bool = False
-    # What is retained, abandoned or dropped gets the tag knell.dev/retained, where permissions allow it.
+    # Retained, abandoned or dropped resources get the tag knell.dev/retained, where permissions allow it.
     mark_retained: bool = True
-    # Else a resource that is more than an hour older than its object is held: it may be another's of that name.
+    # Else a resource more than an hour older than its object is held: it may belong to an earlier one of that name.
     accept_older: bool = False
-    # Whether the annotation knell.dev/adopted on an object may say the same for that one.
+    # Whether the annotation knell.dev/adopted may allow the same for one object.
     allow_adopted: bool = False
-    # The account that the process's own credentials have to lead to.
+    # The account that the credentials of the process must belong to.
     account: Annotated[str, msgspec.Meta(pattern=r"\A\d{12}\Z", description="12 digits, in quotes")] | None = None
-    # One address for all services: that of a stand-in, or of a VPC endpoint.
+    # One endpoint for all services: that of a stand-in, or of a VPC endpoint.
     endpoint: Annotated[str, msgspec.Meta(pattern=r"\Ahttps?://\S+\Z", description="http(s)://host:port")] | None = None
-    # Where Cluster API Provider AWS runs: the Secrets of static identities are there.
+    # The namespace of Cluster API Provider AWS, with the Secrets of static identities.
     identity_namespace: Annotated[str, msgspec.Meta(min_length=1)] = CAPA_NAMESPACE
-    # How long after a deletion its absence is looked for, and how often draining interfaces are looked at.
+    # How long after a deletion its absence is checked, and how often draining interfaces are checked.
     check_after: Positive = timedelta(seconds=5)
     drain_check: Positive = timedelta(seconds=3)
 

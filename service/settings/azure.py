@@ -1,5 +1,5 @@
-"""Where the nodes of Karpenter on Azure live, and how what is left of them is found and removed.
-Subscriptions, groups and clusters stand here and nowhere else: no event chooses where anything is deleted."""
+"""Settings of Karpenter nodes on Azure: subscriptions, resource groups, and the sweep for orphans.
+Places come from the settings only: no event determines where anything is deleted."""
 
 from collections.abc import Mapping
 from datetime import timedelta
@@ -16,50 +16,50 @@ Guid = Annotated[str, msgspec.Meta(pattern=_GUID, description="8-4-4-4-12 hexade
 
 
 class AzureNodes(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """One group in which Karpenter makes the nodes of one cluster."""
+    """One resource group in which Karpenter creates the nodes of one cluster."""
 
     subscription: Guid
-    # The node resource group, MC_... unless it was named otherwise.
+    # The node resource group, MC_... by default.
     resource_group: Annotated[str, msgspec.Meta(pattern=r"\A[-\w.()]{1,90}\Z", description="a resource group's name")]
     region: Annotated[str, msgspec.Meta(pattern=r"\A[a-z0-9]+\Z", description="as Azure names it, such as westeurope")]
-    # The value of the tag karpenter.azure.com_cluster: what is tagged with another is never touched.
+    # The value of the tag karpenter.azure.com_cluster: resources with another value are never touched.
     cluster: Annotated[str, msgspec.Meta(min_length=1)]
-    # Tags that a resource must have beside Karpenter's own.
+    # Tags that a resource must have besides Karpenter's own.
     tags: dict[str, str] = msgspec.field(default_factory=dict)
-    # The identity that is used there, where the process has several; its quota is counted apart.
+    # The managed identity to use, where the process has several; its quota is counted separately.
     client_id: Guid | None = None
 
     def describes(self, subscription: str, group: str) -> bool:
-        """Azure does not keep to one casing."""
+        """Compares without case, since Azure's spelling varies."""
         return (self.subscription.lower(), self.resource_group.lower()) == (subscription.lower(), group.lower())
 
 
 class SweepSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """The search for what no event told."""
+    """The periodic search for orphans."""
 
     enabled: bool = True
     every: Positive = timedelta(minutes=5)
-    # Since we first saw it orphaned; and it must be orphaned in two passes.
+    # Minimum time since a resource was first seen orphaned; it must also be orphaned in two passes.
     age: NotNegative = timedelta(minutes=5)
-    # By Resource Graph, and by the providers' own lists where it is denied or lags; or by those at once.
+    # Through Resource Graph, with the providers' own lists where it is denied or lags; or only through those.
     listing: Literal["graph", "provider"] = "graph"
 
 
 class AzureSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    # By source: a source's NodeClaims may have nodes in several subscriptions and groups.
+    # By source: the NodeClaims of a source may have nodes in several subscriptions and groups.
     nodes: dict[str, tuple[AzureNodes, ...]] = msgspec.field(default_factory=dict)
-    # For Karpenter to do its own work, after a NodeClaim is gone.
+    # Time for Karpenter to clean up itself after a NodeClaim is gone.
     grace: NotNegative = timedelta(seconds=60)
-    # So long a Node has to be not ready before it no longer protects its machine.
+    # How long a Node must be not ready before it no longer protects its machine.
     not_ready: NotNegative = timedelta(minutes=10)
-    # The part of every quota that is left for Karpenter itself and others.
+    # The part of every quota that is left for Karpenter and others.
     reserve: Annotated[float, msgspec.Meta(ge=0, le=0.9)] = 0.2
     sweep: SweepSettings = SweepSettings()
-    # What is retained, abandoned or dropped gets the tag knell.dev_retained, where permissions allow it.
+    # Retained, abandoned or dropped resources get the tag knell.dev_retained, where permissions allow it.
     mark_retained: bool = True
     # Else a machine or disk that is more than an hour older than its NodeClaim is held.
     accept_older: bool = False
-    # The address of Azure Resource Manager: another cloud's, or a stand-in's.
+    # The endpoint of Azure Resource Manager: that of another cloud, or of a stand-in.
     endpoint: Annotated[str, msgspec.Meta(pattern=r"\Ahttps?://\S+\Z", description="http(s)://host:port")] = (
         "https://management.azure.com"
     )
@@ -79,7 +79,7 @@ class AzureSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
         return found + self._shared()
 
     def _shared(self) -> list[tuple[str, str]]:
-        """Two sources with the same cluster in the same group would each take the other's living nodes for orphans."""
+        """Two sources with the same cluster in the same group would each take the other's live nodes for orphans."""
         found: list[tuple[str, str]] = []
         seen: dict[tuple[str, str, str], str] = {}
         for name, places in self.nodes.items():

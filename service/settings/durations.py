@@ -1,5 +1,5 @@
-"""Durations as people write them: `180s`, `5m`, `250ms`, `1h30m`, or a number of seconds.
-Inside the program they are `timedelta` and nothing else."""
+"""Durations in settings: `180s`, `5m`, `250ms`, `1h30m`, or a number of seconds.
+Everywhere else they are `timedelta`."""
 
 import math
 import re
@@ -20,8 +20,8 @@ _NUMBER: Final = re.compile(r"-?\d+(?:\.\d+)?")
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
-    """Bounds of a duration; attached to a field by `Annotated`."""
+class DurationBounds:
+    """Bounds of a duration, for use with `Annotated`."""
 
     above: timedelta | None = None
     least: timedelta | None = None
@@ -32,18 +32,18 @@ class Span:
     def __str__(self) -> str:
         example = "a duration such as 250ms, 180s, 5m or 1h30m, or a number of seconds"
         if self.above is not None:
-            return f"{example}, longer than {write(self.above)}"
+            return f"{example}, longer than {format_duration(self.above)}"
         if self.least is not None:
-            return f"{example}, at least {write(self.least)}"
+            return f"{example}, at least {format_duration(self.least)}"
         return example
 
 
-Positive = Annotated[timedelta, Span(above=timedelta(0))]
-NotNegative = Annotated[timedelta, Span(least=timedelta(0))]
+Positive = Annotated[timedelta, DurationBounds(above=timedelta(0))]
+NotNegative = Annotated[timedelta, DurationBounds(least=timedelta(0))]
 
 
-def read(given: object) -> timedelta:
-    """Raises ValueError when the given value is no duration."""
+def parse_duration(given: object) -> timedelta:
+    """Raises ValueError."""
     match given:
         case timedelta():
             return given
@@ -74,7 +74,7 @@ def _parse(text: str) -> timedelta:
         raise ValueError("no number with a unit")
     parts = _PART.findall(whole[2])
     units = [unit for _, unit in parts]
-    # `5m2m` or `1s2h` are slips of the hand, not sums.
+    # `5m2m` and `1s2h` are typing errors, not sums.
     if units != sorted(set(units), key=list(_UNITS).index, reverse=True):
         raise ValueError("units must descend and appear once")
     try:
@@ -84,8 +84,8 @@ def _parse(text: str) -> timedelta:
     return -total if whole[1] else total
 
 
-def write(value: timedelta) -> str:
-    """The shortest spelling that `read` turns into the same duration."""
+def format_duration(value: timedelta) -> str:
+    """The shortest text that `parse_duration` turns into the same duration."""
     if not value:
         return "0s"
     sign = "-" if value < timedelta(0) else ""

@@ -1,5 +1,5 @@
-"""Which environment variable stands for which setting, and what the variables of a process say.
-Every key has one variable, KNELL_<SECTION>_<KEY>, and a KNELL_ variable that names no key is a problem."""
+"""Environment variables of settings: KNELL_<SECTION>_<KEY> for every key.
+A KNELL_ variable that names no key is a problem."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -8,19 +8,19 @@ from typing import Any, Final, get_origin
 
 import msgspec
 
-from service.settings.decoding import Given
-from service.settings.documents import DocumentError, parse
+from service.settings.decoding import RawValue
 from service.settings.problems import Problem
 from service.settings.sections import Settings
-from service.settings.values import unwrap
+from service.settings.values import unwrap_type
+from service.settings.yaml_documents import YamlError, parse_yaml
 
 PREFIX: Final = "KNELL_"
 CONFIG_VARIABLE: Final = "KNELL_CONFIG"
-# Switches of the test suite; they reach the processes that it starts.
+# Variables of the test suite, which the processes that it starts inherit.
 _TEST_PREFIX: Final = "KNELL_TEST_"
 
-# Kubernetes gives every pod variables for the Services of its namespace. A Service called `knell` or
-# `knell-redis` makes some that begin like ours, and `knell-surface` even makes KNELL_SURFACE_PORT=tcp://...
+# Kubernetes sets variables for the Services of a pod's namespace. For a Service `knell` or `knell-redis` they begin
+# like ours, and for `knell-surface` there is even KNELL_SURFACE_PORT=tcp://...
 _SERVICE_LINK: Final = re.compile(
     r"\w+_SERVICE_HOST|\w+_SERVICE_PORT(_\w+)?|\w+_PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?"
 )
@@ -28,18 +28,18 @@ _SERVICE_ADDRESS: Final = re.compile(r"(tcp|udp|sctp)://\S+", re.IGNORECASE)
 
 
 def variables() -> dict[str, tuple[str, ...]]:
-    """Every variable that is understood, with the path of its setting."""
+    """All variables, with the paths of their settings."""
     return {PREFIX + "_".join(path).upper(): path for path, _ in _leaves(Settings, ())}
 
 
-def overlay(environ: Mapping[str, str]) -> tuple[dict[str, Any], list[Problem]]:
-    """The tree that the variables describe, to be laid over that of the file."""
+def environment_tree(environ: Mapping[str, str]) -> tuple[dict[str, Any], list[Problem]]:
+    """The values of the variables as a tree, which overrides that of the file."""
     kinds = dict(_leaves(Settings, ()))
     known = variables()
     tree: dict[str, Any] = {}
     problems = []
     for name, text in sorted(environ.items()):
-        # Compose files and charts hand on variables that nobody filled: empty is not set.
+        # Compose files and charts pass variables without a value: empty means not set.
         if not name.startswith(PREFIX) or name.startswith(_TEST_PREFIX) or name == CONFIG_VARIABLE or not text:
             continue
         if _is_service_link(name, text):
@@ -49,28 +49,28 @@ def overlay(environ: Mapping[str, str]) -> tuple[dict[str, Any], list[Problem]]:
             problems.append(Problem(name, f"unknown variable; {_nearest_variable(name, known)}"))
             continue
         try:
-            _put(tree, path, _raw(kinds[path], text, name))
-        except DocumentError as error:
+            _set_path(tree, path, _raw(kinds[path], text, name))
+        except YamlError as error:
             problems.append(Problem(".".join(path), f"cannot be read as YAML, {error}", name))
     return tree, problems
 
 
-def lay_over(below: Mapping[Any, Any], above: Mapping[Any, Any]) -> dict[Any, Any]:
-    """A tree in which the upper one wins wherever both say something."""
+def merge_trees(below: Mapping[Any, Any], above: Mapping[Any, Any]) -> dict[Any, Any]:
+    """Merges two trees; `above` has precedence."""
     merged = dict(below)
     for key, value in above.items():
         under = merged.get(key)
         if not isinstance(value, Mapping) or under is None:
             merged[key] = value
         elif isinstance(under, Mapping):
-            merged[key] = lay_over(under, value)
-        # Else the file has a bare value where a section belongs: it stays, to be reported.
+            merged[key] = merge_trees(under, value)
+        # Else the file has a plain value in place of a section, which is reported later.
     return merged
 
 
 def _leaves(kind: type[msgspec.Struct], path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
     for info in msgspec.structs.fields(kind):
-        bare, _, _ = unwrap(info.type)
+        bare, _, _ = unwrap_type(info.type)
         if isinstance(bare, type) and issubclass(bare, msgspec.Struct):
             yield from _leaves(bare, (*path, info.encode_name))
         else:
@@ -78,19 +78,19 @@ def _leaves(kind: type[msgspec.Struct], path: tuple[str, ...]) -> Iterator[tuple
 
 
 def _raw(kind: Any, text: str, variable: str) -> object:
-    bare, _, _ = unwrap(kind)
+    bare, _, _ = unwrap_type(kind)
     if get_origin(bare) is dict:
-        return _marked(parse(text), variable)
-    return Given(text, variable, text=True)
+        return _with_origin(parse_yaml(text), variable)
+    return RawValue(text, variable, text=True)
 
 
-def _marked(raw: object, variable: str) -> object:
+def _with_origin(raw: object, variable: str) -> object:
     if isinstance(raw, Mapping):
-        return {key: _marked(value, variable) for key, value in raw.items()}
-    return Given(raw, variable)
+        return {key: _with_origin(value, variable) for key, value in raw.items()}
+    return RawValue(raw, variable)
 
 
-def _put(tree: dict[str, Any], path: tuple[str, ...], value: object) -> None:
+def _set_path(tree: dict[str, Any], path: tuple[str, ...], value: object) -> None:
     for key in path[:-1]:
         tree = tree.setdefault(key, {})
     tree[path[-1]] = value
@@ -101,7 +101,7 @@ def _is_service_link(name: str, text: str) -> bool:
 
 
 def _nearest_variable(name: str, known: Mapping[str, object]) -> str:
-    # Without the prefix, which would make every variable look alike.
+    # Without the prefix, which would make all variables similar.
     close = get_close_matches(name.removeprefix(PREFIX), [other.removeprefix(PREFIX) for other in known], cutoff=0.65)
     if close:
         return f"did you mean {' or '.join(PREFIX + other for other in close)}?"

@@ -1,14 +1,14 @@
-"""The settings of a process: defaults, over them a YAML file, over that the environment.
-Whatever is wrong is found before anything is done, and reported at once."""
+"""Loader of the settings: defaults, overridden by a YAML file, overridden by the environment.
+All problems are found before anything else happens, and reported together."""
 
 from collections.abc import Mapping
 from pathlib import Path
 
 from service.settings.decoding import Decoding
-from service.settings.documents import DocumentError, parse
-from service.settings.environment import CONFIG_VARIABLE, lay_over, overlay
+from service.settings.environment import CONFIG_VARIABLE, environment_tree, merge_trees
 from service.settings.problems import Problem, SettingsError
 from service.settings.sections import Settings
+from service.settings.yaml_documents import YamlError, parse_yaml
 
 
 def load(config: Path | None, environ: Mapping[str, str]) -> Settings:
@@ -16,9 +16,9 @@ def load(config: Path | None, environ: Mapping[str, str]) -> Settings:
     if config is None and environ.get(CONFIG_VARIABLE):
         config = Path(environ[CONFIG_VARIABLE])
     document = _document(config) if config is not None else {}
-    above, problems = overlay(environ)
+    above, problems = environment_tree(environ)
     decoding = Decoding(source=str(config) if config is not None else "the environment", problems=problems)
-    whole = lay_over(document, above) if isinstance(document, Mapping) else document
+    whole = merge_trees(document, above) if isinstance(document, Mapping) else document
     settings = decoding.struct(Settings, whole)
     if problems or settings is None:
         raise SettingsError(problems)
@@ -36,7 +36,7 @@ def _document(config: Path) -> object:
     except UnicodeDecodeError:
         raise SettingsError([Problem(str(config), "is not UTF-8 text")]) from None
     try:
-        document = parse(text)
-    except DocumentError as error:
+        document = parse_yaml(text)
+    except YamlError as error:
         raise SettingsError([Problem(str(config), f"cannot be read as YAML, {error}")]) from None
     return {} if document is None else document

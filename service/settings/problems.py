@@ -1,5 +1,5 @@
-"""What is wrong with a configuration, collected so that a user mends it in one go.
-A problem names the path, where the value came from, what was given and what is allowed."""
+"""Problems of a configuration, collected so that a user can fix all of them at once.
+A problem names the path, the origin of the value, what was given and what is allowed."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -29,16 +29,16 @@ class Problem:
         return f"{self.path}{origin}: {self.what}"
 
 
-def shown(path: str, value: object) -> str:
-    """The given value as it may stand in a message: short, and without credentials."""
+def masked_value(path: str, value: object) -> str:
+    """A given value for messages: short and without credentials."""
     if names_secret(path.rpartition(".")[2]):
         return MASK
     text = mask_text(repr(value))
     return text if len(text) <= 80 else f"{text[:77]}..."
 
 
-def nearest(name: str, allowed: Sequence[str]) -> str:
-    """The part of a message that helps with a misspelt name."""
+def suggest(name: str, allowed: Sequence[str]) -> str:
+    """Suggestions for a misspelt name, or the list of allowed ones."""
     close = get_close_matches(name, allowed, n=3, cutoff=0.6)
     if close:
         return f"did you mean {' or '.join(close)}?"

@@ -1,5 +1,5 @@
-"""Where the server is and how to reach it: one server, Sentinel or Cluster, with TLS, user and password file.
-Addresses are taken apart here, at the edge, so that a password in one never travels on as part of a text."""
+"""Settings of the Redis server: single, Sentinel or Cluster, with TLS, user and password file.
+URLs are parsed here, so that a password in one is never passed on as part of a text."""
 
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -15,7 +15,7 @@ DEFAULT_PORT = 6379
 
 
 class Secret:
-    """A credential that shows itself only when asked: no repr, no text, no codec gives it away."""
+    """A credential that only `reveal` returns: repr, str and codecs hide it."""
 
     __slots__ = ("_value",)
 
@@ -42,7 +42,7 @@ class HostPort:
 
     @classmethod
     def parse(cls, text: str) -> "HostPort":
-        """Raises ValueError; `[::1]:6379` is how an IPv6 address is written."""
+        """Raises ValueError. An IPv6 address is written as `[::1]:6379`."""
         host, colon, port = text.strip().rpartition(":")
         bracketed = host.startswith("[") and host.endswith("]")
         name = host[1:-1] if bracketed else host
@@ -58,7 +58,7 @@ class HostPort:
 
 @dataclass(frozen=True, slots=True)
 class RedisUrl:
-    """An address taken apart. Its text form leaves user and password out."""
+    """A parsed URL. Its text has neither user nor password."""
 
     scheme: Literal["redis", "rediss", "unix"]
     host: str = ""
@@ -70,7 +70,7 @@ class RedisUrl:
 
     @classmethod
     def parse(cls, text: str) -> "RedisUrl":
-        """Raises ValueError with a reason that repeats nothing of the text, for it may hold a password."""
+        """Raises ValueError. The message quotes nothing of the text, because it may contain a password."""
         try:
             parts = urlsplit(text.strip())
             port = parts.port
@@ -120,7 +120,7 @@ def _db(text: str) -> int:
 
 
 def _db_of_query(query: str) -> int:
-    # Clients accept timeouts, TLS switches and even passwords here. Each of these has a setting of its own.
+    # Redis clients accept timeouts, TLS options and even passwords here. Each of these is a setting of its own.
     options = parse_qs(query, keep_blank_values=True)
     if set(options) - {"db"}:
         raise ValueError("the only option it may carry is db")
@@ -137,7 +137,7 @@ class TlsSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
 
 
 class RedisSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Where the server is. With Sentinel and Cluster, too, the url decides about TLS, user and password."""
+    """With Sentinel and Cluster, too, the url determines TLS, user and password."""
 
     url: RedisUrl = RedisUrl("redis", host="127.0.0.1")
     mode: Literal["single", "sentinel", "cluster"] = "single"
@@ -158,7 +158,7 @@ class RedisSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     max_connections: Annotated[int, msgspec.Meta(ge=1)] = 64
 
     def described(self) -> str:
-        """One line for logs and errors: where, never as whom."""
+        """One line for logs and errors, without user and password."""
         match self.mode:
             case "single":
                 return f"{self.url} (single)"
@@ -171,11 +171,11 @@ class RedisSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
                 return f"{scheme}://{','.join(map(str, self.entry_nodes()))} (cluster)"
 
     def entry_nodes(self) -> tuple[HostPort, ...]:
-        """The nodes from which a cluster is discovered."""
+        """The nodes for the discovery of a cluster."""
         return self.nodes or (HostPort(self.url.host, self.url.port),)
 
     def contradictions(self) -> list[tuple[str, str]]:
-        """What no single value shows: pairs of path and reason."""
+        """Contradictions between values, as pairs of path and reason."""
         found = []
         if self.mode == "sentinel" and not self.sentinels:
             found.append(("redis.sentinels", "mode sentinel needs at least one host:port here"))

@@ -1,5 +1,5 @@
-"""Every setting that is not about reaching the server: its name, type, default and bounds.
-The decoder reads these declarations: a new field here is at once a YAML key and an environment variable."""
+"""Sections of the settings, with the name, type, default and bounds of every key.
+The decoder follows these declarations: a new field is a YAML key and an environment variable."""
 
 import os
 import secrets
@@ -11,7 +11,7 @@ import msgspec
 
 from service.settings.aws import AwsSettings, FeatureSettings
 from service.settings.azure import AzureSettings
-from service.settings.durations import NotNegative, Positive, write
+from service.settings.durations import NotNegative, Positive, format_duration
 from service.settings.redis import RedisSettings
 from service.settings.sources import (
     ClusterSettings,
@@ -19,73 +19,73 @@ from service.settings.sources import (
     PolicySettings,
     SourceSettings,
     WatchSettings,
-    faults,
+    find_contradictions,
 )
 
 Count = Annotated[int, msgspec.Meta(ge=1)]
 
 
-def own_name() -> str:
-    """Readable in lists of workers, and never used twice: a restarted container may keep host and pid."""
+def default_worker_name() -> str:
+    """Host, pid and a random suffix, because a restarted container may have the same host and pid."""
     return f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}"
 
 
 class WorkerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     name: Annotated[str, msgspec.Meta(pattern=r"\A\S+\Z", description="a text without white space")] = msgspec.field(
-        default_factory=own_name
+        default_factory=default_worker_name
     )
-    # Jobs in flight in this process.
+    # Concurrent jobs of this process.
     concurrency: Count = 256
-    # Plans being made at the same time.
+    # Concurrent plans of this process.
     planners: Count = 64
     lease: Positive = timedelta(seconds=60)
-    # A worker without a heartbeat for so long, while others send theirs, is dead: its jobs go to others at once.
+    # A worker without a heartbeat for this time, while others send theirs, is dead: its jobs are given to others.
     silence: Positive = timedelta(seconds=8)
-    # Shorter than the lease, so that an attempt has ended before anybody else may start it again.
+    # Shorter than the lease, so that an attempt has ended before another worker may repeat it.
     attempt_timeout: Positive = timedelta(seconds=45)
-    # How long a stopping worker may take to finish or hand back its jobs.
+    # How long a stopping worker may take to finish or return its jobs.
     grace: NotNegative = timedelta(seconds=25)
     # Jobs of one lane per take.
     batch: Count = 100
-    # Concurrency of a lane over all workers, where no pattern of lane_caps says otherwise.
+    # Concurrency of a lane over all workers, where no pattern of lane_caps matches.
     lane_cap: Count = 64
     lane_caps: dict[str, Count] = msgspec.field(default_factory=dict)
     # The part of a lane that background work keeps while urgent work waits.
     background_share: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.1
-    # How many times the declared rate is used, at most, of a limit whose state the provider does not report (AWS), as
-    # long as nothing is refused. 1: never more than is declared.
+    # The maximum learned rate, as a multiple of the declared one, of limits whose state the provider does not report
+    # (AWS). The rate is raised while no call is throttled. 1: never more than declared.
     learn_up_to: Annotated[float, msgspec.Meta(ge=1, le=100)] = 4.0
-    # An event whose planner has been silent for so long is given to another.
+    # An event whose planner has been silent for this time is given to another one.
     plan_claim: Positive = timedelta(seconds=60)
-    # A plan that takes longer is given up and made again later.
+    # A plan that takes longer is cancelled and repeated later.
     plan_timeout: Positive = timedelta(minutes=5)
-    # A job that ends its worker this often while running alone is set aside; an event waits for an hour and longer.
+    # A job whose worker dies this often while it runs alone is set aside; an event then waits for an hour and longer.
     deaths: Count = 3
 
 
 class RetrySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     base: Positive = timedelta(seconds=1)
     cap: Positive = timedelta(minutes=5)
-    # Attempts after which a required job is shown as held; it goes on being tried.
+    # Attempts after which a required job is shown as held; it is still retried.
     held_after: Count = 10
     best_effort_deadline: Positive = timedelta(hours=24)
     refused_recheck: Positive = timedelta(minutes=15)
     blocked_base: Positive = timedelta(seconds=5)
     blocked_cap: Positive = timedelta(minutes=5)
-    # The longest wait for a dependency that no read shows, while something of the same deletion ended less than ten
-    # minutes ago.
+    # The longest wait for a dependency that no read shows, while a job of the same deletion ended in the last ten
+    # minutes.
     unseen_cap: Positive = timedelta(seconds=10)
 
 
 class LimitOverride(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Replaces what a handler declares for limits whose name fits the pattern; what is absent stays."""
+    """Overrides the declaration of limits whose name matches the pattern; absent values do not change it."""
 
     capacity: Count | None = None
     # Tokens per second of a bucket.
     rate: Annotated[float, msgspec.Meta(gt=0)] | None = None
     # Length of a fixed window.
     window: Positive | None = None
-    # Whether its rate may be raised while nothing is refused (worker.learn_up_to).
+    # Whether its rate may be raised while no call is throttled (worker.learn_up_to).
     learns: bool | None = None
 
 
@@ -98,9 +98,9 @@ class RetentionSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True,
 
 
 class SurfaceSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    # Probes and metrics are asked for from outside the pod.
+    # Probes and metrics are requested from outside the pod.
     host: Annotated[str, msgspec.Meta(min_length=1)] = "0.0.0.0"  # noqa: S104
-    # 0 takes any free port.
+    # 0: any free port.
     port: Annotated[int, msgspec.Meta(ge=0, le=65535)] = 8080
 
 
@@ -111,9 +111,9 @@ class LogSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
 
 
 class TestingSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """For tests only. A production configuration leaves this section out."""
+    """For tests only."""
 
-    # Shifts the server's clock as scripts see it. Workers that share a server must share the offset.
+    # Offset of the server's clock in scripts. All workers of one server must have the same offset.
     clock_offset: timedelta = timedelta(0)
 
     __test__ = False  # or pytest takes the class for a test case
@@ -138,16 +138,23 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     testing: TestingSettings = TestingSettings()
 
     def contradictions(self) -> list[tuple[str, str]]:
-        """What no single value shows: pairs of path and reason."""
-        found = self.redis.contradictions() + faults(self.clusters, self.sources) + self.aws.contradictions()
+        """Contradictions between values, as pairs of path and reason."""
+        found = (
+            self.redis.contradictions() + find_contradictions(self.clusters, self.sources) + self.aws.contradictions()
+        )
         found += self.azure.contradictions(self.sources)
         _ordered(found, "worker.attempt_timeout", self.worker.attempt_timeout, "worker.lease", self.worker.lease)
         _ordered(found, "redis.call_timeout", self.redis.call_timeout, "worker.lease", self.worker.lease)
         if self.retry.base > self.retry.cap:
-            found.append(("retry.base", f"{write(self.retry.base)} is longer than retry.cap, {write(self.retry.cap)}"))
+            found.append(
+                (
+                    "retry.base",
+                    f"{format_duration(self.retry.base)} is longer than retry.cap, {format_duration(self.retry.cap)}",
+                )
+            )
         if self.retry.blocked_base > self.retry.blocked_cap:
-            longer = f"{write(self.retry.blocked_base)} is longer than retry.blocked_cap"
-            found.append(("retry.blocked_base", f"{longer}, {write(self.retry.blocked_cap)}"))
+            longer = f"{format_duration(self.retry.blocked_base)} is longer than retry.blocked_cap"
+            found.append(("retry.blocked_base", f"{longer}, {format_duration(self.retry.blocked_cap)}"))
         for name, limit in self.limits.items():
             if limit.rate is not None and limit.window is not None:
                 found.append((f"limits.{name}", "rate makes a bucket, window a fixed window; give one of the two"))
@@ -158,4 +165,6 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
 
 def _ordered(found: list[tuple[str, str]], path: str, value: timedelta, than: str, bound: timedelta) -> None:
     if value >= bound:
-        found.append((path, f"{write(value)} given; must be shorter than {than}, which is {write(bound)}"))
+        found.append(
+            (path, f"{format_duration(value)} given; must be shorter than {than}, which is {format_duration(bound)}")
+        )

@@ -1,5 +1,5 @@
-"""What is watched and by which rules: clusters, sources, policy, guard, and what is told back to the cluster.
-Names of clusters and sources are the keys under which they stand; they appear in records, metrics and Leases."""
+"""Settings of clusters, sources, policy, guard, watches, and feedback to the clusters.
+Names of clusters and sources are the keys of these sections; they appear in records, metrics and Leases."""
 
 import re
 from datetime import timedelta
@@ -9,12 +9,12 @@ from typing import Annotated, Final, Literal
 import msgspec
 
 from service.contract.traits import traits_of
-from service.policy.selectors import WrongSelector, parse
-from service.policy.services import normal, service_fault
+from service.policy.selectors import InvalidSelector, parse_selector
+from service.policy.services import normalized, service_fault
 from service.settings.durations import NotNegative, Positive
 
 ORPHANS: Final = ".orphans"
-"""Behind a source's name: what a sweep of it found, which its guard counts apart."""
+"""Suffix of a source's name under which the guard counts orphans that a sweep found."""
 
 Count = Annotated[int, msgspec.Meta(ge=1)]
 PolicyWord = Literal["delete", "retain"]
@@ -25,26 +25,26 @@ _RESOURCE: Final = re.compile(r"[a-z0-9]+(\.[a-z0-9]([a-z0-9.-]*[a-z0-9])?)?")
 
 
 class ClusterSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """One way to one cluster: in-cluster, a kubeconfig file, or a kubeconfig kept in a Secret of another cluster."""
+    """Access to one cluster: in-cluster, a kubeconfig file, or a kubeconfig in a Secret of another cluster."""
 
     in_cluster: bool = False
     kubeconfig: Path | None = None
-    # Which context of the kubeconfig; its current one where none is named.
+    # The context of the kubeconfig; default: its current one.
     context: str | None = None
     # namespace/name/key of a Secret, read through the cluster that `via` names.
     secret: (
         Annotated[str, msgspec.Meta(pattern=r"\A[^/\s]+/[^/\s]+/[^/\s]+\Z", description="namespace/name/key")] | None
     ) = None
     via: str | None = None
-    # The uid of its Namespace kube-system. Where it is given, another cluster behind the same address is refused
-    # even at the first start; else the first one seen is remembered.
+    # The uid of its Namespace kube-system. Where it is set, another cluster at the same address is rejected even at the
+    # first start; else the first uid seen is stored.
     uid: str | None = None
 
 
 class GuardSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """At most so many deletions of a source in a window: not more than `most`, and not more than `percent` of what
-    the source owns (at its most lately), which always lets 20 through. With the defaults that is 20 an hour for up to
-    100 objects, a fifth of them for up to 2,500, and 500 beyond that."""
+    """Limit of deletions of a source per window: at most `most`, and at most `percent` of the recent peak of its
+    objects, but at least 20. With the defaults that is 20 an hour for up to 100 objects, a fifth of them for up to
+    2,500, and 500 beyond that."""
 
     most: Count = 500
     percent: Annotated[float, msgspec.Meta(ge=0, le=100)] = 20.0
@@ -56,60 +56,62 @@ class SourceSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     # plural.group, such as clusters.cluster.x-k8s.io; the plural alone for the core group.
     resource: Annotated[str, msgspec.Meta(min_length=1)]
     collector: Annotated[str, msgspec.Meta(min_length=1)]
-    # A name under `clusters`; may be left out where there is only one.
+    # A name under `clusters`; optional where there is only one.
     cluster: str | None = None
     mode: Mode = "finalizer"
-    # None at all means every namespace.
+    # Empty: every namespace.
     namespaces: tuple[str, ...] = ()
     # Only objects with these labels are watched at all.
     selector: str = ""
-    # Of the watched ones, only these are collected, and never these.
+    # Of the watched objects, only those that match opt_in are managed, and none that match opt_out.
     opt_in: str = ""
     opt_out: str = ""
-    # The service that prefixed annotations name; for *.services.k8s.aws it is the group's first label.
+    # The service for prefixed annotations; for *.services.k8s.aws it is the first label of the group.
     service: str = ""
     deletion_policy: PolicyWord | None = None
-    # Also mark objects that were there before the source was first enabled.
+    # Also manage objects that existed before the source was first enabled.
     adopt_existing: bool = False
     paused: bool = False
     dry_run: bool = False
-    # Parts by namespace, each with a Lease of its own, so that several replicas share a large source.
+    # Number of parts by namespace, each with its own Lease, so that several replicas share a large source.
     shares: Count = 1
     guard: GuardSettings = GuardSettings()
 
 
 class PolicySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     deletion_policy: PolicyWord = "delete"
-    # Service name to its own default.
+    # Defaults by service.
     services: dict[str, PolicyWord] = msgspec.field(default_factory=dict)
     paused: bool = False
     dry_run: bool = False
 
 
 class WatchSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    # Where the Leases and the moment of first enabling are kept.
+    # The namespace of the Leases and of the ConfigMap with the times of first enabling.
     namespace: Annotated[str, msgspec.Meta(min_length=1)] = "knell"
     lease: Positive = timedelta(seconds=15)
     page: Count = 500
-    # A watch without an event or a bookmark for so long is replaced.
+    # A watch without an event or a bookmark for this time is replaced.
     silence: Positive = timedelta(minutes=3)
-    # Everything is listed anew so often, whatever the watch says.
+    # The interval of full lists.
     relist: Positive = timedelta(hours=1)
-    # A source that is not installed or forbidden is tried again so often.
+    # The interval of retries for a resource that is not installed or forbidden.
     retry: Positive = timedelta(seconds=30)
 
 
 class FeedbackSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What the objects' owners are told in their own cluster."""
+    """Feedback to the owners of objects in their cluster."""
 
     events: bool = True
     conditions: bool = True
-    # At most one Event per object and reason in this time.
+    # At most one Event per object and reason in this interval.
     every: NotNegative = timedelta(minutes=10)
 
 
-def faults(clusters: dict[str, ClusterSettings], sources: dict[str, SourceSettings]) -> list[tuple[str, str]]:
-    """What no single value shows: pairs of path and reason."""
+def find_contradictions(
+    clusters: dict[str, ClusterSettings], sources: dict[str, SourceSettings]
+) -> list[tuple[str, str]]:
+    """Contradictions between values, as pairs of path and reason."""
     found: list[tuple[str, str]] = []
     for name, cluster in clusters.items():
         found += [(f"clusters.{name}", fault) for fault in _cluster_faults(name, cluster, clusters)]
@@ -119,7 +121,7 @@ def faults(clusters: dict[str, ClusterSettings], sources: dict[str, SourceSettin
 
 
 def resource_fault(resource: str) -> str:
-    """Why this can't be a resource; empty where it can."""
+    """Why the text is no resource; empty where it is one."""
     if _RESOURCE.fullmatch(resource):
         return ""
     return f"{resource!r} given; allowed: plural.group, such as nodeclaims.karpenter.sh"
@@ -153,13 +155,13 @@ def _source_faults(name: str, source: SourceSettings, clusters: dict[str, Cluste
         found.append((".cluster", f"{source.cluster!r} is not among clusters ({_listed(clusters)})"))
     if source.shares > 1 and len(source.namespaces) == 1:
         found.append((".shares", "one namespace can't be divided; leave shares out"))
-    if fault := service_fault(normal(source.service)):
+    if fault := service_fault(normalized(source.service)):
         found.append((".service", fault))
     found += _collector_faults(source)
     for key in ("selector", "opt_in", "opt_out"):
         try:
-            parse(getattr(source, key), key)
-        except WrongSelector as error:
+            parse_selector(getattr(source, key), key)
+        except InvalidSelector as error:
             found.append((f".{key}", str(error).partition(": ")[2]))
     return found
 
@@ -178,8 +180,8 @@ def _collector_faults(source: SourceSettings) -> list[tuple[str, str]]:
 
 
 def _overlaps(clusters: dict[str, ClusterSettings], sources: dict[str, SourceSettings]) -> list[tuple[str, str]]:
-    """Sources whose objects are surely the same: an object has one deletion, and one collector would never be asked.
-    Whether different selectors exclude each other is not judged here; that shows when an object goes."""
+    """Sources that certainly have the same objects: an object has one deletion, so that one collector would never be
+    used. Whether different selectors overlap is not checked here, but when an object is deleted."""
     found: list[tuple[str, str]] = []
     only = next(iter(clusters), None)
     for place, (name, source) in enumerate(sources.items()):
@@ -199,7 +201,7 @@ def _overlaps(clusters: dict[str, ClusterSettings], sources: dict[str, SourceSet
 def _same_objects(one: SourceSettings, other: SourceSettings) -> bool:
     apart = one.namespaces and other.namespaces and not set(one.namespaces) & set(other.namespaces)
     chosen = (one.selector.strip(), one.opt_in.strip()) == (other.selector.strip(), other.opt_in.strip())
-    # Two that opt out of different objects may have none in common.
+    # Two sources that opt out of different objects may have none in common.
     left_out = one.opt_out.strip() and other.opt_out.strip() and one.opt_out.strip() != other.opt_out.strip()
     return chosen and not apart and not left_out
 

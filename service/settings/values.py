@@ -1,5 +1,5 @@
-"""One given value into one typed value, and what is allowed there, in words.
-Text from an environment variable is read more leniently than YAML, which has types of its own."""
+"""Decoder of single values by declared type, and descriptions of the allowed values.
+Text from an environment variable is converted more leniently than YAML, which has types."""
 
 import types
 from datetime import timedelta
@@ -12,8 +12,8 @@ from service.settings import durations
 from service.settings.redis import HostPort, RedisUrl
 
 
-class WrongValueError(ValueError):
-    """The value cannot stand here. `hidden` says that not even a masked form of it may be shown."""
+class InvalidValue(ValueError):
+    """The value is not allowed. With `hidden` it must not be shown, not even masked."""
 
     def __init__(self, why: str = "", *, hidden: bool = False) -> None:
         super().__init__(why)
@@ -21,8 +21,8 @@ class WrongValueError(ValueError):
         self.hidden = hidden
 
 
-def unwrap(kind: Any) -> tuple[Any, tuple[Any, ...], bool]:
-    """Splits a declared type into the bare type, its annotations, and whether None is allowed."""
+def unwrap_type(kind: Any) -> tuple[Any, tuple[Any, ...], bool]:
+    """The bare type, its annotations, and whether None is allowed."""
     optional = False
     notes: tuple[Any, ...] = ()
     while True:
@@ -40,9 +40,9 @@ def is_struct(kind: Any) -> bool:
     return isinstance(kind, type) and issubclass(kind, msgspec.Struct)
 
 
-def value_of(kind: Any, given: object, *, text: bool) -> object:
-    """Raises WrongValueError."""
-    bare, notes, optional = unwrap(kind)
+def decode_value(kind: Any, given: object, *, text: bool) -> object:
+    """Raises InvalidValue."""
+    bare, notes, optional = unwrap_type(kind)
     if optional and (given is None or (text and str(given).lower() in ("none", "null"))):
         return None
     if bare is timedelta:
@@ -54,12 +54,12 @@ def value_of(kind: Any, given: object, *, text: bool) -> object:
         return _addresses(given, text=text) if item is HostPort else _texts(given, _words(item), text=text)
     if bare is Path:
         if not isinstance(given, str) or not given:
-            raise WrongValueError
+            raise InvalidValue
         return Path(given)
     try:
         return msgspec.convert(given, _plain(bare, notes), strict=not text)
     except msgspec.ValidationError as error:
-        raise WrongValueError from error
+        raise InvalidValue from error
 
 
 def _plain(bare: Any, notes: tuple[Any, ...]) -> Any:
@@ -70,50 +70,50 @@ def _plain(bare: Any, notes: tuple[Any, ...]) -> Any:
 
 def _duration(given: object, notes: tuple[Any, ...]) -> timedelta:
     try:
-        value = durations.read(given)
+        value = durations.parse_duration(given)
     except ValueError as error:
-        raise WrongValueError from error
-    if not all(note.holds(value) for note in notes if isinstance(note, durations.Span)):
-        raise WrongValueError
+        raise InvalidValue from error
+    if not all(note.holds(value) for note in notes if isinstance(note, durations.DurationBounds)):
+        raise InvalidValue
     return value
 
 
 def _url(given: object) -> RedisUrl:
     if not isinstance(given, str):
-        raise WrongValueError(hidden=True)
+        raise InvalidValue(hidden=True)
     try:
         return RedisUrl.parse(given)
     except ValueError as error:
-        raise WrongValueError(str(error), hidden=True) from None
+        raise InvalidValue(str(error), hidden=True) from None
 
 
 def _words(item: Any) -> tuple[str, ...]:
-    """What a text of a list may be, where it may not be anything."""
+    """The allowed texts of a list's items; empty: any."""
     return get_args(item) if get_origin(item) is Literal else ()
 
 
 def _texts(given: object, words: tuple[str, ...], *, text: bool) -> tuple[str, ...]:
     items = [part.strip() for part in given.split(",")] if text and isinstance(given, str) else given
     if not isinstance(items, list) or not all(isinstance(item, str) and item for item in items):
-        raise WrongValueError
+        raise InvalidValue
     if words and not set(items) <= set(words):
-        raise WrongValueError
+        raise InvalidValue
     return tuple(items)
 
 
 def _addresses(given: object, *, text: bool) -> tuple[HostPort, ...]:
     items = [part for part in given.split(",") if part.strip()] if text and isinstance(given, str) else given
     if not isinstance(items, list) or not all(isinstance(item, str) for item in items):
-        raise WrongValueError
+        raise InvalidValue
     try:
         return tuple(HostPort.parse(item) for item in items)
     except ValueError as error:
-        raise WrongValueError from error
+        raise InvalidValue from error
 
 
-def allowed(kind: Any) -> str:
-    """What may stand here, for a person."""
-    bare, notes, optional = unwrap(kind)
+def describe_type(kind: Any) -> str:
+    """The allowed values, for messages."""
+    bare, notes, optional = unwrap_type(kind)
     words = _described(notes) or _allowed(bare, notes)
     return f"{words}, or none" if optional else words
 
@@ -126,15 +126,17 @@ def _allowed(bare: Any, notes: tuple[Any, ...]) -> str:
     if get_origin(bare) is Literal:
         return f"one of {', '.join(map(str, get_args(bare)))}"
     if get_origin(bare) is dict:
-        return f"a mapping of names, each to {allowed(get_args(bare)[1])}"
+        return f"a mapping of names, each to {describe_type(get_args(bare)[1])}"
     if get_origin(bare) is tuple and is_struct(get_args(bare)[0]):
-        return f"a list, each {allowed(get_args(bare)[0])}"
+        return f"a list, each {describe_type(get_args(bare)[0])}"
     if get_origin(bare) is tuple:
         if words := _words(get_args(bare)[0]):
             return f"a list of some of {', '.join(words)}"
         return "a list of host:port" if get_args(bare)[0] is HostPort else "a list of texts"
     if bare is timedelta:
-        return str(next((note for note in notes if isinstance(note, durations.Span)), durations.Span()))
+        return str(
+            next((note for note in notes if isinstance(note, durations.DurationBounds)), durations.DurationBounds())
+        )
     if bare is RedisUrl:
         return "redis://host:6379/0, rediss://host:6379/0 or unix:///path/to/socket"
     if bare is bool:

@@ -1,86 +1,85 @@
-"""The collectors as the watch side knows them: by name, with what of an object later recognises its resources.
-What a collector removes, and how, is the workers' business; here nothing outside the cluster is known."""
+"""Collectors as far as the watch side needs them: which data of an object identifies its resources later, and when an
+object of Cluster API may get our finalizer. What they collect and how it is removed is in `workers/`."""
 
 from collections.abc import Callable, Mapping
-from typing import Final, Literal
+from typing import Final
 
 import msgspec
 
-from service.contract.aws import CAPA
-from service.contract.azure import KARPENTER_AZURE, claim_in
+from service.contract.aws import CAPA, CLUSTERS
+from service.contract.azure import KARPENTER_AZURE, read_node_claim
+from service.kubernetes import KubernetesClient, NotServed, ServedResource
+from service.policy import capi
 from service.settings import Problem, SettingsError, SourceSettings
 
 Recognise = Callable[[bytes], str]
-"""A whole object as text, to a compact text that is kept when the object is gone. Raises Unrecognisable."""
+"""Turns the JSON of an object into compact data that is kept when the object is gone. Raises Unrecognisable."""
 
 
 class Unrecognisable(ValueError):
-    """The object does not say what it owns in a way that its collector understands; what concerns it is held."""
-
-
-class _Target(msgspec.Struct, frozen=True, omit_defaults=True):
-    account: str
-    id: str
-    region: str = "here"
-    chain: str = "main"
-    stage: int = 0
-    strategy: Literal["required", "best-effort"] = "required"
-
-
-class _Spec(msgspec.Struct, frozen=True, omit_defaults=True):
-    owner: str = ""
-    targets: tuple[_Target, ...] = ()
-
-
-class _Object(msgspec.Struct, frozen=True):
-    spec: _Spec = _Spec()
-
-
-_object: Final = msgspec.json.Decoder(_Object)
+    """The collector can't read from the object what it owns; its deletion is held."""
 
 
 def _nothing(_raw: bytes) -> str:
     return ""
 
 
-def _simulated(raw: bytes) -> str:
-    """The targets that the object's spec names, and the owner that they are tagged with."""
-    try:
-        return msgspec.json.encode(_object.decode(raw).spec).decode()
-    except msgspec.DecodeError as error:
-        raise Unrecognisable(f"the spec does not name its targets as the simulated provider wants: {error}") from None
-
-
 def _karpenter(raw: bytes) -> str:
     try:
-        return msgspec.json.encode(claim_in(raw)).decode()
+        return msgspec.json.encode(read_node_claim(raw)).decode()
     except msgspec.DecodeError as error:
         raise Unrecognisable(f"it is no NodeClaim as Karpenter writes them: {error}") from None
 
 
 COLLECTORS: Final[Mapping[str, Recognise]] = {
-    # Owns nothing outside: its objects are held back, judged, and released.
+    # Owns nothing outside: its objects are judged and released.
     "none": _nothing,
-    "simulated": _simulated,
-    # What a cluster has on AWS is recognised by the live object, which is held back until all of it is gone.
+    # AWS resources are identified by the live object, which has our finalizer until all of them are gone.
     CAPA: _nothing,
     KARPENTER_AZURE: _karpenter,
 }
 
 
-def recogniser(source: str, settings: SourceSettings) -> Recognise:
-    """Raises SettingsError where the settings name a collector that does not exist."""
-    check_collectors({source: settings})
-    return COLLECTORS[settings.collector]
-
-
-def check_collectors(sources: Mapping[str, SourceSettings]) -> None:
-    """All unknown names at once, as every fault of the settings is told."""
-    known = ", ".join(sorted(COLLECTORS))
+def check_collectors(sources: Mapping[str, SourceSettings], collectors: Mapping[str, Recognise] = COLLECTORS) -> None:
+    """Raises SettingsError that names every source whose collector does not exist."""
+    known = ", ".join(sorted(collectors))
     problems = [
         Problem(f"sources.{name}.collector", f"{source.collector!r} given; allowed: {known}")
         for name, source in sources.items()
-        if source.collector not in COLLECTORS
+        if source.collector not in collectors
     ]
     if problems:
         raise SettingsError(problems)
+
+
+class CapiOwners:
+    """Clusters of Cluster API that own objects of a source: read right before a finalizer is added. `clusterctl move`
+    pauses the Cluster and removes the finalizers of its objects: one that was added after that would block the move,
+    and have a cluster collected that lives on elsewhere."""
+
+    def __init__(self, cluster: KubernetesClient) -> None:
+        self._cluster = cluster
+        self._served: ServedResource | None = None
+
+    async def objection(self, namespace: str, owner: str | None) -> str:
+        """Why an object of that Cluster may not get our finalizer now; empty if it may. An object without a Cluster is
+        not collected, so it does not get one; it is seen again when it gets an owner. Raises ClusterError."""
+        if owner is None:
+            return "its owner references do not say which Cluster it belongs to"
+        if not owner:
+            return "it belongs to no Cluster yet"
+        try:
+            found = await self._cluster.get(await self._discover(), namespace, owner)
+        except NotServed as error:
+            # Next time it may be served in another version.
+            self._served = None
+            return f"it belongs to Cluster {namespace}/{owner}, which can't be read: {error}"
+        if found is None:
+            return f"it belongs to Cluster {namespace}/{owner}, and there is none"
+        why = capi.pause_reason(found.raw)
+        return "" if why is None else f"its Cluster {namespace}/{owner} is paused ({why})"
+
+    async def _discover(self) -> ServedResource:
+        if self._served is None:
+            self._served = await self._cluster.discover(CLUSTERS)
+        return self._served

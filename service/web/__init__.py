@@ -1,21 +1,23 @@
-"""What a long-running process shows to the outside: whether it lives, whether it is ready, and its numbers.
+"""HTTP endpoints of the long-running commands: `/healthz`, `/readyz` and `/metrics`.
 
-Nothing here changes anything, and nothing here shows a credential.
+Begin with server.py, which has the routes. listener.py is the HTTP server with its limits, health.py decides readiness.
+Prometheus metrics: metrics.py has those of this process and of Redis, watch_metrics.py those of sources and clusters;
+shard_stats.py reads what the shards count. Endpoints only read, and never show a credential.
 """
 
 from service.web.health import Health, Hindrance
 from service.web.metrics import Metrics, ProcessCounts
-from service.web.server import Surface, SurfaceFailed
-from service.web.sources import ClusterNumbers, SourceNumbers, watching_page
+from service.web.server import WebServer, WebServerFailed
+from service.web.watch_metrics import ClusterStats, SourceStats, watch_metric_families
 
 __all__ = [
-    "ClusterNumbers",
+    "ClusterStats",
     "Health",
     "Hindrance",
     "Metrics",
     "ProcessCounts",
-    "SourceNumbers",
-    "Surface",
-    "SurfaceFailed",
-    "watching_page",
+    "SourceStats",
+    "WebServer",
+    "WebServerFailed",
+    "watch_metric_families",
 ]

@@ -1,13 +1,12 @@
-"""Liveness and readiness of one process.
-Alive is whoever answers at all: the loop turns. Ready is who can also reach its server and neither starts nor
-stops; a process that is not ready keeps trying and says why."""
+"""Readiness of one process (`/readyz`): Redis answers, and the process is neither starting nor stopping.
+A process that is not ready keeps retrying and reports why. Liveness (`/healthz`) needs only a running event loop."""
 
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 
 import msgspec
 
-from service.web.watch import Watch
+from service.web.redis_probe import RedisProbe
 
 
 class Hindrance(msgspec.Struct, frozen=True, kw_only=True):
@@ -19,7 +18,7 @@ class Hindrance(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Readiness(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """`problems` are shown, but the process does its work in spite of them."""
+    """`problems` are reported, but do not make the process unready."""
 
     ready: bool
     hindrances: list[Hindrance]
@@ -27,25 +26,25 @@ class Readiness(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Health:
-    """`stage` says what the process is at: `starting`, `working` or `stopping`. `more` are hindrances of its own,
-    `problems` what is wrong with a part of its work."""
+    """`stage` returns `starting`, `working` or `stopping`. `more` returns further hindrances of this process,
+    `problems` those of a part of its work."""
 
     def __init__(
         self,
-        watch: Watch,
+        probe: RedisProbe,
         stage: Callable[[], str],
         more: Callable[[], Sequence[Hindrance]] = tuple,
         problems: Callable[[], Sequence[Hindrance]] = tuple,
     ) -> None:
-        self._watch, self._stage, self._more, self._problems = watch, stage, more, problems
+        self._probe, self._stage, self._more, self._problems = probe, stage, more, problems
         self._started = datetime.now(UTC)
         self._stopping: datetime | None = None
 
     async def readiness(self) -> Readiness:
         found: list[Hindrance] = []
-        away = await self._watch.away()
-        if away is not None:
-            found.append(Hindrance(what="redis", why=away.why, since=away.since))
+        outage = await self._probe.outage()
+        if outage is not None:
+            found.append(Hindrance(what="redis", why=outage.why, since=outage.since))
         stage = self._stage()
         if stage == "starting":
             found.append(Hindrance(what="starting", why="it has not yet arrived at all shards", since=self._started))

@@ -1,5 +1,5 @@
-"""HTTP listener on aiohttp.web, bounded in time, connections and memory whatever clients send or leave out.
-Routes are aiohttp's own; whoever adds one only writes a handler."""
+"""HTTP listener on aiohttp.web, with limits on time, connections and memory that hold for any client.
+Routes are plain aiohttp routes: a new endpoint needs only a handler."""
 
 import asyncio
 import logging
@@ -13,20 +13,20 @@ from aiohttp.typedefs import Handler, Middleware
 
 log = structlog.get_logger(__name__)
 
-LONGEST_FIELD: Final = 4096
+MAX_FIELD_SIZE: Final = 4096
 """Bytes of the request line, and of one header."""
-MOST_HEADERS: Final = 64
-LARGEST_BODY: Final = 64 * 1024
+MAX_HEADERS: Final = 64
+MAX_BODY_SIZE: Final = 64 * 1024
 
-# What clients do wrong is answered with a 400 and is not worth a traceback; failures of handlers are logged below.
-_malformed_requests = logging.getLogger("knell.surface.malformed_requests")
+# Malformed requests are answered with a 400 and need no traceback; failures of handlers are logged below.
+_malformed_requests = logging.getLogger("knell.web.malformed_requests")
 _malformed_requests.setLevel(logging.CRITICAL)
 
 
 class Limits(NamedTuple):
-    """`head` is the time for a complete request head, from the connection or the previous answer on; `whole` the time
-    from there until the client has taken the answer; `body` the time for the rest of a body that no handler has read.
-    Of `connections` the oldest is closed when one more comes. `stop` is how long requests in progress may take on."""
+    """`head` is the time for a complete request head, counted from the connection or the previous response; `whole` the
+    time from there until the client has read the response; `body` the time for the rest of a body that no handler has
+    read. Beyond `connections` the oldest one is closed. `stop` is the time for requests in progress on shutdown."""
 
     head: timedelta = timedelta(seconds=5)
     whole: timedelta = timedelta(seconds=30)
@@ -35,47 +35,47 @@ class Limits(NamedTuple):
     stop: timedelta = timedelta(milliseconds=500)
 
 
-USUAL: Final = Limits()
+DEFAULT_LIMITS: Final = Limits()
 
 
-class Listener:
-    def __init__(self, routes: Iterable[web.AbstractRouteDef], limits: Limits = USUAL) -> None:
-        app = web.Application(middlewares=[_bounded(limits.whole)], client_max_size=LARGEST_BODY)
+class HttpListener:
+    def __init__(self, routes: Iterable[web.AbstractRouteDef], limits: Limits = DEFAULT_LIMITS) -> None:
+        app = web.Application(middlewares=[_bounded(limits.whole)], client_max_size=MAX_BODY_SIZE)
         app.add_routes(routes)
         self._runner = web.AppRunner(
             app,
             access_log=None,
             logger=_malformed_requests,
-            # Else a client that hangs up would leave its request working here.
+            # A client that hangs up also cancels its handler.
             handler_cancellation=True,
             shutdown_timeout=limits.stop.total_seconds(),
-            # Covers a connection's first request, too: nothing else ends one that stays silent.
+            # Also limits the wait for a connection's first request; no other timeout closes a silent connection.
             keepalive_timeout=limits.head.total_seconds(),
             lingering_time=limits.body.total_seconds(),
-            max_line_size=LONGEST_FIELD,
-            max_field_size=LONGEST_FIELD,
-            max_headers=MOST_HEADERS,
+            max_line_size=MAX_FIELD_SIZE,
+            max_field_size=MAX_FIELD_SIZE,
+            max_headers=MAX_HEADERS,
             auto_decompress=False,
         )
         self._connections = _Connections(limits.connections)
         self._server: asyncio.Server | None = None
 
     async def start(self, host: str, port: int) -> int:
-        """Returns the port. Raises OSError where it can't be had."""
+        """Returns the port. Raises OSError if it can't listen there."""
         await self._runner.setup()
         protocol = cast("web.Server", self._runner.server)
         loop = asyncio.get_running_loop()
         try:
-            # Not a TCPSite: it has no place for a bound on connections.
+            # Not a TCPSite, which can't limit the number of connections.
             self._server = await loop.create_server(lambda: _Connection(protocol(), self._connections), host, port)
         except OSError:
             await self._runner.cleanup()
             raise
-        taken: int = self._server.sockets[0].getsockname()[1]
-        return taken
+        bound: int = self._server.sockets[0].getsockname()[1]
+        return bound
 
     async def stop(self) -> None:
-        """Idle connections are closed at once; requests in progress have a moment to end."""
+        """Idle connections are closed at once; requests in progress have `Limits.stop` to end."""
         if self._server is None:
             return
         self._server.close()
@@ -86,15 +86,15 @@ class Listener:
 class _Connections:
     """The open connections of one listener, the oldest first."""
 
-    def __init__(self, most: int) -> None:
-        self._most = most
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
         self._open: dict[asyncio.Transport, None] = {}
         self._emptied = asyncio.Event()
 
     def add(self, transport: asyncio.Transport) -> None:
-        # Not the newest is refused: else clients that only sit there would shut out the probes, and a process that
-        # does its work would be killed for dead.
-        surplus = len(self._open) + 1 - self._most
+        # The oldest is closed instead of refusing the newest: otherwise idle clients would shut out the liveness probe,
+        # and the kubelet would restart a healthy process.
+        surplus = len(self._open) + 1 - self._limit
         for oldest in list(self._open)[: max(0, surplus)]:
             oldest.abort()
         self._open[transport] = None
@@ -105,7 +105,7 @@ class _Connections:
             self._emptied.set()
 
     async def abort(self) -> None:
-        """Aborts what is still open, be it that a client does not read or that it connected during the stop."""
+        """Aborts connections that are still open: the client does not read, or connected during the shutdown."""
         while self._open:
             self._emptied.clear()
             for transport in list(self._open):
@@ -114,19 +114,19 @@ class _Connections:
 
 
 class _Connection(asyncio.Protocol):
-    """Passes everything on to aiohttp's protocol, and tells of the connection's beginning and end."""
+    """Delegates to aiohttp's protocol, and registers the connection while it is open."""
 
-    def __init__(self, http: asyncio.Protocol, among: _Connections) -> None:
-        self._http, self._among = http, among
+    def __init__(self, http: asyncio.Protocol, connections: _Connections) -> None:
+        self._http, self._connections = http, connections
         self._transport: asyncio.Transport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
-        self._among.add(self._transport)
+        self._connections.add(self._transport)
         self._http.connection_made(transport)
 
     def connection_lost(self, error: Exception | None) -> None:
-        self._among.remove(self._transport)
+        self._connections.remove(self._transport)
         self._http.connection_lost(error)
 
     def data_received(self, data: bytes) -> None:
@@ -147,8 +147,8 @@ def _bounded(whole: timedelta) -> Middleware:
     async def bounded(request: web.Request, handler: Handler) -> web.StreamResponse:
         try:
             async with asyncio.timeout(whole.total_seconds()):
-                response = await _answer(request, handler)
-                # Sent here and not by aiohttp afterwards, so that a client that does not read is given up, too.
+                response = await _handle(request, handler)
+                # Sent here and not later by aiohttp, so that the timeout also covers a client that does not read.
                 await response.prepare(request)
                 await response.write_eof()
                 return response
@@ -160,7 +160,7 @@ def _bounded(whole: timedelta) -> Middleware:
     return bounded
 
 
-async def _answer(request: web.Request, handler: Handler) -> web.StreamResponse:
+async def _handle(request: web.Request, handler: Handler) -> web.StreamResponse:
     try:
         return await handler(request)
     except web.HTTPException:

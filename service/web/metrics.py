@@ -1,5 +1,7 @@
-"""The page of numbers for Prometheus: this process's own counts, and what the shards keep for everybody.
-The shards' numbers are the same from every process, so dashboards take their maximum and not their sum."""
+"""Prometheus metrics (`/metrics`): counters of this process, and statistics that all processes share in Redis.
+To add a metric: one of this process goes into `ProcessCounts` and `_process_metrics`, one of the `stats` hashes into
+`SHARD_GAUGES` here or `COUNTERS` of shard_stats.py, one of a source into watch_metrics.py. Every process exports the
+same shared statistics, so dashboards take their maximum and not their sum."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -10,15 +12,15 @@ from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
-from service.web.numbers import ShardNumbers, read_numbers
-from service.web.watch import Watch
+from service.web.redis_probe import RedisProbe
+from service.web.shard_stats import ShardStats, read_shard_stats
 
 CONTENT_TYPE: Final = CONTENT_TYPE_LATEST
-MOST_LANES: Final = 100
+MAX_LANES: Final = 100
 OTHERS: Final = "(others)"
-"""The lane under which those beyond the limit are summed up; no real lane has this name."""
+"""Label of the sum over the lanes beyond MAX_LANES; no real lane has this name."""
 
-_GAUGES: Final = {
+SHARD_GAUGES: Final = {
     "due": ("knell_due_jobs", "Jobs whose time has come"),
     "queued": ("knell_queued_jobs", "Jobs in lanes, due or not"),
     "leased": ("knell_leased_jobs", "Jobs in the hands of workers"),
@@ -36,7 +38,7 @@ _GAUGES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class ProcessCounts:
-    """What this process did since it started; `settled` counts by outcome, without what came too late."""
+    """Counts since the process started. `settled` has attempts by outcome, without late settlements."""
 
     taken: int = 0
     settled: Mapping[str, int] = field(default_factory=dict)
@@ -47,27 +49,27 @@ class ProcessCounts:
 
 
 class Metrics:
-    """`more` are families of metrics that only some processes have."""
+    """`more` returns metric families that only some processes have."""
 
     def __init__(
         self,
-        watch: Watch,
+        probe: RedisProbe,
         counts: Callable[[], ProcessCounts] = ProcessCounts,
         more: Callable[[], Iterable[Metric]] = tuple,
     ) -> None:
-        self._watch, self._counts, self._more = watch, counts, more
+        self._probe, self._counts, self._more = probe, counts, more
         self._process = CollectorRegistry()
         ProcessCollector(registry=self._process)
 
     async def page(self) -> bytes:
-        """A scrape. While the server is away it has the process's own numbers, and says so."""
-        shards = await self._watch.look(lambda: read_numbers(self._watch.client, self._watch.keys))
-        families = [*_own(self._counts()), *self._more(), *_shared(shards)]
-        return generate_latest(self._process) + generate_latest(_Page(families))
+        """The response to a scrape. While Redis can't be reached it has only the metrics of this process."""
+        shards = await self._probe.read(lambda: read_shard_stats(self._probe.client, self._probe.keys))
+        families = [*_process_metrics(self._counts()), *self._more(), *_shard_metrics(shards)]
+        return generate_latest(self._process) + generate_latest(_ScrapeRegistry(families))
 
 
-class _Page(CollectorRegistry):
-    """Metrics that were put together for one scrape."""
+class _ScrapeRegistry(CollectorRegistry):
+    """Metric families of one scrape."""
 
     def __init__(self, families: Iterable[Metric]) -> None:
         super().__init__()
@@ -77,7 +79,7 @@ class _Page(CollectorRegistry):
         yield from self._families
 
 
-def _own(counts: ProcessCounts) -> Iterator[Metric]:
+def _process_metrics(counts: ProcessCounts) -> Iterator[Metric]:
     try:
         release = version("knell")
     except PackageNotFoundError:
@@ -98,11 +100,11 @@ def _own(counts: ProcessCounts) -> Iterator[Metric]:
     yield GaugeMetricFamily("knell_process_in_hand", "Jobs in the hands of this process", counts.in_hand)
 
 
-def _shared(shards: list[ShardNumbers] | None) -> Iterator[Metric]:
+def _shard_metrics(shards: list[ShardStats] | None) -> Iterator[Metric]:
     yield GaugeMetricFamily("knell_redis_up", "Whether every shard's server answered", int(shards is not None))
     if shards is None:
         return
-    for name, (metric, words) in _GAUGES.items():
+    for name, (metric, words) in SHARD_GAUGES.items():
         yield _by_shard(metric, words, [shard.gauges[name] for shard in shards])
     yield _by_shard("knell_oldest_due_seconds", "For how long the oldest due job has been due",
                     [shard.oldest_ms / 1000 for shard in shards])  # fmt: skip
@@ -124,8 +126,8 @@ def _shared(shards: list[ShardNumbers] | None) -> Iterator[Metric]:
         for name, value in shard.counters.items():
             outcomes.add_metric([str(number), name], value)
     yield outcomes
-    yield from _guards(shards)
-    yield from _lanes(shards)
+    yield from _guard_metrics(shards)
+    yield from _lane_metrics(shards)
 
 
 def _by_shard(metric: str, words: str, values: Iterable[float]) -> Metric:
@@ -135,8 +137,8 @@ def _by_shard(metric: str, words: str, values: Iterable[float]) -> Metric:
     return family
 
 
-def _guards(shards: Iterable[ShardNumbers]) -> Iterator[Metric]:
-    """By source: the settings name them, so there are few."""
+def _guard_metrics(shards: Iterable[ShardStats]) -> Iterator[Metric]:
+    """Labelled by source: these come from the settings, so there are few."""
     held = GaugeMetricFamily("knell_guard_held", "Deletions of the source that its guard holds", labels=["source"])
     counted = GaugeMetricFamily(
         "knell_guard_counted",
@@ -150,8 +152,8 @@ def _guards(shards: Iterable[ShardNumbers]) -> Iterator[Metric]:
     yield counted
 
 
-def _lanes(shards: Iterable[ShardNumbers]) -> Iterator[Metric]:
-    """The busiest lanes by name, the rest in one sum: a label must not grow with the world."""
+def _lane_metrics(shards: Iterable[ShardStats]) -> Iterator[Metric]:
+    """The busiest lanes by name, the rest as one sum, so that the number of label values is bounded."""
     sums: dict[str, list[float]] = {}
     for shard in shards:
         for lane, numbers in shard.lanes.items():
@@ -159,9 +161,9 @@ def _lanes(shards: Iterable[ShardNumbers]) -> Iterator[Metric]:
             known[0] += numbers.get("due", 0.0)
             known[1] += numbers.get("leased", 0.0)
     ranked = sorted(sums.items(), key=lambda one: (-sum(one[1]), one[0]))
-    shown = ranked[:MOST_LANES]
-    if len(ranked) > MOST_LANES:
-        rest = [sum(one[1][at] for one in ranked[MOST_LANES:]) for at in (0, 1)]
+    shown = ranked[:MAX_LANES]
+    if len(ranked) > MAX_LANES:
+        rest = [sum(one[1][at] for one in ranked[MAX_LANES:]) for at in (0, 1)]
         shown.append((OTHERS, rest))
     due = GaugeMetricFamily("knell_lane_due_jobs", "Jobs of the lane whose time has come", labels=["lane"])
     leased = GaugeMetricFamily("knell_lane_leased_jobs", "Jobs of the lane in hand", labels=["lane"])

@@ -1,5 +1,5 @@
-"""HTTP endpoints of every long-running command: `/healthz`, `/readyz`, `/metrics`.
-They are served before anything else starts, so that a process which can't reach its Redis is seen to live."""
+"""HTTP server of every long-running command: `/healthz`, `/readyz` and `/metrics`.
+It starts before everything else, so that the liveness probe succeeds while Redis can't be reached."""
 
 from types import TracebackType
 from typing import Self
@@ -10,23 +10,23 @@ from aiohttp import web
 
 from service.settings import SurfaceSettings
 from service.web.health import Health
-from service.web.listener import Listener
+from service.web.listener import HttpListener
 from service.web.metrics import CONTENT_TYPE, Metrics
 
 log = structlog.get_logger(__name__)
 
 
-class SurfaceFailed(Exception):
-    """The port can't be had; the message says why, in one sentence."""
+class WebServerFailed(Exception):
+    """The server can't listen on its port; the message says why, in one sentence."""
 
 
-class Surface:
+class WebServer:
     def __init__(self, settings: SurfaceSettings, health: Health, metrics: Metrics) -> None:
         self._settings, self._health, self._metrics = settings, health, metrics
-        self._listener = Listener([
-            web.get("/healthz", self._alive),
-            web.get("/readyz", self._ready),
-            web.get("/metrics", self._numbers),
+        self._listener = HttpListener([
+            web.get("/healthz", self._healthz),
+            web.get("/readyz", self._readyz),
+            web.get("/metrics", self._scrape),
         ])  # fmt: skip
         self.port = settings.port
 
@@ -35,11 +35,11 @@ class Surface:
             self.port = await self._listener.start(self._settings.host, self._settings.port)
         except OSError as error:
             where = f"{self._settings.host}:{self._settings.port}"
-            raise SurfaceFailed(
+            raise WebServerFailed(
                 f"can't listen on {where} for health and metrics ({error.strerror or error}); "
                 "set surface.host and surface.port (KNELL_SURFACE_PORT), 0 takes any free port"
             ) from None
-        log.info("surface", host=self._settings.host, port=self.port)
+        log.info("http server listening", host=self._settings.host, port=self.port)
         return self
 
     async def stop(self) -> None:
@@ -53,13 +53,13 @@ class Surface:
     ) -> None:
         await self.stop()
 
-    async def _alive(self, _request: web.Request) -> web.Response:
+    async def _healthz(self, _request: web.Request) -> web.Response:
         return web.Response(text="alive\n")
 
-    async def _ready(self, _request: web.Request) -> web.Response:
+    async def _readyz(self, _request: web.Request) -> web.Response:
         found = await self._health.readiness()
         body = msgspec.json.encode(found) + b"\n"
         return web.Response(body=body, status=200 if found.ready else 503, content_type="application/json")
 
-    async def _numbers(self, _request: web.Request) -> web.Response:
+    async def _scrape(self, _request: web.Request) -> web.Response:
         return web.Response(body=await self._metrics.page(), headers={"Content-Type": CONTENT_TYPE})

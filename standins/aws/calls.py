@@ -1,5 +1,5 @@
-"""A request as AWS's services read it: which action of which service, in whose account and which region.
-The account comes from the access key: one with twelve digits in it belongs to the account of that number."""
+"""AWS requests, parsed: service, action, account and region.
+The account comes from the access key: a key with twelve digits belongs to the account of that number."""
 
 import re
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from urllib.parse import parse_qsl
 import msgspec
 
 SETUP: Final = "knell-world"
-"""Who has this in its user agent builds the world: it is not throttled, sees no fault and is not counted."""
+"""User agent of `builder`: its requests are not throttled, get no faults and are marked in the journal."""
 
 WEB_IDENTITY: Final = "AssumeRoleWithWebIdentity"
 _SCOPE: Final = re.compile(r"Credential=([^/]+)/\d+/([^/]+)/([^/]+)/")
@@ -24,14 +24,14 @@ _EKS: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class AwsCall:
     service: str
     action: str
     account: str
     region: str
     key: str
     setup: bool
-    # Of the query protocols: as they came, `Filter.1.Name`. Of the JSON ones: the document.
+    # Query protocols: parameters as sent, `Filter.1.Name`. JSON protocols: the document.
     params: dict[str, Any]
     path: str = "/"
 
@@ -50,7 +50,7 @@ class Call:
         return int(self.params[name]) if self.params.get(name) else None
 
     def many(self, name: str) -> list[str]:
-        """A list of the query protocols: `Name.member.1` in ELB's, `Name.1` in EC2's."""
+        """A list parameter of the query protocols: `Name.member.1` for ELB, `Name.1` for EC2."""
         found = [
             (int(key.rsplit(".", 1)[1]), str(value))
             for key, value in self.params.items()
@@ -59,15 +59,15 @@ class Call:
         return [value for _, value in sorted(found)]
 
     def chooses(self) -> bool:
-        """Whether a describe of EC2 names what it wants, or takes it page by page."""
+        """Whether an EC2 describe has ids, filters or pages."""
         return any(key.split(".")[0].endswith(("Filter", "Id", "MaxResults", "NextToken")) for key in self.params)
 
     def values(self) -> list[str]:
         return [str(value) for value in self.params.values()] + [self.path]
 
 
-def read(method: str, path: str, headers: Any, body: bytes, issued: dict[str, str]) -> Call | None:
-    """None for what no signed request of AWS looks like. `issued` are keys of which it is known whose they are."""
+def parse_call(method: str, path: str, headers: Any, body: bytes, issued: dict[str, str]) -> AwsCall | None:
+    """None for a request that is not signed as AWS requests are. `issued` are the accounts of keys from AssumeRole."""
     scope = _SCOPE.search(headers.get("Authorization", ""))
     if scope is None:
         return _unsigned(body, headers)
@@ -81,7 +81,7 @@ def read(method: str, path: str, headers: Any, body: bytes, issued: dict[str, st
         params = dict(parse_qsl(body.decode(), keep_blank_values=True))
     service, action = _named(signed_for, target, method, path, params)
     account = issued.get(key) or (named.group() if (named := _ACCOUNT.search(key)) else "123456789012")
-    return Call(
+    return AwsCall(
         service=service,
         action=action,
         account=account,
@@ -93,8 +93,8 @@ def read(method: str, path: str, headers: Any, body: bytes, issued: dict[str, st
     )
 
 
-def _unsigned(body: bytes, headers: Any) -> Call | None:
-    """The one call that a token vouches for, not a key: it acts in the account of the role that it asks for."""
+def _unsigned(body: bytes, headers: Any) -> AwsCall | None:
+    """AssumeRoleWithWebIdentity, the one call without a key: it acts in the account of the requested role."""
     try:
         params = dict(parse_qsl(body.decode()))
     except UnicodeDecodeError:
@@ -102,7 +102,7 @@ def _unsigned(body: bytes, headers: Any) -> Call | None:
     if params.get("Action") != WEB_IDENTITY:
         return None
     account = found.group() if (found := _ACCOUNT.search(params.get("RoleArn", ""))) else ""
-    return Call(
+    return AwsCall(
         service="sts",
         action=WEB_IDENTITY,
         account=account,

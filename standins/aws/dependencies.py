@@ -1,16 +1,16 @@
-"""What EC2 refuses to delete because something else still needs it, with AWS's codes.
-moto deletes all of it; each check returns the refusal, or None to let the deletion go on."""
+"""Dependency checks of EC2 deletions, with AWS's error codes.
+moto deletes regardless; each check returns the error, or None to allow the deletion."""
 
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
-from standins.aws.answers import Answer, failed
-from standins.aws.calls import Call
-from standins.aws.interfaces import BalancerInterface, hidden_interfaces
-from standins.aws.moto_side import ec2_of, elb_of, elbv2_of
+from standins.aws.balancer_interfaces import BalancerInterface, hidden_interfaces
+from standins.aws.calls import AwsCall
+from standins.aws.moto_backends import ec2_of, elb_of, elbv2_of
+from standins.aws.responses import AwsResponse, failed
 
 
-def security_group(call: Call) -> Answer | None:
+def security_group(call: AwsCall) -> AwsResponse | None:
     ec2, group = ec2_of(call), call.text("GroupId")
     found = next((groups[group] for groups in ec2.groups.values() if group in groups), None)
     if found is None:
@@ -22,8 +22,8 @@ def security_group(call: Call) -> Answer | None:
     return None
 
 
-def _users_of(call: Call, group: str) -> Iterator[str]:
-    """Interfaces, endpoints and balancers in the group, and other groups whose rules speak of it."""
+def _users_of(call: AwsCall, group: str) -> Iterator[str]:
+    """Network interfaces, endpoints and load balancers in the group, and other groups with rules that name it."""
     ec2 = ec2_of(call)
     for interface in _interfaces(ec2):
         if any(one.id == group for one in interface.group_set):
@@ -42,13 +42,13 @@ def _users_of(call: Call, group: str) -> Iterator[str]:
 
 
 def _interfaces(ec2: Any) -> Iterator[Any]:
-    """moto keeps some of terminated instances."""
+    """All network interfaces, without those that moto keeps of terminated instances."""
     for one in (*ec2.enis.values(), *hidden_interfaces(ec2).values()):
         if one.instance is None or one.instance._state.name != "terminated":
             yield one
 
 
-def network_interface(call: Call) -> Answer | None:
+def network_interface(call: AwsCall) -> AwsResponse | None:
     ec2, name = ec2_of(call), call.text("NetworkInterfaceId")
     one = ec2.enis.get(name)
     theirs = {gateway._eni.id for gateway in ec2.nat_gateways.values()}
@@ -58,7 +58,7 @@ def network_interface(call: Call) -> Answer | None:
     return None
 
 
-def elastic_ip(call: Call) -> Answer | None:
+def elastic_ip(call: AwsCall) -> AwsResponse | None:
     name = call.text("AllocationId")
     one = next((each for each in ec2_of(call).addresses if each.allocation_id == name), None)
     if one is not None and (one.association_id or one.eni or one.instance):
@@ -66,14 +66,14 @@ def elastic_ip(call: Call) -> Answer | None:
     return None
 
 
-def subnet(call: Call) -> Answer | None:
+def subnet(call: AwsCall) -> AwsResponse | None:
     name = call.text("SubnetId")
     if any(one.subnet.id == name for one in _interfaces(ec2_of(call))):
         return failed(call, "DependencyViolation", f"The subnet '{name}' has dependencies and cannot be deleted.")
     return None
 
 
-def vpc(call: Call) -> Answer | None:
+def vpc(call: AwsCall) -> AwsResponse | None:
     ec2, name = ec2_of(call), call.text("VpcId")
     groups = [one for one in ec2.groups.get(name, {}).values() if not one.is_default]
     if groups or any(one.subnet.vpc_id == name for one in _interfaces(ec2)):
@@ -81,7 +81,7 @@ def vpc(call: Call) -> Answer | None:
     return None
 
 
-CHECKS: Final[dict[str, Callable[[Call], Answer | None]]] = {
+CHECKS: Final[dict[str, Callable[[AwsCall], AwsResponse | None]]] = {
     "ec2.DeleteSecurityGroup": security_group,
     "ec2.DeleteNetworkInterface": network_interface,
     "ec2.ReleaseAddress": elastic_ip,

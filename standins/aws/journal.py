@@ -1,17 +1,17 @@
-"""What the stand-in was asked and what became of it, in the order in which it happened.
-It counts for tests and figures: every request is here, also the refused and the broken ones."""
+"""Journal of every request to the AWS stand-in and its outcome, in order.
+Tests and benchmarks count by it: refused and broken requests are recorded, too."""
 
 from typing import Literal
 
 import msgspec
 
-from standins.aws.calls import Call
+from standins.aws.calls import AwsCall
 
 
-class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """`at` is of the stand-in's clock, `real` of the wall clock. A request has an action and a status (0: no answer was
-    given), and an error's code; `delayed` are the real seconds for which a fault had it waiting before it was looked
-    at. `drained` is an interface that went, long after its balancer, with its groups."""
+class AwsJournalEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """`at` is a time of the stand-in's clock, `real` of the wall clock. A request has an action, a status (0: no
+    response was sent) and an error code; `delayed` is how long, in real seconds, a fault delayed it. `drained` is a
+    network interface, with its groups, that was removed after its load balancer."""
 
     number: int
     at: float
@@ -28,13 +28,13 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     setup: bool = False
 
 
-class Journal:
+class AwsJournal:
     def __init__(self) -> None:
-        self._entries: list[Entry] = []
+        self._entries: list[AwsJournalEntry] = []
 
-    def request(self, call: Call, at: float, real: float, status: int, code: str, delayed: float = 0.0) -> None:
+    def request(self, call: AwsCall, at: float, real: float, status: int, code: str, delayed: float = 0.0) -> None:
         self._entries.append(
-            Entry(
+            AwsJournalEntry(
                 number=len(self._entries),
                 at=at,
                 real=real,
@@ -52,14 +52,14 @@ class Journal:
 
     def drained(self, interface: str, groups: list[str], at: float, real: float) -> None:
         number = len(self._entries)
-        self._entries.append(Entry(number=number, at=at, real=real, what="drained", ids=(interface, *groups)))
+        self._entries.append(AwsJournalEntry(number=number, at=at, real=real, what="drained", ids=(interface, *groups)))
 
-    def since(self, number: int) -> list[Entry]:
+    def since(self, number: int) -> list[AwsJournalEntry]:
         return self._entries[number:]
 
 
-def _ids(call: Call) -> tuple[str, ...]:
-    """What a request names: ids, ARNs and names."""
+def _ids(call: AwsCall) -> tuple[str, ...]:
+    """Ids, ARNs and names in a request."""
     if call.service == "eks":
         return (call.path.strip("/").rpartition("/")[2],)
     return tuple(

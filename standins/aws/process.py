@@ -1,55 +1,55 @@
-"""The stand-in for AWS as a child process, with what tests and figures need of its control address.
-It is a process of its own, so that moto's work is not done on the event loop of who measures."""
+"""The AWS stand-in as a child process, with a client for its control API.
+It has a process of its own so that moto does not run on the event loop that a benchmark measures."""
 
 import os
 from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from standins.aws.behaviour import Behaviour, Fault
-from standins.aws.journal import Entry
-from standins.stand_in import StandIn, StandInFailed
+from standins.aws.behaviour import AwsBehaviour, AwsFault
+from standins.aws.journal import AwsJournalEntry
+from standins.stand_in_process import StandInFailed, StandInProcess
 
-_decode_entries = msgspec.json.Decoder(list[Entry]).decode
+_decode_entries = msgspec.json.Decoder(list[AwsJournalEntry]).decode
 
 
 class LocalAwsFailed(StandInFailed):
-    """The process ended, or did not say its address in time."""
+    """The process ended, or did not report its address in time."""
 
 
 def detached(environment: Mapping[str, str]) -> dict[str, str]:
-    """Without what somebody has set up for the real AWS: a process that has this finds no account there."""
+    """Without the variables of the real AWS: a process with this environment finds no account there."""
     rest = {name: value for name, value in environment.items() if not name.startswith("AWS_")}
     nothing = {"AWS_CONFIG_FILE": os.devnull, "AWS_SHARED_CREDENTIALS_FILE": os.devnull}
     return {**rest, **nothing, "AWS_EC2_METADATA_DISABLED": "true"}
 
 
-class LocalAws(StandIn):
-    """`async with LocalAws() as aws:`; then clients go to `aws.address`, in any region, with an access key that has the
-    twelve digits of an account in it (see `world.credentials`)."""
+class LocalAws(StandInProcess):
+    """`async with LocalAws() as aws:`; clients connect to `aws.address`, in any region, with an access key that
+    contains the twelve digits of an account (see `builder.credentials`)."""
 
     MODULE = "standins.aws"
     NAME = "the stand-in for AWS"
     FAILED = LocalAwsFailed
 
-    def __init__(self, behaviour: Behaviour | None = None, *, rate: float = 1.0, port: int = 0) -> None:
-        self.behaviour = behaviour or Behaviour()
+    def __init__(self, behaviour: AwsBehaviour | None = None, *, rate: float = 1.0, port: int = 0) -> None:
+        self.behaviour = behaviour or AwsBehaviour()
         super().__init__(self.behaviour, rate=rate, port=port)
 
     def environment(self) -> Mapping[str, str]:
         return detached(os.environ)
 
-    # ---- the control address
+    # ---- the control API
 
-    async def trouble(self, *faults: Fault) -> None:
-        """These faults from now on, and no others."""
+    async def set_faults(self, *faults: AwsFault) -> None:
+        """Replaces all faults with these."""
         await self.behave(faults=faults)
 
-    async def journal(self, since: int = 0) -> list[Entry]:
-        """Everything that happened, from an entry's number on; also what the world's builder did."""
+    async def journal(self, since: int = 0) -> list[AwsJournalEntry]:
+        """All entries from a number on, including requests of the builder."""
         return _decode_entries(await self._ask("GET", f"journal?since={since}"))
 
-    async def requests(self, action: str = "", since: int = 0) -> Sequence[Entry]:
-        """What was asked by others than the world's builder, all or one action (`ec2.DeleteSecurityGroup`)."""
+    async def requests(self, action: str = "", since: int = 0) -> Sequence[AwsJournalEntry]:
+        """Requests except those of the builder, all or of one action (`ec2.DeleteSecurityGroup`)."""
         entries = await self.journal(since)
         return [one for one in entries if one.what == "request" and not one.setup and action in ("", one.action)]

@@ -1,26 +1,26 @@
-"""AssumeRole as AWS judges it: a role that trusts the caller, with the external id that it wants.
-moto hands out any role to anybody; keys that it issued are remembered with the account they are of."""
+"""AssumeRole with trust policies: the role must trust the caller and the external id must match.
+moto issues keys for any role; here issued keys are remembered with their account and expiry."""
 
 import re
 
-from standins.aws.answers import Answer, failed
-from standins.aws.behaviour import Behaviour
-from standins.aws.calls import WEB_IDENTITY, Call
-from standins.aws.moto_side import role_of_key
+from standins.aws.behaviour import AwsBehaviour
+from standins.aws.calls import WEB_IDENTITY, AwsCall
+from standins.aws.moto_backends import role_of_key
+from standins.aws.responses import AwsResponse, failed
 from standins.clock import Clock
 
 _KEY = re.compile(rb"<AccessKeyId>([^<]+)</AccessKeyId>")
 _ASSUMING = ("AssumeRole", WEB_IDENTITY)
 
 
-class Roles:
+class RoleChecks:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        # By access key: the account, and when it ends.
+        # By access key: the account, and the expiry.
         self.accounts: dict[str, str] = {}
         self._until: dict[str, float] = {}
 
-    def refused(self, call: Call, behaviour: Behaviour) -> Answer | None:
+    def refused(self, call: AwsCall, behaviour: AwsBehaviour) -> AwsResponse | None:
         if call.service != "sts" or call.action not in _ASSUMING or not behaviour.roles:
             return None
         arn = call.text("RoleArn")
@@ -30,21 +30,21 @@ class Roles:
         if role is not None and trusted and role.external_id in ("", call.text("ExternalId")):
             return None
         who = caller or f"arn:{call.partition}:iam::{call.account}:user/knell"
-        words = f"User: {who} is not authorized to perform: sts:AssumeRole on resource: {arn}"
-        return failed(call, "AccessDenied", words, 403)
+        message = f"User: {who} is not authorized to perform: sts:AssumeRole on resource: {arn}"
+        return failed(call, "AccessDenied", message, 403)
 
-    def expired(self, call: Call) -> Answer | None:
+    def expired(self, call: AwsCall) -> AwsResponse | None:
         until = self._until.get(call.key)
         if until is None or self._clock.now() < until:
             return None
-        words = "The security token included in the request is expired"
+        message = "The security token included in the request is expired"
         if call.service == "ec2":
-            return failed(call, "RequestExpired", words)
+            return failed(call, "RequestExpired", message)
         if call.service in ("tagging", "eks"):
-            return failed(call, "ExpiredTokenException", words)
-        return failed(call, "ExpiredToken", words, 403)
+            return failed(call, "ExpiredTokenException", message)
+        return failed(call, "ExpiredToken", message, 403)
 
-    def issued(self, call: Call, answer: Answer) -> Answer:
+    def issued(self, call: AwsCall, answer: AwsResponse) -> AwsResponse:
         key = _KEY.search(answer.body)
         if answer.status == 200 and key is not None:
             name = key.group(1).decode()

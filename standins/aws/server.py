@@ -1,5 +1,5 @@
-"""The HTTP side of the stand-in: AWS's services and its own control address on one port.
-Requests are judged one after the other on the event loop; only what is slow on purpose waits beside it."""
+"""HTTP server of the AWS stand-in: all AWS services and the control API on one port.
+Requests are handled one at a time on the event loop; only those that a fault delays wait concurrently."""
 
 import asyncio
 import socket
@@ -8,39 +8,39 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
-from standins.aws.behaviour import Behaviour, Fault
-from standins.aws.layer import Layer, Request
-from standins.clock import Setting
-from standins.listening import Listening
+from standins.aws.behaviour import AwsBehaviour, AwsFault
+from standins.aws.dispatch import AwsDispatcher, RawRequest
+from standins.clock import ClockSetting
+from standins.http_server import StandInServer
 
 CONTROL = "/_knell/"
 
 
-class Server(Listening):
+class AwsServer(StandInServer):
     def __init__(
-        self, behaviour: Behaviour | None = None, *, rate: float = 1.0, listener: socket.socket | None = None
+        self, behaviour: AwsBehaviour | None = None, *, rate: float = 1.0, listener: socket.socket | None = None
     ) -> None:
         super().__init__(listener)
-        self.layer = Layer(behaviour or Behaviour(), rate)
+        self.dispatcher = AwsDispatcher(behaviour or AwsBehaviour(), rate)
         self._delayed: list[str] = []
 
     async def _serve(self, request: web.BaseRequest) -> web.StreamResponse:
         body = await request.read()
         if request.path.startswith(CONTROL):
             return self._control(request, body)
-        asked = Request(request.method, request.path_qs, request.headers, body)
-        call = self.layer.read(asked)
+        asked = RawRequest(request.method, request.path_qs, request.headers, body)
+        call = self.dispatcher.parse_call(asked)
         if call is None:
             return web.Response(status=403, text="not a signed request of AWS")
-        trouble: Fault | None = None
+        applied: AwsFault | None = None
         delayed = 0.0
-        for fault in self.layer.troubles(call):
+        for fault in self.dispatcher.faults_for(call):
             if fault.what == "slow":
                 await self._delay(call.name, fault.seconds)
                 delayed += fault.seconds
             else:
-                trouble = fault
-        answer = self.layer.answer(call, asked, trouble, delayed)
+                applied = fault
+        answer = self.dispatcher.answer(call, asked, applied, delayed)
         if answer is None:
             if request.transport is not None:
                 request.transport.abort()
@@ -55,19 +55,19 @@ class Server(Listening):
             self._delayed.remove(action)
 
     def _control(self, request: web.BaseRequest, body: bytes) -> web.Response:
-        layer, what = self.layer, request.path.removeprefix(CONTROL)
+        dispatcher, what = self.dispatcher, request.path.removeprefix(CONTROL)
         try:
             match request.method, what:
                 case "GET", "journal":
-                    return _json(layer.journal.since(int(request.query.get("since", "0"))))
+                    return _json(dispatcher.journal.since(int(request.query.get("since", "0"))))
                 case "GET", "delayed":
                     return _json(self._delayed)
                 case "POST", "behaviour":
-                    changed = {**msgspec.to_builtins(layer.behaviour), **msgspec.json.decode(body)}
-                    layer.behaviour = msgspec.convert(changed, Behaviour)
-                    layer.faults.forget()
+                    changed = {**msgspec.to_builtins(dispatcher.behaviour), **msgspec.json.decode(body)}
+                    dispatcher.behaviour = msgspec.convert(changed, AwsBehaviour)
+                    dispatcher.faults.forget()
                 case "POST", "clock":
-                    layer.clock.set(msgspec.json.decode(body, type=Setting))
+                    dispatcher.clock.set(msgspec.json.decode(body, type=ClockSetting))
                 case "GET", "behaviour" | "clock":
                     pass
                 case _:
@@ -75,9 +75,9 @@ class Server(Listening):
         except (msgspec.DecodeError, msgspec.ValidationError) as error:
             return web.Response(status=400, text=str(error))
         if what == "behaviour":
-            return _json(layer.behaviour)
-        layer.clock.catch_up()
-        return _json({"now": layer.clock.now(), "rate": layer.clock.rate})
+            return _json(dispatcher.behaviour)
+        dispatcher.clock.catch_up()
+        return _json({"now": dispatcher.clock.now(), "rate": dispatcher.clock.rate})
 
 
 def _json(value: Any) -> web.Response:

@@ -1,31 +1,31 @@
-"""How the stand-in for Azure behaves, all of it changeable while it runs.
-Durations are seconds of the stand-in's own clock, except where it is said that they are real ones."""
+"""Settings of the Azure stand-in, all of them changeable while it runs.
+Durations are seconds of the stand-in's own clock, except where real seconds are named."""
 
 from typing import Literal
 
 import msgspec
 
-Trouble = Literal[
+AzureFaultKind = Literal[
     "deny", "deny-assignment", "throttle", "locked", "error", "fails", "html", "close", "lost", "slow", "gate"
 ]
 
 
-class Fault(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What happens to the requests it matches, `times` times or for good.
+class AzureFault(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What happens to the requests that it matches, `times` times or always.
 
-    `deny`, `deny-assignment` and `throttle` answer as Azure does; `locked` is the 429 that is no throttle: another
-    operation holds the network's lock. `error` answers with `code`, `status` and `message`, and with a Retry-After of
-    `seconds` if there are any; `fails` accepts a delete that ends with `code` and `message` and removes nothing.
-    `html` is a proxy's page. `close` ends the connection before anything was done, `lost` after it was done. `slow`
-    waits for `seconds` (real ones) and `gate` until it is opened; then both go on as if nothing was.
+    `deny`, `deny-assignment` and `throttle` respond as Azure does; `locked` is the 429 that is no throttle: another
+    operation holds the lock of the network. `error` responds with `code`, `status` and `message`, and with a
+    Retry-After of `seconds` if set; `fails` accepts a delete that later fails with `code` and `message`. `html`
+    responds with a proxy's page. `close` closes the connection before the request took effect, `lost` after it did.
+    `slow` waits for `seconds` (real ones) and `gate` until it is opened; then the request is handled as usual.
     """
 
-    what: Trouble
+    what: AzureFaultKind
     # As `nic.delete`, `vm.*` or `*`: nic, vm, disk and ip with get, put, update, delete and list; graph.query;
     # operation.get.
     operation: str = "*"
     subscription: str = ""
-    # Must stand in the path or the body of the request, in whatever case.
+    # Text that the path or the body of the request contains, in any case.
     about: str = ""
     times: int | None = None
     code: str = ""
@@ -34,54 +34,54 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     seconds: float = 0.0
 
 
-class Size(msgspec.Struct, frozen=True):
-    """Of a token bucket: how much it holds, and how much comes to it in a second."""
+class BucketSize(msgspec.Struct, frozen=True):
+    """Size of a token bucket: capacity and refill per second."""
 
     capacity: float
     refill: float
 
 
-class Behaviour(msgspec.Struct, frozen=True, kw_only=True):
-    """The defaults are Azure's own manners and limits."""
+class AzureBehaviour(msgspec.Struct, frozen=True, kw_only=True):
+    """The defaults are Azure's delays and limits."""
 
-    # How long a delete takes.
+    # Duration of a delete.
     nic_goes: float = 3.5
     vm_goes: float = 10.0
     disk_goes: float = 3.5
     ip_goes: float = 3.5
-    # Whether a refused delete has the reservation begin anew.
+    # Whether a refused delete restarts the reservation.
     refusal_renews: bool = False
-    # Writes and deletes are limited, and reads, polls and queries.
+    # Whether writes and deletes are limited; whether reads, polls and queries are.
     delete_quotas: bool = True
     read_quotas: bool = True
-    # ARM's, per subscription, principal and region; all principals together have so many times that.
-    arm_deletes: Size = Size(200, 10)
-    arm_writes: Size = Size(200, 10)
-    arm_reads: Size = Size(250, 25)
+    # ARM's buckets, per subscription, principal and region; all principals together have `arm_together` times that.
+    arm_deletes: BucketSize = BucketSize(200, 10)
+    arm_writes: BucketSize = BucketSize(200, 10)
+    arm_reads: BucketSize = BucketSize(250, 25)
     arm_together: float = 15.0
-    # The network's, per subscription and region.
-    network_changes: Size = Size(1000, 1000 / 300)
-    network_reads: Size = Size(10_000, 10_000 / 300)
-    # Of compute: deletes of machines per subscription and region, and of each machine.
-    vm_deletes: Size = Size(1500, 500 / 60)
-    vm_deletes_each: Size = Size(12, 4 / 60)
-    # Resource Graph's queries in a window, per principal.
+    # The network's buckets, per subscription and region.
+    network_changes: BucketSize = BucketSize(1000, 1000 / 300)
+    network_reads: BucketSize = BucketSize(10_000, 10_000 / 300)
+    # Compute's buckets: VM deletes per subscription and region, and of one VM.
+    vm_deletes: BucketSize = BucketSize(1500, 500 / 60)
+    vm_deletes_each: BucketSize = BucketSize(12, 4 / 60)
+    # Resource Graph's queries per window and principal.
     graph_queries: int = 15
     graph_window: float = 5.0
-    # What ARM's 429 says to wait for, and the network's, which says nothing by default.
+    # Retry-After of ARM's 429, and of the network's, which has none by default.
     arm_retry_after: float = 1.0
     network_retry_after: float | None = None
-    # The largest pages of lists; Resource Graph's is a thousand.
+    # Maximum page size of lists; Resource Graph's is a thousand.
     network_page: int = 100
     compute_page: int = 100
-    # How much later Resource Graph shows what has come, changed and gone, and names that it never shows.
+    # Lag of Resource Graph behind ARM, and names of resources that it never lists.
     graph_lag: float = 0.0
     graph_omits: tuple[str, ...] = ()
-    # Names whose rows there have no guid.
+    # Names of resources whose rows there have no guid.
     graph_without_guid: tuple[str, ...] = ()
-    # Resource Graph spells ids now in one case, now in another.
+    # Whether Resource Graph varies the case of ids.
     graph_cases: bool = True
-    # Ids of resources and groups that may not be deleted, or names of resources; and those with something nested.
+    # Locked resources and resource groups, by id or resource name; and resources with nested ones.
     locks: tuple[str, ...] = ()
     nested: tuple[str, ...] = ()
-    faults: tuple[Fault, ...] = ()
+    faults: tuple[AzureFault, ...] = ()

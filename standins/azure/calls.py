@@ -1,5 +1,5 @@
-"""A request as ARM reads it: which operation on which resource, in whose name.
-Paths are read in any case; the principal is who the token says that it is."""
+"""ARM requests, parsed: operation, resource and principal.
+Paths match in any case; the principal is the text of the bearer token."""
 
 from collections.abc import Mapping
 from typing import Any, Final, Literal
@@ -7,20 +7,20 @@ from urllib.parse import unquote
 
 import msgspec
 
-from standins.azure.resources import KINDS, Kind, id_of
+from standins.azure.resources import KINDS, ResourceKind, id_of
 
 SETUP: Final = "x-knell-setup"
-"""Who sends this header builds the world: it is not throttled, sees no fault and is not counted."""
+"""Requests with this header create test data: they are not throttled, get no faults and are marked in the journal."""
 
-TOKEN_FRONT: Final = "knell."  # noqa: S105 - what every token of the stand-in begins with, no secret
+TOKEN_PREFIX: Final = "knell."  # noqa: S105 - prefix of every token of the stand-in, no secret
 Sort = Literal["reads", "writes", "deletes"]
 _VERBS: Final = {"GET": "get", "PUT": "put", "PATCH": "update", "DELETE": "delete"}
 _SORTS: Final[dict[str, Sort]] = {"DELETE": "deletes", "PUT": "writes", "PATCH": "writes"}
 
 
-class Call(msgspec.Struct, frozen=True, kw_only=True):
-    """`operation` is empty for what is not served. A poll has the operation's id as its name, and whether it asks as
-    `Azure-AsyncOperation` has it (`operations`) or as `Location` has it (`operationResults`) in `poll`."""
+class ArmCall(msgspec.Struct, frozen=True, kw_only=True):
+    """`operation` is empty for a path that is not served. A poll has the id of the operation as its name; `poll` is
+    `operations` for the URL of `Azure-AsyncOperation` and `operationResults` for that of `Location`."""
 
     method: str
     path: str
@@ -29,7 +29,7 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
     principal: str
     setup: bool
     operation: str = ""
-    kind: Kind | None = None
+    kind: ResourceKind | None = None
     provider: str = ""
     subscription: str = ""
     group: str = ""
@@ -43,7 +43,7 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def id(self) -> str:
-        """As the caller spelt it."""
+        """In the case that the caller sent."""
         return id_of(self.subscription, self.group, self.kind, self.name) if self.kind and self.name else ""
 
     @property
@@ -54,22 +54,22 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
         return text.lower() in self.path.lower() or text.lower().encode() in self.body.lower()
 
 
-def read(method: str, path: str, query: Mapping[str, str], headers: Mapping[str, str], body: bytes) -> Call:
-    said = headers.get("Authorization", "")
-    token = said.removeprefix("Bearer ").strip() if said.startswith("Bearer ") else ""
-    call = Call(
+def parse_call(method: str, path: str, query: Mapping[str, str], headers: Mapping[str, str], body: bytes) -> ArmCall:
+    header = headers.get("Authorization", "")
+    token = header.removeprefix("Bearer ").strip() if header.startswith("Bearer ") else ""
+    call = ArmCall(
         method=method,
         path=path,
         query=query,
         body=body,
-        principal=token.removeprefix(TOKEN_FRONT),
+        principal=token.removeprefix(TOKEN_PREFIX),
         setup=SETUP in headers,
     )
     parts = [unquote(one) for one in path.strip("/").split("/")]
-    return msgspec.structs.replace(call, **_meant(method, parts))
+    return msgspec.structs.replace(call, **_parse_path(method, parts))
 
 
-def _meant(method: str, parts: list[str]) -> dict[str, Any]:
+def _parse_path(method: str, parts: list[str]) -> dict[str, Any]:
     match [one.lower() if number % 2 == 0 else one for number, one in enumerate(parts)]:
         case ["providers", graph, "resources"] if graph.lower() == "microsoft.resourcegraph" and method == "POST":
             return {"operation": "graph.query", "provider": "graph"}

@@ -1,28 +1,28 @@
-"""The control address of the stand-in: what tests and figures see and change of it beside ARM's own interface.
-Nothing that is done here is throttled, troubled or counted as a request."""
+"""Control API of the Azure stand-in, through which tests and benchmarks inspect and change it.
+Requests here are not throttled, get no faults and are not in the journal."""
 
 from typing import Any
 
 import msgspec
 from aiohttp import web
 
-from standins.azure.asking import Named, Opening, Reserve
-from standins.azure.behaviour import Behaviour
-from standins.azure.layer import Layer
-from standins.azure.resources import Group, Made, There
-from standins.azure.thing import Thing
-from standins.azure.waiting import Waiting
-from standins.clock import Setting
+from standins.azure.behaviour import AzureBehaviour
+from standins.azure.control_messages import OpenGates, ReserveRequest, ResourceName
+from standins.azure.delayed_requests import DelayedRequests
+from standins.azure.dispatch import AzureDispatcher
+from standins.azure.resources import NewResource, ResourceGroup, ResourceState
+from standins.azure.stored_resources import StoredResource
+from standins.clock import ClockSetting
 
-_decode_made = msgspec.json.Decoder(list[Made]).decode
+_decode_resources = msgspec.json.Decoder(list[NewResource]).decode
 
 
-class Control:
-    def __init__(self, layer: Layer, waiting: Waiting) -> None:
-        self._layer, self._waiting = layer, waiting
+class ControlApi:
+    def __init__(self, dispatcher: AzureDispatcher, waiting: DelayedRequests) -> None:
+        self._dispatcher, self._waiting = dispatcher, waiting
 
     def answer(self, method: str, what: str, query: Any, body: bytes) -> web.Response:
-        self._layer.clock.catch_up()
+        self._dispatcher.clock.catch_up()
         try:
             answer = self._read(what, query) if method == "GET" else self._change(what, body)
         except (msgspec.MsgspecError, ValueError) as error:
@@ -32,10 +32,10 @@ class Control:
         return web.Response(body=msgspec.json.encode(answer), content_type="application/json")
 
     def _read(self, what: str, query: Any) -> Any:
-        layer = self._layer
+        dispatcher = self._dispatcher
         match what:
             case "journal":
-                entries = layer.journal.since(int(query.get("since", "0")))
+                entries = dispatcher.journal.since(int(query.get("since", "0")))
                 kind, operation = query.get("what", ""), query.get("operation", "")
                 if not kind and not operation:
                     return entries
@@ -43,58 +43,58 @@ class Control:
             case "delayed":
                 return self._waiting.names
             case "behaviour":
-                return layer.behaviour
+                return dispatcher.behaviour
             case "clock":
-                return {"now": layer.clock.now(), "rate": layer.clock.rate}
+                return {"now": dispatcher.clock.now(), "rate": dispatcher.clock.rate}
             case "resources":
-                return [self._there(thing) for thing in layer.store.all(query.get("kind") or None)]
+                return [self._there(resource) for resource in dispatcher.store.all(query.get("kind") or None)]
         raise LookupError(what)
 
     def _change(self, what: str, body: bytes) -> Any:
-        layer = self._layer
+        dispatcher = self._dispatcher
         match what:
             case "behaviour":
-                changed = {**msgspec.to_builtins(layer.behaviour), **msgspec.json.decode(body)}
-                layer.behaviour = msgspec.convert(changed, Behaviour)
-                layer.faults.forget()
-                return layer.behaviour
+                changed = {**msgspec.to_builtins(dispatcher.behaviour), **msgspec.json.decode(body)}
+                dispatcher.behaviour = msgspec.convert(changed, AzureBehaviour)
+                dispatcher.faults.forget()
+                return dispatcher.behaviour
             case "clock":
-                layer.clock.set(msgspec.json.decode(body, type=Setting))
-                return {"now": layer.clock.now(), "rate": layer.clock.rate}
+                dispatcher.clock.set(msgspec.json.decode(body, type=ClockSetting))
+                return {"now": dispatcher.clock.now(), "rate": dispatcher.clock.rate}
             case "open":
-                return self._waiting.open(msgspec.json.decode(body, type=Opening).operation)
+                return self._waiting.open(msgspec.json.decode(body, type=OpenGates).operation)
             case "resources":
-                return [layer.store.make(made).guid for made in _decode_made(body)]
+                return [dispatcher.store.make(spec).guid for spec in _decode_resources(body)]
             case "groups":
-                for group in msgspec.json.decode(body, type=list[Group]):
-                    layer.store.declare(group)
+                for group in msgspec.json.decode(body, type=list[ResourceGroup]):
+                    dispatcher.store.declare(group)
                 return {}
             case "reserve":
-                return self._reserve(msgspec.json.decode(body, type=Reserve))
+                return self._reserve(msgspec.json.decode(body, type=ReserveRequest))
             case "remove":
-                named = msgspec.json.decode(body, type=Named)
-                if layer.store.remove(named.id.lower()) is None:
+                named = msgspec.json.decode(body, type=ResourceName)
+                if dispatcher.store.remove(named.id.lower()) is None:
                     raise LookupError(f"{named.id} is not there")
                 return {}
         raise LookupError(what)
 
-    def _reserve(self, asked: Reserve) -> Any:
-        key, store = asked.id.lower(), self._layer.store
+    def _reserve(self, asked: ReserveRequest) -> Any:
+        key, store = asked.id.lower(), self._dispatcher.store
         if store.get(key) is None:
             raise LookupError(f"{asked.id} is not there")
         store.reserve(key, asked.for_vm, asked.seconds)
         return {"until": store.reservations[key].until}
 
-    def _there(self, thing: Thing) -> There:
-        held = self._layer.store.reservation(thing.key)
-        return There(
-            kind=thing.kind,
-            subscription=thing.made.subscription,
-            group=thing.made.group,
-            name=thing.made.name,
-            guid=thing.guid,
-            tags=thing.made.tags,
-            state=thing.state,
-            vm=thing.holder,
+    def _there(self, resource: StoredResource) -> ResourceState:
+        held = self._dispatcher.store.reservation(resource.key)
+        return ResourceState(
+            kind=resource.kind,
+            subscription=resource.spec.subscription,
+            group=resource.spec.group,
+            name=resource.spec.name,
+            guid=resource.guid,
+            tags=resource.spec.tags,
+            state=resource.state,
+            vm=resource.holder,
             reserved_until=held.until if held is not None else 0.0,
         )

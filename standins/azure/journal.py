@@ -1,18 +1,18 @@
-"""What the stand-in was asked and what became of it, in the order in which it happened.
-It counts for tests and figures: every request is here, also the refused and the broken ones."""
+"""Journal of everything that the Azure stand-in was asked and what happened there, in order.
+Tests and benchmarks count by it: refused and broken requests are recorded, too."""
 
 from typing import Literal
 
 import msgspec
 
-from standins.azure.calls import Call
-from standins.azure.thing import Thing
+from standins.azure.calls import ArmCall
+from standins.azure.stored_resources import StoredResource
 
 
-class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """`at` is of the stand-in's clock, `real` of the wall clock. A request has an operation and a status (0: no answer
-    was given), and an error's code; `delayed` are the real seconds for which a fault had it waiting before it was
-    looked at. `gone` is a resource that went, whoever had it go; `made` one that came."""
+class AzureJournalEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """`at` is a time of the stand-in's clock, `real` of the wall clock. A request has an operation, a status (0: no
+    response was sent) and an error code; `delayed` is how long, in real seconds, a fault delayed it. `gone` records a
+    resource that was removed, by whatever cause; `made` one that was created."""
 
     number: int
     at: float
@@ -30,13 +30,13 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=Fa
     id: str = ""
 
 
-class Journal:
+class AzureJournal:
     def __init__(self) -> None:
-        self._entries: list[Entry] = []
+        self._entries: list[AzureJournalEntry] = []
 
-    def request(self, call: Call, at: float, real: float, status: int, code: str, delayed: float = 0.0) -> None:
+    def request(self, call: ArmCall, at: float, real: float, status: int, code: str, delayed: float = 0.0) -> None:
         self._entries.append(
-            Entry(
+            AzureJournalEntry(
                 number=len(self._entries),
                 at=at,
                 real=real,
@@ -53,21 +53,21 @@ class Journal:
             )
         )
 
-    def happened(self, what: Literal["gone", "made"], thing: Thing, at: float, real: float) -> None:
-        """`operation` of such an entry is the resource's kind."""
+    def happened(self, what: Literal["gone", "made"], resource: StoredResource, at: float, real: float) -> None:
+        """`operation` of such an entry is the kind of the resource."""
         self._entries.append(
-            Entry(
+            AzureJournalEntry(
                 number=len(self._entries),
                 at=at,
                 real=real,
                 what=what,
-                operation=thing.kind,
-                subscription=thing.made.subscription,
-                group=thing.made.group,
-                name=thing.made.name,
-                id=thing.id,
+                operation=resource.kind,
+                subscription=resource.spec.subscription,
+                group=resource.spec.group,
+                name=resource.spec.name,
+                id=resource.id,
             )
         )
 
-    def since(self, number: int) -> list[Entry]:
+    def since(self, number: int) -> list[AzureJournalEntry]:
         return self._entries[number:]

@@ -1,5 +1,5 @@
-"""The stand-in for Azure as a child process, with what tests and figures need of its control address.
-It makes worlds there as well: at once, unthrottled and uncounted."""
+"""The Azure stand-in as a child process, with a client for its control API.
+Through it tests create resources at once, without throttling."""
 
 from collections.abc import Mapping, Sequence
 from itertools import islice
@@ -8,90 +8,91 @@ from urllib.parse import quote
 
 import msgspec
 
-from standins.azure.asking import Named, Opening, Reserve
-from standins.azure.behaviour import Behaviour, Fault
-from standins.azure.journal import Entry
-from standins.azure.resources import Group, Kind, Made, There
-from standins.azure.world import GROUP, SUBSCRIPTION
-from standins.stand_in import StandIn, StandInFailed
+from standins.azure.behaviour import AzureBehaviour, AzureFault
+from standins.azure.control_messages import OpenGates, ReserveRequest, ResourceName
+from standins.azure.journal import AzureJournalEntry
+from standins.azure.resources import GROUP, SUBSCRIPTION, NewResource, ResourceGroup, ResourceKind, ResourceState
+from standins.stand_in_process import StandInFailed, StandInProcess
 
 _AT_ONCE: Final = 10_000
-_decode_entries = msgspec.json.Decoder(list[Entry]).decode
-_decode_there = msgspec.json.Decoder(list[There]).decode
+_decode_entries = msgspec.json.Decoder(list[AzureJournalEntry]).decode
+_decode_there = msgspec.json.Decoder(list[ResourceState]).decode
 
 
 class LocalAzureFailed(StandInFailed):
-    """The process ended, did not say its address in time, or has not what it was asked for."""
+    """The process ended, did not report its address in time, or refused a control request."""
 
 
 def detached(environment: Mapping[str, str]) -> dict[str, str]:
-    """Without what somebody has set up for the real Azure: a process that has this finds no identity there."""
+    """Without the variables of the real Azure: a process with this environment finds no identity there."""
     ours = ("AZURE_", "IDENTITY_", "MSI_")
     return {name: value for name, value in environment.items() if not name.startswith(ours)}
 
 
-class LocalAzure(StandIn):
-    """`async with LocalAzure() as azure:`; then clients go to `azure.address` over plain HTTP, with any bearer token:
-    its text is the principal. With `identity()` in its environment, a program gets one as on App Service."""
+class LocalAzure(StandInProcess):
+    """`async with LocalAzure() as azure:`; clients connect to `azure.address` over plain HTTP with any bearer token,
+    whose text is the principal. A program with `identity()` in its environment gets a token as on App Service."""
 
     MODULE = "standins.azure"
     NAME = "the stand-in for Azure"
     FAILED = LocalAzureFailed
 
-    def __init__(self, behaviour: Behaviour | None = None, *, rate: float = 1.0, port: int = 0) -> None:
-        self.behaviour = behaviour or Behaviour()
+    def __init__(self, behaviour: AzureBehaviour | None = None, *, rate: float = 1.0, port: int = 0) -> None:
+        self.behaviour = behaviour or AzureBehaviour()
         super().__init__(self.behaviour, rate=rate, port=port)
 
     def identity(self) -> Mapping[str, str]:
-        """Variables with which azure-identity finds the managed identity that is served here."""
+        """Variables with which azure-identity finds the managed identity of the stand-in."""
         return {"IDENTITY_ENDPOINT": f"{self.address}/msi/token", "IDENTITY_HEADER": "any"}
 
-    # ---- the world
+    # ---- resources
 
-    async def make(self, *made: Made) -> list[str]:
-        """Makes all of it at once, and says their guids in order. What has a name that is taken replaces the other."""
+    async def make(self, *specs: NewResource) -> list[str]:
+        """Creates resources at once and returns their guids in order. An existing one of the same name is replaced."""
         guids: list[str] = []
-        rest = iter(made)
+        rest = iter(specs)
         while step := list(islice(rest, _AT_ONCE)):
             guids += msgspec.json.decode(await self._ask("POST", "resources", step), type=list[str])
         return guids
 
-    async def declare(self, *groups: Group) -> None:
-        """Groups in which nothing need be."""
+    async def declare(self, *groups: ResourceGroup) -> None:
+        """Creates resource groups."""
         await self._ask("POST", "groups", groups)
 
     async def reserve(
         self, name: str, vm: str = "", seconds: float = 180.0, *, subscription: str = SUBSCRIPTION, group: str = GROUP
     ) -> float:
-        """From now on, for a machine that need not be there; says until when by the stand-in's clock."""
-        asked = Reserve(name=name, vm=vm, seconds=seconds, subscription=subscription, group=group)
+        """Reserves a network interface for a VM that need not exist; returns the end by the stand-in's clock."""
+        asked = ReserveRequest(name=name, vm=vm, seconds=seconds, subscription=subscription, group=group)
         return msgspec.json.decode(await self._ask("POST", "reserve", asked), type=dict[str, float])["until"]
 
-    async def remove(self, kind: Kind, name: str, *, subscription: str = SUBSCRIPTION, group: str = GROUP) -> None:
-        """It is gone at once, whatever would have kept it."""
-        await self._ask("POST", "remove", Named(kind=kind, name=name, subscription=subscription, group=group))
+    async def remove(
+        self, kind: ResourceKind, name: str, *, subscription: str = SUBSCRIPTION, group: str = GROUP
+    ) -> None:
+        """Removes a resource at once, without any check."""
+        await self._ask("POST", "remove", ResourceName(kind=kind, name=name, subscription=subscription, group=group))
 
-    async def there(self, kind: Kind | None = None) -> list[There]:
-        """What is there at this moment, in all subscriptions."""
+    async def there(self, kind: ResourceKind | None = None) -> list[ResourceState]:
+        """All resources that exist now, in all subscriptions."""
         return _decode_there(await self._ask("GET", f"resources?kind={kind or ''}"))
 
-    # ---- trouble
+    # ---- faults
 
-    async def trouble(self, *faults: Fault) -> None:
-        """These faults from now on, and no others."""
+    async def set_faults(self, *faults: AzureFault) -> None:
+        """Replaces all faults with these."""
         await self.behave(faults=faults)
 
     async def open(self, operation: str = "*") -> int:
-        """Lets those go on that wait at a gate now; how many they were."""
-        return msgspec.json.decode(await self._ask("POST", "open", Opening(operation=operation)), type=int)
+        """Opens the gates for matching requests that wait now, and returns how many."""
+        return msgspec.json.decode(await self._ask("POST", "open", OpenGates(operation=operation)), type=int)
 
     # ---- the journal
 
-    async def journal(self, since: int = 0) -> list[Entry]:
-        """Everything that happened, from an entry's number on."""
+    async def journal(self, since: int = 0) -> list[AzureJournalEntry]:
+        """All entries from a number on."""
         return _decode_entries(await self._ask("GET", f"journal?since={since}"))
 
-    async def requests(self, operation: str = "", since: int = 0) -> Sequence[Entry]:
-        """What was asked by others than the world's builders, all or one operation (`nic.delete`)."""
+    async def requests(self, operation: str = "", since: int = 0) -> Sequence[AzureJournalEntry]:
+        """Requests except those that create test data, all or of one operation (`nic.delete`)."""
         asked = f"journal?since={since}&what=request&operation={quote(operation)}"
         return [one for one in _decode_entries(await self._ask("GET", asked)) if not one.setup]

@@ -1,27 +1,31 @@
-"""What can be made in the stand-in for Azure: interfaces, virtual machines, disks and public addresses.
-One resource refers to another by its name, if both are in one group, or by its whole id."""
+"""Resource descriptions for the Azure stand-in: network interfaces, virtual machines, disks and public IP addresses.
+A resource refers to another by name, if both are in one resource group, or by resource id."""
 
 from typing import Final, Literal
 
 import msgspec
 
-from standins.azure.world import GROUP, REGION, SUBSCRIPTION
+# Defaults for what names no subscription, resource group or region.
+SUBSCRIPTION: Final = "00000000-0000-4000-8000-000000000001"
+TENANT: Final = "00000000-0000-4000-8000-00000000000f"
+GROUP: Final = "mc_pool"
+REGION: Final = "westeurope"
 
-Kind = Literal["nic", "vm", "disk", "ip"]
+ResourceKind = Literal["nic", "vm", "disk", "ip"]
 DeleteOption = Literal["Delete", "Detach"]
 
-TYPES: Final[dict[Kind, str]] = {
+TYPES: Final[dict[ResourceKind, str]] = {
     "nic": "Microsoft.Network/networkInterfaces",
     "vm": "Microsoft.Compute/virtualMachines",
     "disk": "Microsoft.Compute/disks",
     "ip": "Microsoft.Network/publicIPAddresses",
 }
-KINDS: Final[dict[str, Kind]] = {name.lower(): kind for kind, name in TYPES.items()}
+KINDS: Final[dict[str, ResourceKind]] = {name.lower(): kind for kind, name in TYPES.items()}
 
 
 class Nic(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, tag_field="kind", tag="nic"):
-    """`vm` has it attached to a machine, whether or not there is one. It is reserved for `reserved` seconds from when
-    it is made, for `reserved_vm`; `ip_delete` is what becomes of its public address when its machine is deleted."""
+    """`vm` is the VM that it is attached to, which need not exist. It is reserved for `reserved_vm` for `reserved`
+    seconds after its creation; `ip_delete` is the delete option of its public IP address."""
 
     name: str
     tags: dict[str, str] = {}
@@ -38,8 +42,8 @@ class Nic(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=Fals
 
 
 class Vm(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, tag_field="kind", tag="vm"):
-    """`age` are the seconds that it is older than its making. `keeps` names those of its interfaces and disks that
-    stay when it is deleted, whatever is said for all of them."""
+    """`age` is added to its age, in seconds. `keeps` names those of its network interfaces and disks that are detached
+    when it is deleted, whatever `nic_delete` and `disk_delete` are."""
 
     name: str
     tags: dict[str, str] = {}
@@ -56,7 +60,7 @@ class Vm(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False
     disk_delete: DeleteOption = "Delete"
     keeps: tuple[str, ...] = ()
 
-    def option(self, kind: Kind, named: str) -> DeleteOption:
+    def option(self, kind: ResourceKind, named: str) -> DeleteOption:
         if named.lower() in (one.lower() for one in self.keeps):
             return "Detach"
         return self.nic_delete if kind == "nic" else self.disk_delete
@@ -85,22 +89,22 @@ class PublicIp(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc
     nic: str = ""
 
 
-Made = Nic | Vm | Disk | PublicIp
+NewResource = Nic | Vm | Disk | PublicIp
 
 
-class Group(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A resource group in which nothing need be."""
+class ResourceGroup(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A resource group, possibly empty."""
 
     name: str = GROUP
     subscription: str = SUBSCRIPTION
     region: str = REGION
 
 
-class There(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What is there at this moment. `vm` is what it is attached to, an address's interface too; `reserved_until` is of
-    the stand-in's clock, 0 for what nobody has reserved."""
+class ResourceState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A resource as it exists now. `vm` is what it is attached to (for a public IP address its network interface);
+    `reserved_until` is a time of the stand-in's clock, 0 without a reservation."""
 
-    kind: Kind
+    kind: ResourceKind
     subscription: str
     group: str
     name: str
@@ -111,8 +115,8 @@ class There(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     reserved_until: float = 0.0
 
 
-def kind_of(made: Made) -> Kind:
-    match made:
+def kind_of(spec: NewResource) -> ResourceKind:
+    match spec:
         case Nic():
             return "nic"
         case Vm():
@@ -123,15 +127,15 @@ def kind_of(made: Made) -> Kind:
             return "ip"
 
 
-def id_of(subscription: str, group: str, kind: Kind, name: str) -> str:
+def id_of(subscription: str, group: str, kind: ResourceKind, name: str) -> str:
     return f"/subscriptions/{subscription}/resourceGroups/{group}/providers/{TYPES[kind]}/{name}"
 
 
-def refer(made: Made, kind: Kind, named: str) -> str:
-    """The id of what a resource calls by its name or its id; nothing for no name."""
+def refer(spec: NewResource, kind: ResourceKind, named: str) -> str:
+    """The resource id of a reference, which is a name, an id or empty."""
     if not named or named.startswith("/"):
         return named
-    return id_of(made.subscription, made.group, kind, named)
+    return id_of(spec.subscription, spec.group, kind, named)
 
 
 def name_in(identity: str) -> str:

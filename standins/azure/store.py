@@ -1,5 +1,5 @@
-"""Everything that is there, and what is attached to what.
-Who wants to know of changes is told of each one: the thing as it is now, or as it was and when it went."""
+"""Store of all resources, resource groups, attachments and reservations.
+A listener is called on every change: with the new version, or with the last one and the time of its removal."""
 
 import itertools
 import time
@@ -9,164 +9,175 @@ from dataclasses import dataclass
 
 import msgspec
 
-from standins.azure.resources import KINDS, Disk, Group, Kind, Made, Nic, PublicIp, Vm, id_of, kind_of, refer
-from standins.azure.shelf import Shelf
-from standins.azure.thing import Thing
+from standins.azure.resources import (
+    KINDS,
+    Disk,
+    NewResource,
+    Nic,
+    PublicIp,
+    ResourceGroup,
+    ResourceKind,
+    Vm,
+    id_of,
+    kind_of,
+    refer,
+)
+from standins.azure.stored_resources import ResourceIndex, StoredResource
 from standins.clock import Clock
 
-Change = Callable[[Thing, float | None], None]
+ChangeListener = Callable[[StoredResource, float | None], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Reservation:
+class NicReservation:
     vm: str
     seconds: float
     until: float
 
 
-class Store:
-    def __init__(self, clock: Clock, changed: Change) -> None:
+class ResourceStore:
+    def __init__(self, clock: Clock, changed: ChangeListener) -> None:
         self._clock, self._changed = clock, changed
-        self._shelves: dict[tuple[str, Kind], Shelf] = {}
-        self._groups: dict[tuple[str, str], Group] = {}
+        self._indexes: dict[tuple[str, ResourceKind], ResourceIndex] = {}
+        self._groups: dict[tuple[str, str], ResourceGroup] = {}
         self._subscriptions: set[str] = set()
         self._versions = itertools.count(1)
-        # Key of what holds to the keys of what it holds, and back to its id.
+        # Attachments: key of the holder to the keys of what it holds; key of what is held to the id of its holder.
         self._held: dict[str, dict[str, None]] = {}
         self._holders: dict[str, str] = {}
-        self.reservations: dict[str, Reservation] = {}
+        self.reservations: dict[str, NicReservation] = {}
 
-    # ---- looking
+    # ---- reads
 
-    def get(self, key: str) -> Thing | None:
+    def get(self, key: str) -> StoredResource | None:
         match key.split("/"):
             case ["", "subscriptions", subscription, "resourcegroups", _, "providers", provider, one, _]:
                 kind = KINDS.get(f"{provider}/{one}")
             case _:
                 return None
-        shelf = self._shelves.get((subscription, kind)) if kind is not None else None
-        return shelf.get(key) if shelf is not None else None
+        index = self._indexes.get((subscription, kind)) if kind is not None else None
+        return index.get(key) if index is not None else None
 
-    def shelf(self, subscription: str, kind: Kind) -> Shelf:
-        return self._shelves.get((subscription.lower(), kind)) or Shelf()
+    def index(self, subscription: str, kind: ResourceKind) -> ResourceIndex:
+        return self._indexes.get((subscription.lower(), kind)) or ResourceIndex()
 
-    def all(self, kind: Kind | None = None) -> Iterable[Thing]:
-        for (_, one), shelf in self._shelves.items():
+    def all(self, kind: ResourceKind | None = None) -> Iterable[StoredResource]:
+        for (_, one), index in self._indexes.items():
             if kind in (None, one):
-                yield from shelf
+                yield from index
 
-    def group(self, subscription: str, name: str) -> Group | None:
+    def group(self, subscription: str, name: str) -> ResourceGroup | None:
         return self._groups.get((subscription.lower(), name.lower()))
 
     def knows(self, subscription: str) -> bool:
         return subscription.lower() in self._subscriptions
 
-    def held(self, key: str) -> list[Thing]:
-        return [thing for one in self._held.get(key, ()) if (thing := self.get(one)) is not None]
+    def held(self, key: str) -> list[StoredResource]:
+        return [resource for one in self._held.get(key, ()) if (resource := self.get(one)) is not None]
 
-    def reservation(self, key: str) -> Reservation | None:
+    def reservation(self, key: str) -> NicReservation | None:
         found = self.reservations.get(key)
         return found if found is not None and found.until > self._clock.now() else None
 
-    # ---- changing
+    # ---- changes
 
-    def declare(self, group: Group) -> None:
+    def declare(self, group: ResourceGroup) -> None:
         self._groups.setdefault((group.subscription.lower(), group.name.lower()), group)
         self._subscriptions.add(group.subscription.lower())
 
-    def make(self, made: Made) -> Thing:
-        """What is there under that name already is replaced by another one."""
-        kind = kind_of(made)
-        key = id_of(made.subscription, made.group, kind, made.name).lower()
-        where = (made.subscription.lower(), made.group.lower())
+    def make(self, spec: NewResource) -> StoredResource:
+        """Creates a resource; an existing one of that name is replaced by a new resource."""
+        kind = kind_of(spec)
+        key = id_of(spec.subscription, spec.group, kind, spec.name).lower()
+        where = (spec.subscription.lower(), spec.group.lower())
         if where not in self._groups:
-            self.declare(Group(name=made.group, subscription=made.subscription, region=made.region))
+            self.declare(ResourceGroup(name=spec.group, subscription=spec.subscription, region=spec.region))
         if (old := self.get(key)) is not None:
             for one in list(self._held.get(key, ())):
-                self._let_go(one)
-            if made.guid != old.guid:
+                self._release(one)
+            if spec.guid != old.guid:
                 self.reservations.pop(key, None)
-        self._attach_as_said(key, made)
-        age = made.age if isinstance(made, Vm | Disk) else 0.0
-        if isinstance(made, Nic) and made.reserved > 0:
-            self.reserve(key, refer(made, "vm", made.reserved_vm or made.name), made.reserved)
-        thing = Thing(
+        self._attach_declared(key, spec)
+        age = spec.age if isinstance(spec, Vm | Disk) else 0.0
+        if isinstance(spec, Nic) and spec.reserved > 0:
+            self.reserve(key, refer(spec, "vm", spec.reserved_vm or spec.name), spec.reserved)
+        resource = StoredResource(
             kind=kind,
             key=key,
             version=0,
             stamp=time.time() - self._clock.ours(age),
-            state=made.state,
-            guid=made.guid or str(uuid.uuid4()),
-            made=made,
+            state=spec.state,
+            guid=spec.guid or str(uuid.uuid4()),
+            spec=spec,
             holder=self._holders.get(key, ""),
         )
-        return self._put(thing)
+        return self._put(resource)
 
-    def change(self, thing: Thing, **changes: object) -> Thing:
-        return self._put(msgspec.structs.replace(thing, **changes))
+    def change(self, resource: StoredResource, **changes: object) -> StoredResource:
+        return self._put(msgspec.structs.replace(resource, **changes))
 
-    def remove(self, key: str, at: float | None = None) -> Thing | None:
-        """It is gone, since `at` or now, and what it held is free."""
-        thing = self.get(key)
-        if thing is None:
+    def remove(self, key: str, at: float | None = None) -> StoredResource | None:
+        """Removes a resource, as of `at` or now, and detaches what it held."""
+        resource = self.get(key)
+        if resource is None:
             return None
-        self._shelves[thing.made.subscription.lower(), thing.kind].remove(key)
+        self._indexes[resource.spec.subscription.lower(), resource.kind].remove(key)
         self.reservations.pop(key, None)
         self._detach(key)
         for one in list(self._held.get(key, ())):
-            self._let_go(one)
+            self._release(one)
         self._held.pop(key, None)
         self._changed(
-            msgspec.structs.replace(thing, version=next(self._versions)), self._clock.now() if at is None else at
+            msgspec.structs.replace(resource, version=next(self._versions)), self._clock.now() if at is None else at
         )
-        return thing
+        return resource
 
     def reserve(self, key: str, vm: str, seconds: float) -> None:
-        self.reservations[key] = Reservation(vm, seconds, self._clock.now() + seconds)
+        self.reservations[key] = NicReservation(vm, seconds, self._clock.now() + seconds)
 
     def attach(self, key: str, holder: str) -> None:
-        """`holder` is an id, of something that need not be there."""
+        """`holder` is a resource id; the holder need not exist."""
         self._detach(key)
         self._holders[key] = holder
         self._held.setdefault(holder.lower(), {})[key] = None
-        thing = self.get(key)
-        if thing is not None and thing.holder != holder:
-            self.change(thing, holder=holder)
+        resource = self.get(key)
+        if resource is not None and resource.holder != holder:
+            self.change(resource, holder=holder)
 
-    def _attach_as_said(self, key: str, made: Made) -> None:
-        own = id_of(made.subscription, made.group, kind_of(made), made.name)
-        match made:
+    def _attach_declared(self, key: str, spec: NewResource) -> None:
+        own = id_of(spec.subscription, spec.group, kind_of(spec), spec.name)
+        match spec:
             case Nic():
-                if made.vm:
-                    self.attach(key, refer(made, "vm", made.vm))
-                if made.public_ip:
-                    self.attach(refer(made, "ip", made.public_ip).lower(), own)
-            case Disk() if made.vm:
-                self.attach(key, refer(made, "vm", made.vm))
-            case PublicIp() if made.nic:
-                self.attach(key, refer(made, "nic", made.nic))
+                if spec.vm:
+                    self.attach(key, refer(spec, "vm", spec.vm))
+                if spec.public_ip:
+                    self.attach(refer(spec, "ip", spec.public_ip).lower(), own)
+            case Disk() if spec.vm:
+                self.attach(key, refer(spec, "vm", spec.vm))
+            case PublicIp() if spec.nic:
+                self.attach(key, refer(spec, "nic", spec.nic))
             case Vm():
-                for named in made.nics:
-                    self.attach(refer(made, "nic", named).lower(), own)
-                for named in (made.disk, *made.data_disks):
+                for named in spec.nics:
+                    self.attach(refer(spec, "nic", named).lower(), own)
+                for named in (spec.disk, *spec.data_disks):
                     if named:
-                        self.attach(refer(made, "disk", named).lower(), own)
+                        self.attach(refer(spec, "disk", named).lower(), own)
 
     def _detach(self, key: str) -> None:
         holder = self._holders.pop(key, "")
         if holder:
             self._held.get(holder.lower(), {}).pop(key, None)
 
-    def _let_go(self, key: str) -> None:
+    def _release(self, key: str) -> None:
         self._detach(key)
         if (held := self.get(key)) is not None:
             self.change(held, holder="")
 
-    def _put(self, thing: Thing) -> Thing:
-        thing = msgspec.structs.replace(thing, version=next(self._versions))
-        at = (thing.made.subscription.lower(), thing.kind)
-        if (shelf := self._shelves.get(at)) is None:
-            shelf = self._shelves[at] = Shelf()
-        shelf.put(thing)
-        self._changed(thing, None)
-        return thing
+    def _put(self, resource: StoredResource) -> StoredResource:
+        resource = msgspec.structs.replace(resource, version=next(self._versions))
+        at = (resource.spec.subscription.lower(), resource.kind)
+        if (index := self._indexes.get(at)) is None:
+            index = self._indexes[at] = ResourceIndex()
+        index.put(resource)
+        self._changed(resource, None)
+        return resource

@@ -1,5 +1,5 @@
-"""`python -m standins.controlplane build`: what `make controlplane` runs.
-It builds once; after that it only says where the binary is."""
+"""Command `python -m standins.controlplane build`, which `make controlplane` runs.
+It builds the control plane's binary once; after that it only prints where it is."""
 
 import os
 import time
@@ -7,11 +7,11 @@ import time
 import click
 from rich.console import Console
 
-from standins.controlplane.building import BuildFailed, build
+from standins.controlplane.build import BuildFailed, build
+from standins.controlplane.build_progress import BuildProgress
+from standins.controlplane.go_module import GoModule, NoGoModule
+from standins.controlplane.go_toolchain import NoGo, find_go
 from standins.controlplane.programs import ASSETS, NoControlPlane, find_programs
-from standins.controlplane.progress import Steps
-from standins.controlplane.recipe import NoRecipe, Recipe
-from standins.controlplane.toolchain import NoGo, find_go
 
 
 @click.group()
@@ -29,7 +29,7 @@ def build_command(again: bool) -> None:
             programs = find_programs()
             console.print(f"Nothing to build: {ASSETS} is set, and the control plane is there ({programs.origin}).")
             return
-        recipe = Recipe.read()
+        recipe = GoModule.read()
         if recipe.binary.exists() and not again:
             console.print(f"The control plane {recipe.kubernetes} is there: {recipe.binary}")
             return
@@ -40,9 +40,9 @@ def build_command(again: bool) -> None:
         )
         go = find_go(recipe.go, console.print)
         began = time.monotonic()
-        with Steps(console) as steps:
+        with BuildProgress(console) as steps:
             build(recipe, go, steps)
-    except (NoControlPlane, NoRecipe, NoGo, BuildFailed) as error:
+    except (NoControlPlane, NoGoModule, NoGo, BuildFailed) as error:
         raise click.ClickException(str(error)) from None
     except KeyboardInterrupt:
         raise click.ClickException("interrupted; nothing was left behind") from None

@@ -1,11 +1,11 @@
-"""How the programs of a control plane are told to serve one machine's tests: small, quick, on 127.0.0.1 only.
-Flags that are left out have the defaults of a real cluster, so that what is seen here is what is seen there."""
+"""Command-line flags of the control plane's programs: small, fast, on 127.0.0.1 only.
+Flags that are omitted have the defaults of a real cluster, so that behaviour is the same."""
 
 from pathlib import Path
 from typing import Final
 
-# What a cluster without nodes needs: a deleted Namespace goes, owner references cascade, and every Namespace has its
-# default service account and the CA's certificate.
+# Needed without nodes: deletion of Namespaces, cascading owner references, and in every Namespace the default service
+# account and the CA certificate.
 _CONTROLLERS: Final = (
     "namespace-controller",
     "garbage-collector-controller",
@@ -21,9 +21,9 @@ def etcd_flags(port: int, data: Path) -> tuple[str, ...]:
         f"--data-dir={data}",
         f"--listen-client-urls={address}",
         f"--advertise-client-urls={address}",
-        # It has no peers, but insists on listening for them: on any port.
+        # There are no peers, but the flag is required; any port will do.
         "--listen-peer-urls=http://127.0.0.1:0",
-        # What survives a killed process is enough; nobody pulls the plug of a test.
+        # Data must survive a killed process, not a power failure.
         "--unsafe-no-fsync",
     )
 
@@ -33,7 +33,7 @@ def apiserver_flags(port: int, etcd_port: int) -> dict[str, str]:
         "etcd-servers": f"http://127.0.0.1:{etcd_port}",
         "secure-port": str(port),
         "bind-address": "127.0.0.1",
-        # Else it looks for an address of the machine to tell to pods, and fails on one without a network.
+        # Without it the server looks for an address of the machine and fails if there is no network.
         "advertise-address": "127.0.0.1",
         "endpoint-reconciler-type": "none",
         "anonymous-auth": "false",

@@ -1,5 +1,5 @@
-"""Runs the real kubectl, for what a person would do with it, and writes the kubeconfig that it and others read.
-It sees nothing of the caller's own configuration: that could name a real cluster."""
+"""Calls of the real kubectl, and the kubeconfig that it and other clients read.
+The caller's own configuration is not passed on: it could name a real cluster."""
 
 import base64
 import os
@@ -10,11 +10,11 @@ from pathlib import Path
 
 import msgspec
 
-from standins.controlplane.keys import write_secret
+from standins.controlplane.credentials import write_secret
 
 
 class KubectlFailed(Exception):
-    """What kubectl said; for a refusal of the server that is the server's own message."""
+    """The error output of kubectl, which contains the server's message."""
 
 
 def run_kubectl(
@@ -49,7 +49,7 @@ def run_kubectl(
 
 
 def write_kubeconfig(path: Path, *, url: str, token: str, ca: Path | None) -> Path:
-    """With one context, `local`. JSON is YAML, and everything is inside: the file may be moved."""
+    """Writes one context, `local`, as JSON, which is YAML. Certificates are embedded, so the file can be moved."""
     cluster: dict[str, object] = {"server": url}
     if ca is not None:
         cluster["certificate-authority-data"] = base64.b64encode(ca.read_bytes()).decode()

@@ -1,24 +1,24 @@
-"""Finds the programs of a control plane: those in the folder KUBEBUILDER_ASSETS, else the ones built into the cache.
-That folder is as envtest makes it: kube-apiserver, etcd and kubectl, all others are optional."""
+"""Lookup of the control plane's programs: in the folder KUBEBUILDER_ASSETS, otherwise the binary in the cache.
+That folder is as envtest makes it: kube-apiserver, etcd and kubectl; the other programs are optional."""
 
 import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from standins.controlplane.recipe import NoRecipe, Recipe
+from standins.controlplane.go_module import GoModule, NoGoModule
 
 ASSETS: Final = "KUBEBUILDER_ASSETS"
 
 
 class NoControlPlane(Exception):
-    """A program is not there, or did not start; the message says which one and what to do."""
+    """A program is missing or did not start; the message says which one and what to do."""
 
 
 @dataclass(frozen=True, slots=True)
 class Programs:
-    """How each program is called. Without a controller manager no Namespace ever finishes its deletion; without etcdctl
-    and etcdutl no snapshot can be saved and restored."""
+    """Command of each program. Without a controller manager deleted Namespaces never go; without etcdctl and etcdutl
+    snapshots cannot be saved and restored."""
 
     etcd: tuple[str, ...]
     apiserver: tuple[str, ...]
@@ -27,7 +27,7 @@ class Programs:
     etcdctl: tuple[str, ...] | None
     etcdutl: tuple[str, ...] | None
     origin: str
-    """Where they come from, in words for a person."""
+    """Where they come from, for messages."""
 
 
 def find_programs() -> Programs:
@@ -36,7 +36,7 @@ def find_programs() -> Programs:
 
 
 def available() -> bool:
-    """Whether a control plane could be started. Nothing is run to find out."""
+    """Whether the programs are there. Nothing is started."""
     try:
         find_programs()
     except NoControlPlane:
@@ -64,8 +64,8 @@ def _given(folder: Path) -> Programs:
 
 def _built() -> Programs:
     try:
-        recipe = Recipe.read()
-    except NoRecipe as error:
+        recipe = GoModule.read()
+    except NoGoModule as error:
         raise NoControlPlane(str(error)) from None
     kube = recipe.binary
     if not _runs(kube):

@@ -1,178 +1,160 @@
-"""What came of it, told by those who do not speak for Knell: the provider's log and the API server.
-The judgement names everything that is left and should be gone, and everything that is gone and should be left."""
+"""Summary and judgement of the demo, from the API server and from the lists and journals of AWS and Azure.
+The judgement names everything that exists and should not, and everything that is missing or was touched wrongly."""
 
-import statistics
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
 from datetime import timedelta
+from typing import Final
 
 import msgspec
+from rich.table import Table
 
-from service.engine.views.deletions import DeletionView
-from service.kubernetes import Seen
-from service.web.numbers import ShardNumbers
-from standins.demo.clouds import some
-from standins.demo.invention import PREVIEW, Invented, Thing
-from standins.demo.ledger import Ledger
-from standins.demo.reckoning import AwsSummary, judge_aws
-from standins.demo.reservation import AzureSummary, judge_azure
-from standins.demo.troupe import State
+from standins.demo.aws_account import AwsSummary
+from standins.demo.azure_subscription import SPAN, AzureSummary
+
+_LATEST: Final = SPAN
+"""How late the delete after a reservation may come, also on a busy machine."""
 
 
-class Held(msgspec.Struct, frozen=True):
-    """`condition` is what the object itself says of it."""
-
-    object: str
-    why: str
-    condition: str
-
-
-class Summary(msgspec.Struct, frozen=True, kw_only=True):
-    """Objects are counted at the API server, resources and calls in the provider's log; only `retained`, `held` and the
-    numbers about jobs are what Knell says.
-
-    `deleted` are objects that were deleted, by themselves or with their Namespace; `released` are those of them that
-    Knell was done with. `kept` are resources that had to stay and are there, of `to_keep`. `repeated` are deletes of
-    what had been accepted already; `late` is how long after the end of a reservation the next call came, `early` how
-    many came before it. `events` are Events in the cluster, by reason. `taken_over` is how long after the kill
-    another replica had everything in hand that the killed one watched. The cluster on AWS is in `aws` and nowhere else,
-    the node on Azure in `azure`.
-    """
+class DemoSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """`objects_left` should be gone from the API server, `objects_missing` should be there; `not_held` are AWSClusters
+    that were deleted without Knell's finalizer on them. `done` are deletions that Knell has finished, of `deletions`.
+    `hold` is what the protected object's condition said, `protected_for` how long its protection lasted after its
+    deletion. `taken_over` is how long after the kill other replicas watched everything again; `given_back` are jobs
+    of the killed replica that others took over. `events` are Knell's Events by reason."""
 
     api: str
-    objects: int
-    deleted: int
-    released: int
-    retained: int
-    held: list[Held]
-    opted_out: int
-    living: int
-    resources: int
-    removed: int
-    kept: int
-    to_keep: int
-    calls: int
-    throttled: int
-    repeated: int
-    blocked: int
-    failed: int
-    reservations: int
-    early: int
-    late_median: timedelta | None
-    late_most: timedelta | None
-    longest_wait: timedelta | None
-    refused_foreign: int
-    touched: list[str]
-    left: list[str]
+    clusters: int
+    nodes: int
+    deletions: int
+    done: int
     objects_left: list[str]
     objects_missing: list[str]
-    events: dict[str, int]
+    not_held: list[str]
+    protected: str
+    hold: str
+    protected_for: timedelta | None
+    retained: str
+    killed: str
+    taken_over: timedelta | None
     given_back: int
-    taken_over: timedelta | None
-    took: timedelta
+    events: dict[str, int]
     aws: AwsSummary
     azure: AzureSummary
-
-
-@dataclass(frozen=True, slots=True)
-class Evidence:
-    """Everything that was read at the end."""
-
-    api: str
-    ledger: Ledger
-    state: State
-    uids: Mapping[Thing, str]
-    there: Mapping[str, Seen]
-    namespace_left: bool
-    conditions: Mapping[Thing, str]
-    events: Mapping[str, int]
-    deletions: Sequence[DeletionView]
-    numbers: Sequence[ShardNumbers]
-    taken_over: timedelta | None
     took: timedelta
-    aws: AwsSummary
-    azure: AzureSummary
 
 
-def sum_up(invented: Invented, found: Evidence) -> Summary:
-    book = found.ledger
-    done = {view.uid: view for view in found.deletions if view.state == "done"}
-    gone = [thing for thing in invented.things if found.uids[thing] not in found.there]
-    finished = [done[found.uids[thing]] for thing in gone if found.uids[thing] in done]
-    conditions = {found.uids[thing]: condition for thing, condition in found.conditions.items()}
-    return Summary(
-        api=found.api,
-        objects=len(invented.things),
-        deleted=len(gone) + sum(seen.going for seen in found.there.values()),
-        released=len(finished),
-        retained=sum(view.policy.startswith("retain") for view in finished),
-        held=[
-            Held(view.object, view.held_why, conditions.get(view.uid, ""))
-            for view in found.deletions
-            if view.state == "held"
-        ],
-        opted_out=sum(thing.fate == "opted out" for thing in gone),
-        living=sum(not seen.going for seen in found.there.values()),
-        resources=len(invented.ours),
-        removed=book.removed,
-        kept=found.state.there,
-        to_keep=len(invented.kept),
-        calls=book.calls,
-        throttled=book.statuses[429],
-        repeated=book.repeated,
-        blocked=book.statuses[409],
-        failed=book.statuses[500],
-        reservations=book.reservations,
-        early=book.early,
-        late_median=_seconds(statistics.median(book.late) if book.late else None),
-        late_most=_seconds(max(book.late, default=None)),
-        longest_wait=_seconds(max(book.waits(), default=None)),
-        refused_foreign=int(sum(shard.counters["refused"] for shard in found.numbers)),
-        touched=sorted(book.strangers),
-        left=book.left(),
-        objects_left=_left(invented, found),
-        objects_missing=sorted(str(thing) for thing in gone if thing.remains),
-        events=dict(found.events),
-        given_back=int(sum(shard.counters["reclaimed"] for shard in found.numbers)),
-        taken_over=found.taken_over,
-        took=found.took,
-        aws=found.aws,
-        azure=found.azure,
+def judge(summary: DemoSummary) -> list[str]:
+    """Everything that is wrong; empty where all is well."""
+    problems = []
+    if summary.objects_left:
+        problems.append(f"should be gone from the API server: {_some(summary.objects_left)}")
+    if summary.objects_missing:
+        problems.append(f"should still be on the API server: {_some(summary.objects_missing)}")
+    if summary.not_held:
+        problems.append(f"deleted without our finalizer: {_some(summary.not_held)}")
+    if summary.done != summary.deletions:
+        problems.append(f"{summary.done} deletions are done, where {summary.deletions} should be")
+    if summary.protected_for is None:
+        problems.append(f"{summary.protected} was never reported as held by its protection")
+    if not summary.killed:
+        problems.append("no replica was killed")
+    elif summary.taken_over is None:
+        problems.append(f"no other replica took over the sources of {summary.killed}")
+    if summary.aws.early:
+        problems.append(f"changed at AWS while {summary.protected} was protected: {_some(summary.aws.early)}")
+    return (
+        problems
+        + _judge_cloud("AWS", summary.aws)
+        + _judge_cloud("Azure", summary.azure)
+        + _judge_interface(summary.azure)
     )
 
 
-def _left(invented: Invented, found: Evidence) -> list[str]:
-    left = [thing for thing in invented.things if not thing.remains and found.uids[thing] in found.there]
-    return [*(f"Namespace {name}" for name in (PREVIEW,) if found.namespace_left), *sorted(map(str, left))]
-
-
-def judge(invented: Invented, summary: Summary) -> list[str]:
-    """What is wrong; nothing where all went well."""
+def _judge_cloud(cloud: str, found: AwsSummary | AzureSummary) -> list[str]:
     problems = []
-    if summary.objects_left:
-        problems.append(f"should be gone from the API server: {some(summary.objects_left)}")
-    if summary.objects_missing:
-        problems.append(f"should be left at the API server: {some(summary.objects_missing)}")
-    if summary.left:
-        problems.append(f"not gone by the provider's log: {some(summary.left)}")
-    if summary.touched:
-        problems.append(f"touched at the provider, and not to be: {some(summary.touched)}")
-    if summary.kept != summary.to_keep:
-        problems.append(f"{summary.kept} resources are at the provider, where {summary.to_keep} should have stayed")
-    if summary.early:
-        problems.append(f"{summary.early} calls came before a reservation was over")
-    wanted = sum(thing.released for thing in invented.things)
-    if summary.released != wanted:
-        problems.append(f"{summary.released} objects were released, where {wanted} should have been")
-    retained = len(invented.of_fate("retained"))
-    if summary.retained != retained:
-        problems.append(f"{summary.retained} objects were released by retain, where {retained} should have been")
-    held = {one.object.partition(" ")[2] for one in summary.held}
-    protected = {f"{thing.namespace}/{thing.name}" for thing in invented.of_fate("protected")}
-    if held != protected:
-        problems.append(f"held are {some(held)}, where {some(protected)} should be")
-    return problems + judge_aws(summary.aws) + judge_azure(summary.azure)
+    if found.left:
+        problems.append(f"not gone at {cloud}: {_some(found.left)}")
+    if found.missing:
+        problems.append(f"gone at {cloud} and should have stayed: {_some(found.missing)}")
+    if found.touched:
+        problems.append(f"touched at {cloud} and should have been left alone: {_some(found.touched)}")
+    if found.twice:
+        problems.append(f"deleted more than once at {cloud}: {_some(found.twice)}")
+    return problems
 
 
-def _seconds(value: float | None) -> timedelta | None:
-    return None if value is None else timedelta(seconds=round(value, 3))
+def _judge_interface(found: AzureSummary) -> list[str]:
+    problems, interface = [], f"interface {found.interface}"
+    if not found.reservations:
+        problems.append(f"{interface} was reserved, but no delete was refused for that")
+    if found.early:
+        problems.append(f"{found.early} deletes of {interface} came before its reservation was over")
+    if found.reservations and found.late is None:
+        problems.append(f"{interface} was not deleted after its reservation")
+    if found.late is not None and found.late > _LATEST:
+        problems.append(f"{interface} was deleted only {found.late.total_seconds():.1f} s after its reservation")
+    return problems
+
+
+def _some(names: Collection[str]) -> str:
+    shown = sorted(names)
+    more = f" and {len(shown) - 5} more" if len(shown) > 5 else ""
+    return (", ".join(shown[:5]) or "none") + more
+
+
+# ---- the table at the end
+
+
+def summary_table(summary: DemoSummary) -> Table:
+    """Fits a terminal of 80 columns and 24 lines."""
+    table = Table(title="What Kubernetes, AWS and Azure show at the end", title_justify="left", show_header=False,
+                  box=None, pad_edge=False, padding=(0, 2, 0, 0))  # fmt: skip
+    for name, value in _rows(summary):
+        table.add_row(name, value)
+    return table
+
+
+def _rows(summary: DemoSummary) -> list[tuple[str, str]]:
+    aws, azure = summary.aws, summary.azure
+    return [
+        ("Kubernetes", f"{summary.clusters} AWSClusters and {summary.nodes} NodeClaims deleted, "
+                       f"{len(summary.objects_left)} of them still there"),
+        ("", f"{summary.done} of {summary.deletions} deletions finished, on the {summary.api} API server"),
+        ("AWS", f"{aws.removed} of {aws.resources} resources gone, deleted twice: {len(aws.twice)}"),
+        ("", f"{aws.drained} network interfaces drained after their load balancers"),
+        ("", _others(aws, "retained, live, foreign")),
+        ("", f"{aws.calls} calls, refused: {_codes(aws.refused)}"),
+        ("Azure", f"{azure.removed} of {azure.resources} resources gone, deleted twice: {len(azure.twice)}"),
+        ("", _others(azure, "live, foreign")),
+        ("", f"{azure.calls} calls, refused: {_codes(azure.refused)}"),
+        ("protected", f"{summary.protected}: held for {_seconds(summary.protected_for)}, "
+                      "until its annotation was removed;"),
+        ("", f"resources of it that were changed meanwhile: {len(aws.early)}"),
+        ("retained", f"{summary.retained}: object gone, {aws.tagged} resources kept and tagged"),
+        ("reserved", f"{azure.interface}: for another VM for {_seconds(azure.reserved)}{_across(azure)};"),
+        ("", f"deleted {_late(azure)}, deletes that came too early: {azure.early}"),
+        ("killed", f"{summary.killed or 'none'}: {summary.given_back} of its jobs taken over, "
+                   f"its sources watched after {_seconds(summary.taken_over)}"),
+        ("time", _seconds(summary.took)),
+    ]  # fmt: skip
+
+
+def _others(found: AwsSummary | AzureSummary, which: str) -> str:
+    to_keep = found.kept + len(found.missing)
+    return f"{found.kept} of {to_keep} others still there ({which}), touched: {len(found.touched)}"
+
+
+def _codes(refused: Mapping[str, int]) -> str:
+    return ", ".join(f"{count} {code}" for code, count in sorted(refused.items())) or "none"
+
+
+def _across(found: AzureSummary) -> str:
+    return ", across the kill" if found.across_kill else ""
+
+
+def _late(found: AzureSummary) -> str:
+    return "never" if found.late is None else f"{found.late.total_seconds():.1f} s after that"
+
+
+def _seconds(span: timedelta | None) -> str:
+    return "-" if span is None else f"{span.total_seconds():.1f} s"

@@ -8,9 +8,9 @@ from weakref import WeakKeyDictionary
 
 import pytest
 
-from tests.clusters import TestApi
-from tests.conformance.calling import Caller, eventually
-from tests.conformance.places import DEFINITIONS, GROUP, Kind, definition
+from tests.api_servers import TestApi
+from tests.conformance.api_caller import Caller, eventually
+from tests.conformance.object_paths import DEFINITIONS, GROUP, Kind, definition
 
 _installed: "WeakKeyDictionary[Any, set[str]]" = WeakKeyDictionary()
 

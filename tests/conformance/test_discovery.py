@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 from kubernetes_asyncio import client
 
-from tests.conformance.calling import Caller, Reply, eventually
+from tests.conformance.api_caller import Caller, Reply, eventually
 from tests.conformance.conftest import install
-from tests.conformance.places import DEFINITIONS, GROUP, Kind, definition
+from tests.conformance.object_paths import DEFINITIONS, GROUP, Kind, definition
 
 pytestmark = pytest.mark.long
 
@@ -24,7 +24,7 @@ async def test_a_server_that_runs_says_that_it_is_well(kube: Caller, path: str) 
     assert (reply.status, reply.text) == (200, "ok")
 
 
-async def test_the_version_is_told(kube: Caller) -> None:
+async def test_the_version_is_served(kube: Caller) -> None:
     version = await client.VersionApi(kube.client).get_code()
     assert version.major == "1"
     assert int(version.minor) >= 30

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from kubernetes_asyncio import client
 
-from tests.conformance.calling import Caller
-from tests.conformance.places import EVENTS, LEASES, NEW_EVENTS
+from tests.conformance.api_caller import Caller
+from tests.conformance.object_paths import EVENTS, LEASES, NEW_EVENTS
 
 pytestmark = pytest.mark.long
 

@@ -3,8 +3,8 @@ A Namespace goes last, so whoever holds a finalizer in it holds it, too."""
 
 import pytest
 
-from tests.conformance.calling import Caller, eventually
-from tests.conformance.places import EVENTS, MAPS, NAMESPACES, NEW_EVENTS, Kind
+from tests.conformance.api_caller import Caller, eventually
+from tests.conformance.object_paths import EVENTS, MAPS, NAMESPACES, NEW_EVENTS, Kind
 
 pytestmark = pytest.mark.long
 

@@ -4,8 +4,8 @@ A refusal says who, what and where, and never whether the thing is there."""
 import pytest
 from kubernetes_asyncio import client
 
-from tests.conformance.calling import Caller, eventually
-from tests.conformance.places import ACCOUNTS, BINDINGS, MAPS, ROLES, Kind
+from tests.conformance.api_caller import Caller, eventually
+from tests.conformance.object_paths import ACCOUNTS, BINDINGS, MAPS, ROLES, Kind
 
 pytestmark = pytest.mark.long
 
@@ -27,7 +27,7 @@ async def _account(kube: Caller, namespace: str, *rules: dict[str, list[str]]) -
     return str(issued.status.token)
 
 
-async def test_who_has_no_token_or_a_wrong_one_is_nobody(kube: Caller) -> None:
+async def test_a_missing_or_wrong_token_is_unauthorized(kube: Caller) -> None:
     for token in ("", "wrong"):
         async with kube.bearing(token) as nobody:
             reply = await nobody.get(MAPS.path("default"))
@@ -102,7 +102,7 @@ async def test_a_token_dies_with_its_account(kube: Caller, namespace: str) -> No
     assert (reply.status, reply.reason) == (401, "Unauthorized")
 
 
-async def test_a_token_is_not_given_for_too_short_or_for_nobody(kube: Caller, namespace: str) -> None:
+async def test_a_token_is_refused_for_too_short_a_time_or_an_unknown_account(kube: Caller, namespace: str) -> None:
     await kube.made(ACCOUNTS.path(namespace), ACCOUNTS.body("robot"))
     wish = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 5}}
     reply = await kube.post(ACCOUNTS.path(namespace, "robot", "token"), wish)

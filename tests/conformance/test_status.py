@@ -4,8 +4,8 @@ Conditions of ours must never touch what the user wrote, nor the other way round
 import pytest
 from kubernetes_asyncio import client
 
-from tests.conformance.calling import Caller
-from tests.conformance.places import NAMESPACES, Kind
+from tests.conformance.api_caller import Caller
+from tests.conformance.object_paths import NAMESPACES, Kind
 
 pytestmark = pytest.mark.long
 

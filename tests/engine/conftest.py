@@ -6,9 +6,9 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 import structlog
 
-from standins.servers import Server, embedded_binary, redis_binary
-from tests.engine.world import World
-from tests.servers import TestServer, kinds
+from standins.redis_servers import LocalRedis, embedded_binary, redis_binary
+from tests.engine.engine_under_test import EngineUnderTest
+from tests.redis_servers import TestServer, kinds
 
 
 def single_kinds() -> list[str]:
@@ -22,9 +22,9 @@ def _quiet() -> None:
 
 
 @pytest.fixture
-async def world(server: TestServer) -> AsyncIterator[World]:
+async def engine(server: TestServer) -> AsyncIterator[EngineUnderTest]:
     """An installation of its own on a server that others use, too."""
-    made = World(server.server, server.settings())
+    made = EngineUnderTest(server.server, server.settings())
     await made.arrive()
     try:
         yield made
@@ -33,10 +33,10 @@ async def world(server: TestServer) -> AsyncIterator[World]:
 
 
 @pytest.fixture(params=single_kinds())
-def own_server(request: pytest.FixtureRequest) -> Iterator[Server]:
+def own_server(request: pytest.FixtureRequest) -> Iterator[LocalRedis]:
     """A single server for one test alone, which may kill it, freeze it and empty it. It forgets nothing."""
     binary = embedded_binary() if request.param == "embedded" else redis_binary()
-    with Server(binary, appendfsync="always") as started:
+    with LocalRedis(binary, appendfsync="always") as started:
         try:
             yield started
         finally:
@@ -44,8 +44,8 @@ def own_server(request: pytest.FixtureRequest) -> Iterator[Server]:
 
 
 @pytest.fixture
-async def own_world(own_server: Server) -> AsyncIterator[World]:
-    made = World(own_server, own_server.settings())
+async def own_engine(own_server: LocalRedis) -> AsyncIterator[EngineUnderTest]:
+    made = EngineUnderTest(own_server, own_server.settings())
     await made.arrive()
     try:
         yield made

@@ -1,4 +1,4 @@
-"""Budgets under running workers: several limits for one call, shared by all, corrected by what answers say."""
+"""Budgets under running workers: several limits per call, shared by all workers, corrected by responses."""
 
 import time
 from collections.abc import Sequence
@@ -8,179 +8,179 @@ import msgspec
 import pytest
 
 from service.contract import Draw, Gone, Job, Limit, Remaining, Throttled, Verdict
-from service.engine.budgets import Ask
+from service.engine.budgets import ReservationRequest
 from service.settings import LimitOverride
-from tests.engine.outside import Outside, event, thing
-from tests.engine.world import World
+from tests.engine.engine_under_test import EngineUnderTest
+from tests.engine.scripted_provider import ScriptedProvider, event, thing
 from workers.handlers.protocol import Batch
 
 MINUTE = timedelta(minutes=1)
 
 
-def drawing(*limits: Limit) -> Outside:
+def drawing(*limits: Limit) -> ScriptedProvider:
     def draws(lane: str) -> Sequence[Draw]:
         return tuple(Draw(limit) for limit in limits)
 
-    return Outside(draws_on=draws)
+    return ScriptedProvider(draws_on=draws)
 
 
-async def calls(world: World, outside: Outside, count: int) -> None:
+async def calls(engine: EngineUnderTest, provider: ScriptedProvider, count: int) -> None:
     async def made() -> bool:
-        return len(outside.calls) >= count
+        return len(provider.calls) >= count
 
-    await world.until(f"{count} calls were made", made)
+    await engine.until(f"{count} calls were made", made)
 
 
 @pytest.mark.every_server
-async def test_a_limit_holds_over_all_workers_and_shards(world: World) -> None:
+async def test_a_limit_holds_over_all_workers_and_shards(engine: EngineUnderTest) -> None:
     capacity, rate = 5, 50.0
-    outside = drawing(Limit.bucket("calls", capacity, rate))
+    provider = drawing(Limit.bucket("calls", capacity, rate))
     events = [event(f"e{number}") for number in range(6)]
     for one in events:
-        await world.lay(one, [thing(f"{one.uid}-{number}") for number in range(12)])
+        await engine.lay(one, [thing(f"{one.uid}-{number}") for number in range(12)])
     begun = time.monotonic()
     for _ in range(2):
-        await world.start(outside)
-    await world.until_done(*events)
-    times = sorted(call.at - begun for call in outside.calls)
+        await engine.start(provider)
+    await engine.until_done(*events)
+    times = sorted(call.at - begun for call in provider.calls)
     assert len(times) == 72
     for count, at in enumerate(times, 1):
         assert count <= capacity + rate * at
 
 
-async def test_a_call_draws_on_all_its_limits_and_the_scarcest_decides(world: World) -> None:
+async def test_a_call_draws_on_all_its_limits_and_the_scarcest_decides(engine: EngineUnderTest) -> None:
     few, plenty = Limit.bucket("few", 3, 3 / 3600), Limit.bucket("plenty", 50, 50 / 3600)
-    outside = drawing(plenty, few)
-    await world.lay(event("a"), [thing(f"t{number}") for number in range(10)])
-    await world.start(outside)
-    await calls(world, outside, 3)
+    provider = drawing(plenty, few)
+    await engine.lay(event("a"), [thing(f"t{number}") for number in range(10)])
+    await engine.start(provider)
+    await calls(engine, provider, 3)
 
     async def three() -> bool:
-        return len(outside.calls) == 3
+        return len(provider.calls) == 3
 
-    await world.stays("no more are made", three, timedelta(milliseconds=300))
-    budget = await world.budget()
+    await engine.stays("no more are made", three, timedelta(milliseconds=300))
+    budget = await engine.budget()
     assert float(budget["few|tokens"]) < 0.1
     assert 46.9 < float(budget["plenty|tokens"]) < 47.1
-    assert (await world.stats())["taken"] == 3
+    assert (await engine.stats())["taken"] == 3
 
 
-async def test_a_fixed_window_is_full_again_at_its_start_and_not_before(world: World) -> None:
-    outside = drawing(Limit.window("calls", 4, MINUTE))
+async def test_a_fixed_window_is_full_again_at_its_start_and_not_before(engine: EngineUnderTest) -> None:
+    provider = drawing(Limit.window("calls", 4, MINUTE))
     one = event("a")
-    await world.lay(one, [thing(f"t{number}") for number in range(8)])
-    await world.start(outside)
-    await calls(world, outside, 4)
-    await world.jump(timedelta(seconds=30))
+    await engine.lay(one, [thing(f"t{number}") for number in range(8)])
+    await engine.start(provider)
+    await calls(engine, provider, 4)
+    await engine.jump(timedelta(seconds=30))
 
     async def four() -> bool:
-        return len(outside.calls) == 4
+        return len(provider.calls) == 4
 
-    await world.stays("the window is used up", four, timedelta(milliseconds=300))
-    await world.jump(timedelta(seconds=30))
-    await world.until_done(one)
+    await engine.stays("the window is used up", four, timedelta(milliseconds=300))
+    await engine.jump(timedelta(seconds=30))
+    await engine.until_done(one)
 
 
-async def test_what_a_header_says_is_left_holds_for_everyone(world: World) -> None:
+async def test_what_a_header_says_is_left_holds_for_everyone(engine: EngineUnderTest) -> None:
     limit = Limit.bucket("calls", 1000, 1000 / 36_000)
-    outside = drawing(limit)
+    provider = drawing(limit)
 
     async def tells(job: Job, batch: Batch) -> Verdict:
-        await outside.call(job, batch)
-        batch.tell(Remaining("calls", 4))
+        await provider.call(job, batch)
+        batch.report_quota(Remaining("calls", 4))
         return Gone()
 
-    outside.answers["first"] = [tells]
+    provider.answers["first"] = [tells]
     first = event("first")
-    await world.lay(first, [thing("first")])
-    await world.start(outside)
-    await world.until_done(first)
+    await engine.lay(first, [thing("first")])
+    await engine.start(provider)
+    await engine.until_done(first)
 
     async def corrected() -> bool:
-        return float((await world.budget())["calls|tokens"]) < 4.1
+        return float((await engine.budget())["calls|tokens"]) < 4.1
 
-    await world.until("the budget knows", corrected)
+    await engine.until("the budget knows", corrected)
     second = event("second")
-    outside.has("second", [thing(f"t{number}") for number in range(10)])
-    await world.publish(second)
-    await world.start(outside)
-    await calls(world, outside, 5)
+    provider.has("second", [thing(f"t{number}") for number in range(10)])
+    await engine.publish(second)
+    await engine.start(provider)
+    await calls(engine, provider, 5)
 
     async def used_up() -> bool:
-        return len(outside.calls) == 5
+        return len(provider.calls) == 5
 
-    await world.stays("what was left is used up", used_up, timedelta(milliseconds=300))
+    await engine.stays("what was left is used up", used_up, timedelta(milliseconds=300))
 
 
 @pytest.mark.every_server
-async def test_a_refusal_pauses_and_lowers_the_limit_which_recovers_over_minutes(world: World) -> None:
+async def test_a_refusal_pauses_and_lowers_the_limit_which_recovers_over_minutes(engine: EngineUnderTest) -> None:
     limit = Limit.bucket("calls", 100, 100)
-    outside = drawing(limit)
-    outside.answers["one"] = [Throttled(timedelta(seconds=1))]
+    provider = drawing(limit)
+    provider.answers["one"] = [Throttled(timedelta(seconds=1))]
     one = event("a")
-    job = (await world.lay(one, [thing("one")]))["one"]
-    await world.start(outside)
-    await world.until_done(one)
-    budget = await world.budget()
+    job = (await engine.lay(one, [thing("one")]))["one"]
+    await engine.start(provider)
+    await engine.until_done(one)
+    budget = await engine.budget()
     assert float(budget["calls|factor"]) < 0.75
-    assert (await world.job(job)).get("attempts", "0") == "0"
-    await world.jump(MINUTE)
+    assert (await engine.job(job)).get("attempts", "0") == "0"
+    await engine.jump(MINUTE)
     later = event("b")
-    await world.publish(later)
-    await world.until_done(later)
-    assert 0.85 < float((await world.budget())["calls|factor"]) < 0.95
-    await world.jump(4 * MINUTE)
+    await engine.publish(later)
+    await engine.until_done(later)
+    assert 0.85 < float((await engine.budget())["calls|factor"]) < 0.95
+    await engine.jump(4 * MINUTE)
     last = event("c")
-    await world.publish(last)
-    await world.until_done(last)
-    assert float((await world.budget())["calls|factor"]) == 1
+    await engine.publish(last)
+    await engine.until_done(last)
+    assert float((await engine.budget())["calls|factor"]) == 1
 
 
-async def test_tokens_for_a_call_that_was_not_needed_are_given_back(world: World) -> None:
+async def test_tokens_for_a_call_that_was_not_needed_are_given_back(engine: EngineUnderTest) -> None:
     limit = Limit.bucket("calls", 10, 10 / 36_000)
-    outside = drawing(limit)
+    provider = drawing(limit)
 
     async def absent(job: Job, batch: Batch) -> Verdict:
         batch.unused("calls")
         return Gone("was not there")
 
-    outside.always = absent
+    provider.always = absent
     one = event("a")
-    await world.lay(one, [thing(f"t{number}") for number in range(8)])
-    await world.start(outside)
-    await world.until_done(one)
+    await engine.lay(one, [thing(f"t{number}") for number in range(8)])
+    await engine.start(provider)
+    await engine.until_done(one)
 
     async def full() -> bool:
-        return float((await world.budget())["calls|tokens"]) > 9.9
+        return float((await engine.budget())["calls|tokens"]) > 9.9
 
-    await world.until("the tokens are back", full)
+    await engine.until("the tokens are back", full)
 
 
-async def test_settings_put_another_limit_in_the_place_of_a_declared_one(world: World) -> None:
-    world.settings = msgspec.structs.replace(
-        world.settings, limits={"cal*": LimitOverride(capacity=2, window=timedelta(hours=1))}
+async def test_settings_put_another_limit_in_the_place_of_a_declared_one(engine: EngineUnderTest) -> None:
+    engine.settings = msgspec.structs.replace(
+        engine.settings, limits={"cal*": LimitOverride(capacity=2, window=timedelta(hours=1))}
     )
-    outside = drawing(Limit.bucket("calls", 1000, 1000))
+    provider = drawing(Limit.bucket("calls", 1000, 1000))
     one = event("a")
-    await world.lay(one, [thing(f"t{number}") for number in range(5)])
-    await world.start(outside)
-    await calls(world, outside, 2)
+    await engine.lay(one, [thing(f"t{number}") for number in range(5)])
+    await engine.start(provider)
+    await calls(engine, provider, 2)
 
     async def two() -> bool:
-        return len(outside.calls) == 2
+        return len(provider.calls) == 2
 
-    await world.stays("the setting holds", two, timedelta(milliseconds=300))
-    await world.jump(timedelta(hours=1))
-    await calls(world, outside, 4)
+    await engine.stays("the setting holds", two, timedelta(milliseconds=300))
+    await engine.jump(timedelta(hours=1))
+    await calls(engine, provider, 4)
 
 
-async def test_with_a_share_of_one_who_gets_nothing_earns_nothing(world: World) -> None:
-    ask = Ask("sim/acct/delete", 4, 4, 4, (Draw(Limit.bucket("calls", 1, rate=1 / 3600)),))
+async def test_with_a_share_of_one_who_gets_nothing_earns_nothing(engine: EngineUnderTest) -> None:
+    ask = ReservationRequest("sim/acct/delete", 4, 4, 4, (Draw(Limit.bucket("calls", 1, rate=1 / 3600)),))
 
     async def reserve() -> tuple[int, float]:
-        reserved = await world.installation.budgets.reserve("sim/acct", 1.0, [ask])
+        reserved = await engine.installation.budgets.reserve("sim/acct", 1.0, [ask])
         grant = reserved.grants[0]
-        return grant.urgent + grant.background, float((await world.budget())["calls|credit"])
+        return grant.urgent + grant.background, float((await engine.budget())["calls|credit"])
 
     given, credit = await reserve()
     assert given == 1

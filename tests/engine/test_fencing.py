@@ -1,4 +1,4 @@
-"""Fencing tokens: only who holds a job under its token settles, clears or renews it; a zombie changes nothing."""
+"""Fencing tokens: only the holder of a job under its token settles, clears or renews it."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
@@ -6,88 +6,90 @@ from datetime import timedelta
 
 import pytest
 
-from service.contract import Draw, Event, Gone, Job, Pending, Target, Verdict, decode_record
-from service.engine.replies import Taken
-from tests.engine.outside import LANE, event, thing
+from service.contract import Draw, Event, Gone, Job, Pending, Target, Verdict, decode_job_record
+from service.engine.script_replies import Taken
+from tests.engine.engine_under_test import LEASE, EngineUnderTest
+from tests.engine.scripted_provider import LANE, event, thing
 from tests.engine.waiting import at_once
-from tests.engine.world import LEASE, World
 from workers.handlers.protocol import Batch, NotCleared
-from workers.runtime.clock import ServerClock
-from workers.runtime.gate import Gate
+from workers.runtime.clearance import Clearance
+from workers.runtime.server_clock import ServerClock
 
 SECOND = timedelta(seconds=1)
 
 
 @pytest.mark.every_server
 @pytest.mark.invariant(13)
-async def test_a_zombie_that_settles_late_changes_nothing(world: World) -> None:
+async def test_a_zombie_that_settles_late_changes_nothing(engine: EngineUnderTest) -> None:
     one = event("a")
-    job = (await world.lay(one, [thing("one")]))["one"]
-    zombie = await world.take(one, "zombie", LANE)
-    await world.jump(LEASE + SECOND)
-    assert await world.reclaim(one) == [job]
-    taken = await world.take(one, "heir", LANE, alone=job)
-    before = await world.job(job)
+    job = (await engine.lay(one, [thing("one")]))["one"]
+    zombie = await engine.take(one, "zombie", LANE)
+    await engine.jump(LEASE + SECOND)
+    assert await engine.reclaim(one) == [job]
+    taken = await engine.take(one, "heir", LANE, alone=job)
+    before = await engine.job(job)
 
-    assert await world.settle(zombie, "zombie", Gone()) == [False]
-    assert await world.settle(zombie, "zombie", OSError("late")) == [False]
-    assert await world.job(job) == before
-    assert await world.state(one) == "running"
-    assert await world.holders(LANE) == {job: "heir"}
+    assert await engine.settle(zombie, "zombie", Gone()) == [False]
+    assert await engine.settle(zombie, "zombie", OSError("late")) == [False]
+    assert await engine.job(job) == before
+    assert await engine.state(one) == "running"
+    assert await engine.holders(LANE) == {job: "heir"}
     # Nor may it act in the other's name, or the other with an old token.
-    assert await world.settle(zombie, "heir", Gone()) == [False]
+    assert await engine.settle(zombie, "heir", Gone()) == [False]
 
-    assert await world.settle(taken, "heir", Gone()) == [True]
-    assert (await world.job(job))["state"] == "gone"
-    assert await world.settle(taken, "heir", OSError("again")) == [False]
-    assert (await world.job(job))["state"] == "gone"
+    assert await engine.settle(taken, "heir", Gone()) == [True]
+    assert (await engine.job(job))["state"] == "gone"
+    assert await engine.settle(taken, "heir", OSError("again")) == [False]
+    assert (await engine.job(job))["state"] == "gone"
 
 
-async def test_a_job_that_came_back_to_its_lane_is_not_settled_by_the_one_who_lost_it(world: World) -> None:
+async def test_a_job_that_came_back_to_its_lane_is_not_settled_by_the_one_who_lost_it(engine: EngineUnderTest) -> None:
     one = event("a")
-    job = (await world.lay(one, [thing("one")]))["one"]
-    zombie = await world.take(one, "zombie", LANE)
-    await world.jump(LEASE + SECOND)
-    await world.reclaim(one)
-    assert await world.settle(zombie, "zombie", Gone()) == [False]
-    assert "state" not in await world.job(job)
-    assert list(await world.members("alone")) == [job]
+    job = (await engine.lay(one, [thing("one")]))["one"]
+    zombie = await engine.take(one, "zombie", LANE)
+    await engine.jump(LEASE + SECOND)
+    await engine.reclaim(one)
+    assert await engine.settle(zombie, "zombie", Gone()) == [False]
+    assert "state" not in await engine.job(job)
+    assert list(await engine.members("alone")) == [job]
 
 
-async def given_again(world: World, one: Event, to: str) -> tuple[Taken, str]:
+async def given_again(engine: EngineUnderTest, one: Event, to: str) -> tuple[Taken, str]:
     """What `first` took and the server then forgot; it made the same token again, for the other job."""
-    jobs = await world.lay(one, [thing("one"), thing("two")])
-    first = await world.take(one, "first", LANE, count=1)
+    jobs = await engine.lay(one, [thing("one"), thing("two")])
+    first = await engine.take(one, "first", LANE, count=1)
     token = first.lanes[0].fence
     (other,) = {jobs["one"], jobs["two"]} - set(first.lanes[0].jobs)
-    stem = world.shard(one).stem
-    await world.client.zrem(f"{stem}leases:{LANE}", *first.lanes[0].jobs)
-    await world.client.zadd(f"{stem}leases:{LANE}", {other: token})
-    await world.client.delete(f"{stem}batches")
-    await world.client.zadd(f"{stem}batches", {f"{token} {LANE} {to}": await world.now() + 30_000})
+    stem = engine.shard(one).stem
+    await engine.client.zrem(f"{stem}leases:{LANE}", *first.lanes[0].jobs)
+    await engine.client.zadd(f"{stem}leases:{LANE}", {other: token})
+    await engine.client.delete(f"{stem}batches")
+    await engine.client.zadd(f"{stem}batches", {f"{token} {LANE} {to}": await engine.now() + 30_000})
     return first, other
 
 
 @pytest.mark.parametrize("to", ["first", "second"])
-async def test_a_token_that_a_server_set_back_gave_again_frees_nothing_of_its_new_jobs(world: World, to: str) -> None:
+async def test_a_token_that_a_server_set_back_gave_again_frees_nothing_of_its_new_jobs(
+    engine: EngineUnderTest, to: str
+) -> None:
     one = event("a")
-    first, other = await given_again(world, one, to)
-    assert await world.settle(first, "first", Gone()) == [False]
-    assert await world.holders(LANE) == {other: to}
+    first, other = await given_again(engine, one, to)
+    assert await engine.settle(first, "first", Gone()) == [False]
+    assert await engine.holders(LANE) == {other: to}
 
 
 @pytest.mark.invariant(13)
-async def test_a_token_that_a_server_set_back_gave_again_clears_nothing_of_before(world: World) -> None:
+async def test_a_token_that_a_server_set_back_gave_again_clears_nothing_of_before(engine: EngineUnderTest) -> None:
     one = event("a")
-    first, other = await given_again(world, one, "second")
+    first, other = await given_again(engine, one, "second")
     (lane,) = first.lanes
-    installation = world.installation
-    before = Job(lane.jobs[0], lane.fence, decode_record(lane.records[0]))
+    installation = engine.installation
+    before = Job(lane.jobs[0], lane.fence, decode_job_record(lane.records[0]))
     for worker in ("first", "second"):
-        gate = Gate(installation.caller, installation.keys, world.shard(one).number, worker, ServerClock())
+        gate = Clearance(installation.caller, installation.keys, engine.shard(one).number, worker, ServerClock())
         with pytest.raises(NotCleared, match="taken back"):
             await gate.check(LANE, (), [before], 1)
-    gate = Gate(installation.caller, installation.keys, world.shard(one).number, "second", ServerClock())
+    gate = Clearance(installation.caller, installation.keys, engine.shard(one).number, "second", ServerClock())
     await gate.check(LANE, (), [Job(other, lane.fence, before.record)], 1)
 
 
@@ -95,53 +97,61 @@ async def test_a_token_that_a_server_set_back_gave_again_clears_nothing_of_befor
 @pytest.mark.parametrize("verdict", [Gone(), Pending(SECOND), OSError("no")], ids=["gone", "pending", "failed"])
 @pytest.mark.parametrize("count", [1, 2], ids=["part", "whole"])
 async def test_a_token_settles_nothing_for_another_worker_than_the_one_that_took_it(
-    world: World, verdict: Verdict | Exception, count: int
+    engine: EngineUnderTest, verdict: Verdict | Exception, count: int
 ) -> None:
     one = event("a")
-    jobs = await world.lay(one, [thing("one"), thing("two")])
-    taken = await world.take(one, "holder", LANE)
+    jobs = await engine.lay(one, [thing("one"), thing("two")])
+    taken = await engine.take(one, "holder", LANE)
     (lane,) = taken.lanes
     sent = taken._replace(lanes=[lane._replace(jobs=lane.jobs[:count], records=lane.records[:count])])
-    before = [await world.job(job) for job in jobs.values()], await world.deletion(one), await world.members("batches")
-    assert await world.settle(sent, "other", verdict) == [False] * count
-    after = [await world.job(job) for job in jobs.values()], await world.deletion(one), await world.members("batches")
+    before = (
+        [await engine.job(job) for job in jobs.values()],
+        await engine.deletion(one),
+        await engine.members("batches"),
+    )
+    assert await engine.settle(sent, "other", verdict) == [False] * count
+    after = (
+        [await engine.job(job) for job in jobs.values()],
+        await engine.deletion(one),
+        await engine.members("batches"),
+    )
     assert after == before
-    assert await world.holders(LANE) == dict.fromkeys(lane.jobs, "holder")
-    assert not await world.queue(LANE)
-    assert not await world.audit("outcome")
-    assert await world.settle(taken, "holder", Gone()) == [True, True]
+    assert await engine.holders(LANE) == dict.fromkeys(lane.jobs, "holder")
+    assert not await engine.queue(LANE)
+    assert not await engine.audit("outcome")
+    assert await engine.settle(taken, "holder", Gone()) == [True, True]
 
 
 @pytest.mark.invariant(13)
 @pytest.mark.parametrize("verdict", [Gone(), OSError("no")], ids=["gone", "failed"])
 async def test_a_job_that_was_taken_again_since_is_not_settled_by_its_old_token(
-    world: World, verdict: Verdict | Exception
+    engine: EngineUnderTest, verdict: Verdict | Exception
 ) -> None:
     one = event("a")
-    await world.lay(one, [thing("one"), thing("two")])
-    taken = await world.take(one, "first", LANE)
+    await engine.lay(one, [thing("one"), thing("two")])
+    taken = await engine.take(one, "first", LANE)
     (lane,) = taken.lanes
     back = taken._replace(lanes=[lane._replace(jobs=lane.jobs[:1], records=lane.records[:1])])
-    assert await world.settle(back, "first", Pending(timedelta(0))) == [True]
-    again = await world.take(one, "second", LANE)
+    assert await engine.settle(back, "first", Pending(timedelta(0))) == [True]
+    again = await engine.take(one, "second", LANE)
     assert again.lanes[0].jobs == lane.jobs[:1]
     # The rest of its batch is still in the hands of the first, and so its old token still counts for that.
-    assert await world.settle(taken, "first", verdict) == [False, True]
-    assert (await world.holders(LANE))[lane.jobs[0]] == "second"
-    assert await world.settle(again, "second", Gone()) == [True]
+    assert await engine.settle(taken, "first", verdict) == [False, True]
+    assert (await engine.holders(LANE))[lane.jobs[0]] == "second"
+    assert await engine.settle(again, "second", Gone()) == [True]
 
 
 @pytest.mark.invariant(13)
 async def test_a_token_neither_clears_nor_keeps_anything_for_another_worker_than_the_one_that_took_it(
-    world: World,
+    engine: EngineUnderTest,
 ) -> None:
     one = event("a")
-    await world.lay(one, [thing("one"), thing("two")])
-    (lane,) = (await world.take(one, "holder", LANE)).lanes
-    jobs = [Job(job, lane.fence, decode_record(text)) for job, text in zip(lane.jobs, lane.records, strict=True)]
-    installation, shard, ends = world.installation, world.shard(one), await world.members("batches")
+    await engine.lay(one, [thing("one"), thing("two")])
+    (lane,) = (await engine.take(one, "holder", LANE)).lanes
+    jobs = [Job(job, lane.fence, decode_job_record(text)) for job, text in zip(lane.jobs, lane.records, strict=True)]
+    installation, shard, ends = engine.installation, engine.shard(one), await engine.members("batches")
     gates = {
-        worker: Gate(installation.caller, installation.keys, shard.number, worker, ServerClock())
+        worker: Clearance(installation.caller, installation.keys, shard.number, worker, ServerClock())
         for worker in ("holder", "other")
     }
     for part in (jobs, jobs[:1]):
@@ -150,25 +160,25 @@ async def test_a_token_neither_clears_nor_keeps_anything_for_another_worker_than
         await gates["holder"].check(LANE, (), part, 2)
     _, strangers = await shard.renew("other", LEASE * 9, [(LANE, lane.fence)], patience=SECOND)
     assert strangers == [lane.fence]
-    assert await world.members("batches") == ends
+    assert await engine.members("batches") == ends
 
 
-async def test_an_abandoned_job_is_not_brought_back_by_its_holder(world: World) -> None:
+async def test_an_abandoned_job_is_not_brought_back_by_its_holder(engine: EngineUnderTest) -> None:
     one = event("a")
-    jobs = await world.lay(one, [thing("one"), thing("two")])
-    taken = await world.take(one, "holder", LANE)
-    assert await world.shard(one).abandon(jobs["one"], "tests") == "abandoned"
-    accepted = await world.settle(taken, "holder", OSError("later"))
+    jobs = await engine.lay(one, [thing("one"), thing("two")])
+    taken = await engine.take(one, "holder", LANE)
+    assert await engine.shard(one).abandon(jobs["one"], "tests") == "abandoned"
+    accepted = await engine.settle(taken, "holder", OSError("later"))
     assert sorted(accepted) == [False, True]
-    assert (await world.job(jobs["one"]))["state"] == "abandoned"
-    assert list(await world.queue(LANE)) == [jobs["two"]]
+    assert (await engine.job(jobs["one"]))["state"] == "abandoned"
+    assert list(await engine.queue(LANE)) == [jobs["two"]]
 
 
-async def test_a_batch_of_which_one_job_was_abandoned_meanwhile_is_not_cleared_whole(world: World) -> None:
+async def test_a_batch_of_which_one_job_was_abandoned_meanwhile_is_not_cleared_whole(engine: EngineUnderTest) -> None:
     began, free = asyncio.Event(), asyncio.Event()
     told: list[str] = []
 
-    class Together:
+    class BatchHandler:
         kind = "together"
 
         def draws(self, lane: str) -> Sequence[Draw] | None:
@@ -186,12 +196,12 @@ async def test_a_batch_of_which_one_job_was_abandoned_meanwhile_is_not_cleared_w
                 yield job, Gone()
 
     one = event("a")
-    jobs = await world.lay(one, [Target(kind="together", id=name, lane=LANE) for name in ("one", "two")])
-    await world.start(others=[Together()])
-    await world.until("both are in hand", lambda: at_once(began.is_set()))
-    assert await world.shard(one).abandon(jobs["one"], "tests") == "abandoned"
+    jobs = await engine.lay(one, [Target(kind="together", id=name, lane=LANE) for name in ("one", "two")])
+    await engine.start(others=[BatchHandler()])
+    await engine.until("both are in hand", lambda: at_once(began.is_set()))
+    assert await engine.shard(one).abandon(jobs["one"], "tests") == "abandoned"
     free.set()
-    await world.until_done(one)
+    await engine.until_done(one)
     assert told == ["the job was taken back"]
-    assert (await world.job(jobs["one"]))["state"] == "abandoned"
-    assert (await world.job(jobs["two"]))["state"] == "gone"
+    assert (await engine.job(jobs["one"]))["state"] == "abandoned"
+    assert (await engine.job(jobs["two"]))["state"] == "gone"

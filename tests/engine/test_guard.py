@@ -1,4 +1,4 @@
-"""The guard: so many deletions of a source in a window and no more, by when they happened, until a person says so."""
+"""The guard: a limited number of deletions of a source per window, until an operator releases it."""
 
 import asyncio
 import random
@@ -8,33 +8,33 @@ from datetime import timedelta
 import pytest
 
 from service.contract import Event, Hold, Plan
-from service.engine.guard import Going, Guard
-from service.engine.views.outlook import outlook
+from service.engine.guard import DeletedObject, Guard
+from service.engine.views.guard_forecast import guard_forecast
 from service.policy.guard import PREFIX
 from service.settings import GuardSettings
-from tests.engine.outside import Outside, event, thing
-from tests.engine.world import World
-from tests.servers import TestServer
+from tests.engine.engine_under_test import EngineUnderTest
+from tests.engine.scripted_provider import ScriptedProvider, event, thing
+from tests.redis_servers import TestServer
 
 SOURCE = "tests"
 HOUR = timedelta(hours=1)
 THREE = GuardSettings(most=3, percent=100, window=HOUR)
 
 
-class Guarded:
+class SourceGuard:
     """The guard of one source, as planners of one process see it."""
 
-    def __init__(self, world: World, settings: GuardSettings = THREE, source: str = SOURCE) -> None:
-        self.world, self.settings, self.source = world, settings, source
-        self.guard = Guard(world.installation)
+    def __init__(self, engine: EngineUnderTest, settings: GuardSettings = THREE, source: str = SOURCE) -> None:
+        self.engine, self.settings, self.source = engine, settings, source
+        self.guard = Guard(engine.installation)
 
     async def ask(self, *uids: str, ago: timedelta = timedelta(0)) -> list[bool]:
         """Whether objects that were deleted so long ago are let through."""
-        at = await self.world.now() - int(ago / timedelta(milliseconds=1))
+        at = await self.engine.now() - int(ago / timedelta(milliseconds=1))
         return await self.ask_at(at, *uids)
 
     async def ask_at(self, at: int, *uids: str) -> list[bool]:
-        answers = await self.guard.admit(self.source, [Going(uid, at) for uid in uids], self.settings)
+        answers = await self.guard.admit(self.source, [DeletedObject(uid, at) for uid in uids], self.settings)
         assert all(answer.admitted == (answer.reason == "") for answer in answers)
         return [answer.admitted for answer in answers]
 
@@ -43,13 +43,13 @@ class Guarded:
 
 
 @pytest.fixture
-def guarded(world: World) -> Guarded:
-    return Guarded(world)
+def guarded(engine: EngineUnderTest) -> SourceGuard:
+    return SourceGuard(engine)
 
 
 @pytest.fixture
-async def embedded_world(embedded_server: TestServer) -> AsyncIterator[World]:
-    made = World(embedded_server.server, embedded_server.settings())
+async def embedded_engine(embedded_server: TestServer) -> AsyncIterator[EngineUnderTest]:
+    made = EngineUnderTest(embedded_server.server, embedded_server.settings())
     await made.arrive()
     try:
         yield made
@@ -61,20 +61,20 @@ def some(name: str, count: int) -> list[str]:
     return [f"{name}{number}" for number in range(count)]
 
 
-async def source_of(world: World, source: str = SOURCE) -> dict[str, str]:
-    return await world.hash(f"{world.installation.shards[0].stem}source:{source}")
+async def source_of(engine: EngineUnderTest, source: str = SOURCE) -> dict[str, str]:
+    return await engine.hash(f"{engine.installation.shards[0].stem}source:{source}")
 
 
 @pytest.mark.every_server
-async def test_beyond_the_limit_everything_new_is_held_and_what_was_let_through_stays_so(guarded: Guarded) -> None:
+async def test_beyond_the_limit_everything_new_is_held_and_what_was_let_through_stays_so(guarded: SourceGuard) -> None:
     assert await guarded.ask("a", "b") == [True, True]
     assert await guarded.ask("c", "d", "e") == [True, False, False]
     assert await guarded.ask("f", "a", "c", "d") == [False, True, True, False]
-    (answer,) = await guarded.guard.admit(SOURCE, [Going("g", 0)], THREE)
+    (answer,) = await guarded.guard.admit(SOURCE, [DeletedObject("g", 0)], THREE)
     assert answer.reason.startswith(f"{PREFIX}more than 3 deletions of source {SOURCE} within 1h (most 3)")
 
 
-async def test_an_object_counts_once_however_often_it_is_asked_for(guarded: Guarded) -> None:
+async def test_an_object_counts_once_however_often_it_is_asked_for(guarded: SourceGuard) -> None:
     assert await guarded.ask("a", "a", "b", "a") == [True] * 4
     for _ in range(5):
         assert await guarded.ask("a", "b") == [True, True]
@@ -82,19 +82,19 @@ async def test_an_object_counts_once_however_often_it_is_asked_for(guarded: Guar
 
 
 @pytest.mark.every_server
-async def test_all_processes_share_one_count(world: World) -> None:
+async def test_all_processes_share_one_count(engine: EngineUnderTest) -> None:
     """Whoever asks at the same moment, exactly so many are let through."""
     settings = GuardSettings(most=20, percent=100, window=HOUR)
-    guards = [Guard(world.install()) for _ in range(4)]
-    asks = [guards[number % 4].admit(SOURCE, [Going(f"u{number // 2}", 0)], settings) for number in range(120)]
+    guards = [Guard(engine.install()) for _ in range(4)]
+    asks = [guards[number % 4].admit(SOURCE, [DeletedObject(f"u{number // 2}", 0)], settings) for number in range(120)]
     answers = await asyncio.gather(*asks)
     let_through = {number // 2 for number, (answer,) in enumerate(answers) if answer.admitted}
     held = {number // 2 for number, (answer,) in enumerate(answers) if not answer.admitted}
     assert (len(let_through), len(held), let_through & held) == (20, 40, set())
 
 
-async def test_what_is_asked_at_one_time_goes_in_few_calls(world: World) -> None:
-    installation = world.install()
+async def test_what_is_asked_at_one_time_goes_in_few_calls(engine: EngineUnderTest) -> None:
+    installation = engine.install()
     calls, move = list[str](), installation.caller.move
 
     async def counted(name: str, *args: object, **options: object) -> bytes:
@@ -103,14 +103,14 @@ async def test_what_is_asked_at_one_time_goes_in_few_calls(world: World) -> None
 
     installation.caller.move = counted  # type: ignore[method-assign]
     guard, settings = Guard(installation), GuardSettings(most=1000, percent=100)
-    answers = await asyncio.gather(*(guard.admit(SOURCE, [Going(f"u{n}", 0)], settings) for n in range(300)))
+    answers = await asyncio.gather(*(guard.admit(SOURCE, [DeletedObject(f"u{n}", 0)], settings) for n in range(300)))
     assert all(answer.admitted for (answer,) in answers)
     assert len(calls) <= 3
 
 
-async def test_who_gives_up_waiting_takes_nobody_elses_answer_with_him(guarded: Guarded) -> None:
-    first = asyncio.ensure_future(guarded.guard.admit(SOURCE, [Going("a", 0)], THREE))
-    second = asyncio.ensure_future(guarded.guard.admit(SOURCE, [Going("b", 0), Going("c", 0)], THREE))
+async def test_who_gives_up_waiting_takes_nobody_elses_answer_with_him(guarded: SourceGuard) -> None:
+    first = asyncio.ensure_future(guarded.guard.admit(SOURCE, [DeletedObject("a", 0)], THREE))
+    second = asyncio.ensure_future(guarded.guard.admit(SOURCE, [DeletedObject("b", 0), DeletedObject("c", 0)], THREE))
     await asyncio.sleep(0)
     first.cancel()
     assert [answer.admitted for answer in await second] == [True, True]
@@ -118,7 +118,7 @@ async def test_who_gives_up_waiting_takes_nobody_elses_answer_with_him(guarded: 
 
 
 @pytest.mark.parametrize("ago", [timedelta(minutes=61), 30 * 24 * HOUR])
-async def test_a_mass_deletion_trips_it_however_long_ago_it_was(guarded: Guarded, ago: timedelta) -> None:
+async def test_a_mass_deletion_trips_it_however_long_ago_it_was(guarded: SourceGuard, ago: timedelta) -> None:
     """Nobody worked for longer than the window; what goes together is found together."""
     first, later = some("first", 300), some("later", 300)
     assert await guarded.ask(*first, ago=ago) == [True] * 3 + [False] * 297
@@ -129,15 +129,15 @@ async def test_a_mass_deletion_trips_it_however_long_ago_it_was(guarded: Guarded
     assert await guarded.ask(*first, *later, ago=ago) == [True] * 600
 
 
-async def test_a_mass_deletion_of_long_ago_that_comes_in_pieces_trips_it(guarded: Guarded) -> None:
-    long_ago = await guarded.world.now() - 9 * 86_400_000
+async def test_a_mass_deletion_of_long_ago_that_comes_in_pieces_trips_it(guarded: SourceGuard) -> None:
+    long_ago = await guarded.engine.now() - 9 * 86_400_000
     for number in range(3):
         assert await guarded.ask_at(long_ago, f"u{number}") == [True]
-        await guarded.world.jump(24 * HOUR)
+        await guarded.engine.jump(24 * HOUR)
     assert await guarded.ask_at(long_ago, "u3") == [False]
 
 
-async def test_what_was_deleted_in_other_windows_does_not_count(guarded: Guarded) -> None:
+async def test_what_was_deleted_in_other_windows_does_not_count(guarded: SourceGuard) -> None:
     for number in range(20, 0, -1):
         past = number * timedelta(minutes=61)
         assert await guarded.ask(*(f"{number}.{one}" for one in range(3)), ago=past) == [True] * 3
@@ -146,41 +146,41 @@ async def test_what_was_deleted_in_other_windows_does_not_count(guarded: Guarded
 
 @pytest.mark.parametrize("order", [(100, 100, 60, 60, 80), (60, 60, 100, 100, 80), (60, 80, 80, 100, 100)])
 async def test_in_whatever_order_they_are_asked_for_a_window_has_no_more_than_its_limit(
-    world: World, order: tuple[int, ...]
+    engine: EngineUnderTest, order: tuple[int, ...]
 ) -> None:
-    guarded = Guarded(world, GuardSettings(most=4, percent=100, window=HOUR))
+    guarded = SourceGuard(engine, GuardSettings(most=4, percent=100, window=HOUR))
     answers = [await guarded.ask(f"u{n}", ago=timedelta(minutes=minutes)) for n, minutes in enumerate(order)]
     assert answers == [[True]] * 4 + [[False]]
 
 
-async def test_the_window_moves_on(guarded: Guarded) -> None:
+async def test_the_window_moves_on(guarded: SourceGuard) -> None:
     assert await guarded.ask("a", "b") == [True, True]
-    await guarded.world.jump(HOUR / 2)
+    await guarded.engine.jump(HOUR / 2)
     assert await guarded.ask("c") == [True]
-    await guarded.world.jump(HOUR / 2 + timedelta(minutes=1))
+    await guarded.engine.jump(HOUR / 2 + timedelta(minutes=1))
     # The first two have left it, the third has not.
     assert await guarded.ask("d", "e", "f") == [True, True, False]
 
 
-async def test_an_object_counts_by_when_it_was_deleted_not_by_when_it_is_asked_for(guarded: Guarded) -> None:
+async def test_an_object_counts_by_when_it_was_deleted_not_by_when_it_is_asked_for(guarded: SourceGuard) -> None:
     assert await guarded.ask("a", "b", "c", ago=timedelta(minutes=50)) == [True] * 3
-    await guarded.world.jump(timedelta(minutes=11))
+    await guarded.engine.jump(timedelta(minutes=11))
     assert await guarded.ask("d", "e", "f") == [True] * 3
 
 
-async def test_once_tripped_time_alone_frees_nothing(guarded: Guarded) -> None:
+async def test_once_tripped_time_alone_frees_nothing(guarded: SourceGuard) -> None:
     assert await guarded.ask(*some("u", 4)) == [True, True, True, False]
-    await guarded.world.jump(10 * HOUR)
+    await guarded.engine.jump(10 * HOUR)
     assert await guarded.ask("u3", "new") == [False, False]
     # Nor does a deletion of long ago that nobody had asked for yet come through.
     assert await guarded.ask("old", ago=30 * HOUR) == [False]
 
 
-async def test_a_release_lets_through_what_was_held_and_counts_anew(guarded: Guarded) -> None:
+async def test_a_release_lets_through_what_was_held_and_counts_anew(guarded: SourceGuard) -> None:
     assert await guarded.ask(*some("u", 50)) == [True] * 3 + [False] * 47
     assert await guarded.release() is True
     assert await guarded.ask(*some("u", 50)) == [True] * 50
-    assert await guarded.world.members(f"guarded:{SOURCE}") == {}
+    assert await guarded.engine.members(f"guarded:{SOURCE}") == {}
     assert await guarded.ask(*some("new", 4)) == [True, True, True, False]
     # What was released stays so, though the guard has tripped again.
     assert await guarded.ask("u7", "u49", "new0", "new9") == [True, True, True, False]
@@ -189,7 +189,7 @@ async def test_a_release_lets_through_what_was_held_and_counts_anew(guarded: Gua
 
 
 async def test_what_was_held_comes_through_after_a_release_though_the_next_mistake_trips_it_first(
-    guarded: Guarded,
+    guarded: SourceGuard,
 ) -> None:
     assert await guarded.ask(*some("u", 10)) == [True] * 3 + [False] * 7
     await guarded.release()
@@ -198,44 +198,44 @@ async def test_what_was_held_comes_through_after_a_release_though_the_next_mista
     assert await guarded.ask("new4") == [False]
 
 
-async def test_a_release_covers_nothing_that_the_guard_had_not_seen(guarded: Guarded) -> None:
+async def test_a_release_covers_nothing_that_the_guard_had_not_seen(guarded: SourceGuard) -> None:
     assert await guarded.ask(*some("u", 4)) == [True] * 3 + [False]
     await guarded.release()
     answers = await guarded.ask(*some("unseen", 5), ago=timedelta(minutes=10))
     assert answers == [True] * 3 + [False] * 2
 
 
-async def test_a_release_of_a_guard_that_has_not_tripped_changes_nothing(guarded: Guarded) -> None:
+async def test_a_release_of_a_guard_that_has_not_tripped_changes_nothing(guarded: SourceGuard) -> None:
     assert await guarded.ask("a", "b") == [True, True]
     assert await guarded.release() is False
     assert await guarded.ask("c", "d") == [True, False]
 
 
-async def test_a_time_in_the_future_counts_from_when_it_is_first_seen(guarded: Guarded) -> None:
+async def test_a_time_in_the_future_counts_from_when_it_is_first_seen(guarded: SourceGuard) -> None:
     """With a grace period the API server writes when it will be over."""
-    later = await guarded.world.now() + 600_000
+    later = await guarded.engine.now() + 600_000
     assert await guarded.ask_at(later, *some("u", 5)) == [True] * 3 + [False] * 2
     await guarded.release()
     assert await guarded.ask_at(later, *some("u", 5)) == [True] * 5
-    await guarded.world.jump(HOUR + timedelta(minutes=1))
+    await guarded.engine.jump(HOUR + timedelta(minutes=1))
     assert await guarded.ask("a", "b", "c", "d") == [True] * 3 + [False]
 
 
-async def test_an_unknown_time_counts_as_now(guarded: Guarded) -> None:
+async def test_an_unknown_time_counts_as_now(guarded: SourceGuard) -> None:
     assert await guarded.ask_at(0, *some("u", 4)) == [True] * 3 + [False]
 
 
-async def test_a_clock_that_went_back_lets_nothing_pass_uncounted(guarded: Guarded) -> None:
+async def test_a_clock_that_went_back_lets_nothing_pass_uncounted(guarded: SourceGuard) -> None:
     assert await guarded.ask(*some("u", 9)) == [True] * 3 + [False] * 6
-    await guarded.world.jump(-3 * HOUR)
+    await guarded.engine.jump(-3 * HOUR)
     await guarded.release()
     assert await guarded.ask(*some("u", 9)) == [True] * 9
     assert await guarded.ask(*some("new", 4)) == [True] * 3 + [False]
     assert await guarded.ask("new3") == [False]
 
 
-async def test_sources_are_counted_apart(world: World) -> None:
-    one, other = Guarded(world, source="one"), Guarded(world, source="other")
+async def test_sources_are_counted_apart(engine: EngineUnderTest) -> None:
+    one, other = SourceGuard(engine, source="one"), SourceGuard(engine, source="other")
     assert await one.ask(*some("u", 4)) == [True] * 3 + [False]
     assert await other.ask(*some("u", 3)) == [True] * 3
     await one.release()
@@ -243,22 +243,22 @@ async def test_sources_are_counted_apart(world: World) -> None:
     assert await one.ask("new") == [True]
 
 
-async def test_the_percentage_is_of_what_the_source_owns_now(world: World) -> None:
-    guarded = Guarded(world, GuardSettings(most=100, percent=10, window=HOUR))
-    key = f"{world.installation.shards[0].stem}source:{SOURCE}"
-    await world.client.hset(key, mapping={"owned.0": 140, "owned.1": 160})
+async def test_the_percentage_is_of_what_the_source_owns_now(engine: EngineUnderTest) -> None:
+    guarded = SourceGuard(engine, GuardSettings(most=100, percent=10, window=HOUR))
+    key = f"{engine.installation.shards[0].stem}source:{SOURCE}"
+    await engine.client.hset(key, mapping={"owned.0": 140, "owned.1": 160})
     assert await guarded.ask(*some("u", 31)) == [True] * 30 + [False]
-    assert "10% of 300 owned" in (await source_of(world))["guard_why"]
+    assert "10% of 300 owned" in (await source_of(engine))["guard_why"]
     await guarded.release()
-    await world.client.hset(key, "owned.1", 260)
+    await engine.client.hset(key, "owned.1", 260)
     assert await guarded.ask(*some("new", 41)) == [True] * 40 + [False]
 
 
-async def test_what_has_gone_does_not_make_the_limit_smaller(world: World) -> None:
-    guarded = Guarded(world, GuardSettings(most=1000, percent=100, window=HOUR))
-    key = f"{world.installation.shards[0].stem}source:{SOURCE}"
+async def test_what_has_gone_does_not_make_the_limit_smaller(engine: EngineUnderTest) -> None:
+    guarded = SourceGuard(engine, GuardSettings(most=1000, percent=100, window=HOUR))
+    key = f"{engine.installation.shards[0].stem}source:{SOURCE}"
     for left in range(60, 0, -1):
-        await world.client.hset(key, "owned", left)
+        await engine.client.hset(key, "owned", left)
         assert await guarded.ask(f"u{left}") == [True]
     assert await guarded.ask("another") == [False]
     # A release begins anew, with what is there.
@@ -266,107 +266,109 @@ async def test_what_has_gone_does_not_make_the_limit_smaller(world: World) -> No
     assert await guarded.ask(*some("new", 21)) == [True] * 20 + [False]
 
 
-async def test_a_guard_that_is_off_lets_everything_through(world: World) -> None:
-    guarded = Guarded(world, GuardSettings(most=1, enabled=False))
+async def test_a_guard_that_is_off_lets_everything_through(engine: EngineUnderTest) -> None:
+    guarded = SourceGuard(engine, GuardSettings(most=1, enabled=False))
     assert await guarded.ask(*some("u", 50)) == [True] * 50
-    assert await source_of(world) == {}
+    assert await source_of(engine) == {}
 
 
-async def test_what_is_long_past_is_forgotten_a_step_at_a_time(guarded: Guarded) -> None:
-    world, stem = guarded.world, guarded.world.installation.shards[0].stem
+async def test_what_is_long_past_is_forgotten_a_step_at_a_time(guarded: SourceGuard) -> None:
+    engine, stem = guarded.engine, guarded.engine.installation.shards[0].stem
     passed, counting = f"{stem}passed:{SOURCE}", f"{stem}guard:{SOURCE}"
 
     async def sizes() -> tuple[int, int]:
-        return await world.client.zcard(passed), await world.client.zcard(counting)
+        return await engine.client.zcard(passed), await engine.client.zcard(counting)
 
     guarded.settings = GuardSettings(most=3000, percent=100, window=HOUR)
     assert all(await guarded.ask(*some("u", 1200)))
-    await world.jump(timedelta(days=6))
+    await engine.jump(timedelta(days=6))
     await guarded.ask("a", "u0")
     assert await sizes() == (1201, 1201)
-    await world.jump(timedelta(days=2))
+    await engine.jump(timedelta(days=2))
     await guarded.ask("b")
     assert await sizes() == (202, 202)
     # Who was asked for since is still known.
     await guarded.ask("c")
     assert await sizes() == (4, 4)
-    assert await world.client.zscore(passed, "u0") is not None
+    assert await engine.client.zscore(passed, "u0") is not None
 
 
-async def test_the_numbers_and_the_audit_tell_of_it(guarded: Guarded) -> None:
-    world = guarded.world
+async def test_the_numbers_and_the_audit_tell_of_it(guarded: SourceGuard) -> None:
+    engine = guarded.engine
     await guarded.ask(*some("u", 8))
     await guarded.ask(*some("u", 8))
-    stats = await world.stats()
+    stats = await engine.stats()
     assert (stats["guard_tripped"], stats[f"guard/{SOURCE}/tripped"]) == (1, 1)
     assert (stats[f"guard/{SOURCE}/held"], stats[f"guard/{SOURCE}/counted"]) == (5, 3)
-    assert await world.decisions("guard tripped") == [SOURCE]
+    assert await engine.decisions("guard tripped") == [SOURCE]
     (view,) = await guarded.guard.status()
     assert (view.source, view.held, view.counted, view.limit) == (SOURCE, 5, 3, None)
     assert view.tripped is not None
     await guarded.release()
-    stats = await world.stats()
+    stats = await engine.stats()
     assert (stats["guard_tripped"], stats[f"guard/{SOURCE}/tripped"], stats[f"guard/{SOURCE}/held"]) == (0, 0, 0)
-    assert await world.decisions("guard released") == [SOURCE]
+    assert await engine.decisions("guard released") == [SOURCE]
     (view,) = await guarded.guard.status()
     assert (view.tripped, view.held, view.counted, view.released_by) == (None, 0, 0, "tests")
 
 
-async def test_healing_after_a_lost_redis_does_not_trip_it(own_world: World) -> None:
+async def test_healing_after_a_lost_redis_does_not_trip_it(own_engine: EngineUnderTest) -> None:
     """Everything is asked for anew in any order, with the times at which it was deleted, which were spread out."""
-    guarded, dice = Guarded(own_world), random.Random(5)
-    now = await own_world.now()
+    guarded, dice = SourceGuard(own_engine), random.Random(5)
+    now = await own_engine.now()
     # As many as may be in every window of three days, the last of them a moment ago.
     deleted = {f"u{number}.{one}": now - number * 3_600_000 for number in range(72) for one in range(3)}
     for uid, at in sorted(deleted.items(), key=lambda one: one[1]):
         assert await guarded.ask_at(at, uid) == [True]
-    await own_world.client.flushall()
+    await own_engine.client.flushall()
     for uid in dice.sample(sorted(deleted), len(deleted)):
         assert await guarded.ask_at(deleted[uid], uid) == [True]
-    assert await own_world.decisions("guard tripped") == []
+    assert await own_engine.decisions("guard tripped") == []
     # A mistake after that is stopped all the same.
     assert await guarded.ask("new") == [False]
 
 
-async def test_what_had_tripped_it_trips_it_again_after_a_lost_redis_however_late(own_world: World) -> None:
-    guarded = Guarded(own_world)
-    now = await own_world.now()
+async def test_what_had_tripped_it_trips_it_again_after_a_lost_redis_however_late(own_engine: EngineUnderTest) -> None:
+    guarded = SourceGuard(own_engine)
+    now = await own_engine.now()
     assert await guarded.ask_at(now, *some("u", 600)) == [True] * 3 + [False] * 597
-    await own_world.jump(5 * HOUR)
-    await own_world.client.flushall()
+    await own_engine.jump(5 * HOUR)
+    await own_engine.client.flushall()
     assert await guarded.ask_at(now, *some("u", 600)) == [True] * 3 + [False] * 597
 
 
 @pytest.mark.parametrize("seed", range(4))
-async def test_whatever_happens_the_limit_holds_between_two_releases(embedded_world: World, seed: int) -> None:
-    dice, world, guarded = random.Random(seed), embedded_world, Guarded(embedded_world)
+async def test_whatever_happens_the_limit_holds_between_two_releases(
+    embedded_engine: EngineUnderTest, seed: int
+) -> None:
+    dice, engine, guarded = random.Random(seed), embedded_engine, SourceGuard(embedded_engine)
     deleted: dict[str, int] = {}
     passed: dict[str, int] = {}
     held: set[str] = set()
     freed: set[str] = set()
     released_at = 0
     for step in range(150):
-        now = await world.now()
+        now = await engine.now()
         match dice.choices(("new", "old", "again", "jump", "release"), (5, 2, 4, 3, 1))[0]:
             case "new":
                 deleted |= {f"{step}.{n}": now - dice.randrange(1200) * 1000 for n in range(dice.randrange(1, 4))}
             case "old":
                 deleted[f"{step}.old"] = now - dice.randrange(60, 600) * 60_000
             case "jump":
-                await world.jump(timedelta(minutes=dice.randrange(1, 45)))
+                await engine.jump(timedelta(minutes=dice.randrange(1, 45)))
             case "release":
                 if await guarded.release():
-                    released_at = await world.now()
+                    released_at = await engine.now()
                     freed |= held
         for uid in dice.sample(sorted(deleted), min(len(deleted), 6)):
             (through,) = await guarded.ask_at(deleted[uid], uid)
             assert through or uid not in passed, "what was let through stays so"
             assert through or uid not in freed, "what a person released comes through"
             if through and uid not in passed:
-                passed[uid] = await world.now()
+                passed[uid] = await engine.now()
             if not through:
                 held.add(uid)
-        tripped = "guard_tripped" in await source_of(world)
+        tripped = "guard_tripped" in await source_of(engine)
         # Those that count: first let through after the last release, released by nobody. A window that is filled from
         # both sides is looked at in eighths.
         counting = sorted(deleted[uid] for uid, when in passed.items() if when >= released_at and uid not in freed)
@@ -379,67 +381,67 @@ async def test_whatever_happens_the_limit_holds_between_two_releases(embedded_wo
 # ---- through planners
 
 
-class Judged(Outside):
+class GuardedPlanner(ScriptedProvider):
     """A planner that asks the guard before it plans, as the one of a watched source does."""
 
-    def watch(self, guarded: Guarded, deleted_at: int) -> None:
+    def watch(self, guarded: SourceGuard, deleted_at: int) -> None:
         async def judge(one: Event) -> Plan | Hold:
-            (answer,) = await guarded.guard.admit(one.source, [Going(one.uid, deleted_at)], guarded.settings)
+            (answer,) = await guarded.guard.admit(one.source, [DeletedObject(one.uid, deleted_at)], guarded.settings)
             return Plan([thing(one.uid)]) if answer.admitted else Hold(answer.reason)
 
         self.judge = judge
 
     async def plan(self, event: Event) -> Plan | Hold:
         self.plans.setdefault(event.uid, self.judge)
-        return await Outside.plan(self, event)
+        return await ScriptedProvider.plan(self, event)
 
 
 async def test_what_the_guard_held_is_planned_again_and_done_after_a_release(embedded_server: TestServer) -> None:
-    world = World(embedded_server.server, embedded_server.settings(shards=3))
-    await world.arrive()
+    engine = EngineUnderTest(embedded_server.server, embedded_server.settings(shards=3))
+    await engine.arrive()
     try:
-        guarded, outside = Guarded(world), Judged(plans={"odd": Hold("no such account")})
-        outside.watch(guarded, await world.now())
-        await world.start(outside)
+        guarded, provider = SourceGuard(engine), GuardedPlanner(plans={"odd": Hold("no such account")})
+        provider.watch(guarded, await engine.now())
+        await engine.start(provider)
         going = [event(uid) for uid in some("u", 40)]
         stranger = event("stranger", source="other")
-        await world.publish(*going, event("odd"), stranger)
-        await world.until_done(stranger)
+        await engine.publish(*going, event("odd"), stranger)
+        await engine.until_done(stranger)
 
         async def held() -> bool:
-            return len(await world.members("held")) == 38
+            return len(await engine.members("held")) == 38
 
-        await world.until("all but three are held, and the odd one", held)
-        assert len(outside.called) <= 4
+        await engine.until("all but three are held, and the odd one", held)
+        assert len(provider.called) <= 4
         found = await guarded.guard.held(SOURCE)
         assert len(found) == 37
         assert {one.deletion for one in found} <= {one.deletion for one in going}
         # Planned again without a release, it is held again.
         assert await guarded.guard.replay(found[:5], "tests") == 5
-        await world.until("they are held again", held)
+        await engine.until("they are held again", held)
         assert await guarded.release() is True
         assert await guarded.guard.replay(await guarded.guard.held(SOURCE), "tests") == 37
-        await world.until_done(*going)
-        assert sorted(outside.called) == sorted([one.uid for one in going] + ["stranger"])
-        assert list(await world.members("held")) == [f"deletion:{event('odd').deletion}"]
+        await engine.until_done(*going)
+        assert sorted(provider.called) == sorted([one.uid for one in going] + ["stranger"])
+        assert list(await engine.members("held")) == [f"deletion:{event('odd').deletion}"]
         assert await guarded.guard.held(SOURCE) == []
     finally:
-        await world.close()
+        await engine.close()
 
 
 # ---- who only wants to know
 
 
 @pytest.mark.parametrize("seed", range(4))
-async def test_who_looks_ahead_is_told_what_the_guard_says_then(embedded_world: World, seed: int) -> None:
+async def test_who_looks_ahead_is_told_what_the_guard_says_then(embedded_engine: EngineUnderTest, seed: int) -> None:
     """Whatever was deleted when, in whatever order it comes, and whatever was released meanwhile."""
     chance = random.Random(seed)
-    guarded = Guarded(embedded_world, GuardSettings(most=4, percent=100, window=HOUR))
+    guarded = SourceGuard(embedded_engine, GuardSettings(most=4, percent=100, window=HOUR))
     said, found = list[bool](), list[bool]()
     for number in range(80):
-        at = await embedded_world.now() - chance.randrange(1, 12 * 3_600_000)
+        at = await embedded_engine.now() - chance.randrange(1, 12 * 3_600_000)
         uid = f"u{number if chance.random() < 0.8 else chance.randrange(number + 1)}"
-        seen = await outlook(embedded_world.installation, SOURCE, Going(uid, at), guarded.settings)
+        seen = await guard_forecast(embedded_engine.installation, SOURCE, DeletedObject(uid, at), guarded.settings)
         assert seen.holds == bool(seen.why)
         said.append(not seen.holds)
         found += await guarded.ask_at(at, uid)

@@ -1,4 +1,4 @@
-"""Wake-ups: who sleeps does not ask the server, and nobody sleeps past work that is due."""
+"""Wake-ups: idle workers do not poll the server, and none sleeps past due work."""
 
 import asyncio
 import time
@@ -7,205 +7,209 @@ from datetime import timedelta
 import pytest
 
 from service.contract import Blocked, Draw, Gone, Job, Limit, Pending, Remaining, Verdict
-from service.engine.budgets import Ask, Said
-from tests.engine.outside import LANE, Outside, event, thing
+from service.engine.budgets import LimitFeedback, ReservationRequest
+from tests.engine.engine_under_test import EngineUnderTest, RunningWorker
+from tests.engine.scripted_provider import LANE, ScriptedProvider, event, thing
 from tests.engine.waiting import STEP
-from tests.engine.world import Running, World
 from workers.handlers.protocol import Batch
-from workers.runtime.attempts import LONGEST_SLEEP
+from workers.runtime.attempt_loop import LONGEST_SLEEP
 
 MS = timedelta(milliseconds=1)
 WOKEN = timedelta(seconds=LONGEST_SLEEP - 5)
 """Who was not woken is still asleep then."""
 
 
-async def asleep(world: World, *workers: Running) -> None:
+async def asleep(engine: EngineUnderTest, *workers: RunningWorker) -> None:
     """Until nobody has looked for work for longer than a lane is set aside for one who looked. Turns of the loop are
     counted, not time: in a process that was held up nobody could have looked."""
     seen, turns = -1, 0
 
     async def quiet() -> bool:
         nonlocal seen, turns
-        looks = sum(running.moves["look"] for running in workers)
+        looks = sum(running.moves["due_lanes"] for running in workers)
         seen, turns = looks, turns + 1 if looks == seen else 0
         return looks > 0 and turns * STEP > 0.8
 
-    await world.until("all workers sleep", quiet)
+    await engine.until("all workers sleep", quiet)
 
 
-async def test_idle_workers_do_not_poll(world: World) -> None:
-    workers = [await world.start() for _ in range(3)]
+async def test_idle_workers_do_not_poll(engine: EngineUnderTest) -> None:
+    workers = [await engine.start() for _ in range(3)]
     one = event("a")
-    await world.publish(one)
-    await world.until_done(one)
-    await asleep(world, *workers)
+    await engine.publish(one)
+    await engine.until_done(one)
+    await asleep(engine, *workers)
     before = [(running.moves.copy(), running.trips.copy()) for running in workers]
     begun = time.monotonic()
 
     async def later() -> float:
         return max(0.0, time.monotonic() - begun - 2.5)
 
-    passed = 2.5 + await world.until("some time has passed", later)
-    moves = dict.fromkeys(("look", "take", "reserve", "settle"), 0)
+    passed = 2.5 + await engine.until("some time has passed", later)
+    moves = dict.fromkeys(("due_lanes", "take", "reserve", "settle"), 0)
     trips = 0
     for running, (earlier, sent) in zip(workers, before, strict=True):
         trips += (running.trips - sent).total()
         for name in moves:
             moves[name] += running.moves[name] - earlier[name]
-    assert moves == {"look": 0, "take": 0, "reserve": 0, "settle": 0}
+    assert moves == {"due_lanes": 0, "take": 0, "reserve": 0, "settle": 0}
     # One janitor for each shard keeps house: a handful of small steps a second, and the others ask for its turn.
-    shards = len(world.installation.shards)
+    shards = len(engine.installation.shards)
     assert trips / passed <= shards * (12 + 3 * len(workers))
 
 
 @pytest.mark.every_server
-async def test_an_event_wakes_a_worker_that_sleeps_until_something_far_off(world: World) -> None:
-    outside = Outside()
+async def test_an_event_wakes_a_worker_that_sleeps_until_something_far_off(engine: EngineUnderTest) -> None:
+    provider = ScriptedProvider()
     one = event("a")
-    far = world.beside(one, "far")
-    await world.lay(far, [thing("far", after=timedelta(hours=1))])
-    outside.has("a", [thing("one")])
-    running = await world.start(outside)
-    await asleep(world, running)
-    await world.publish(one)
-    await world.until_done(one, within=WOKEN)
-    assert outside.called == ["one"]
+    far = engine.beside(one, "far")
+    await engine.lay(far, [thing("far", after=timedelta(hours=1))])
+    provider.has("a", [thing("one")])
+    running = await engine.start(provider)
+    await asleep(engine, running)
+    await engine.publish(one)
+    await engine.until_done(one, within=WOKEN)
+    assert provider.called == ["one"]
 
 
-async def test_a_job_that_becomes_due_before_the_end_of_a_sleep_ends_it_and_runs_no_earlier(world: World) -> None:
-    outside = Outside()
-    running = await world.start(outside)
-    await asleep(world, running)
+async def test_a_job_that_becomes_due_before_the_end_of_a_sleep_ends_it_and_runs_no_earlier(
+    engine: EngineUnderTest,
+) -> None:
+    provider = ScriptedProvider()
+    running = await engine.start(provider)
+    await asleep(engine, running)
     one = event("a")
-    outside.has("a", [thing("one", after=timedelta(milliseconds=700))])
-    await world.publish(one)
-    await world.until_done(one, within=WOKEN)
-    job, *_ = await world.jobs_of(one)
-    done = int((await world.job(job))["last_at"])
-    planned = int((await world.deletion(one))["planned_at"])
+    provider.has("a", [thing("one", after=timedelta(milliseconds=700))])
+    await engine.publish(one)
+    await engine.until_done(one, within=WOKEN)
+    job, *_ = await engine.jobs_of(one)
+    done = int((await engine.job(job))["last_at"])
+    planned = int((await engine.deletion(one))["planned_at"])
     assert done - planned >= 700
 
 
-async def test_a_retry_by_hand_wakes_a_sleeper(world: World) -> None:
-    outside, one = Outside(), event("a")
-    outside.answers["one"] = [Blocked("in use", timedelta(hours=1))]
-    job = (await world.lay(one, [thing("one")]))["one"]
-    running = await world.start(outside)
+async def test_a_retry_by_hand_wakes_a_sleeper(engine: EngineUnderTest) -> None:
+    provider, one = ScriptedProvider(), event("a")
+    provider.answers["one"] = [Blocked("in use", timedelta(hours=1))]
+    job = (await engine.lay(one, [thing("one")]))["one"]
+    running = await engine.start(provider)
 
     async def blocked() -> bool:
-        return (await world.job(job)).get("verdict") == "blocked"
+        return (await engine.job(job)).get("verdict") == "blocked"
 
-    await world.until("it waits", blocked)
-    await asleep(world, running)
-    assert await world.shard(one).retry(job, "tests") == "due"
-    await world.until_done(one, within=WOKEN)
+    await engine.until("it waits", blocked)
+    await asleep(engine, running)
+    assert await engine.shard(one).retry(job, "tests") == "due"
+    await engine.until_done(one, within=WOKEN)
 
 
-async def test_the_next_stage_wakes_whoever_sleeps(world: World) -> None:
+async def test_the_next_stage_wakes_whoever_sleeps(engine: EngineUnderTest) -> None:
     """The worker that ends a stage may be full: the others have to hear of the next one."""
-    outside = Outside()
-    outside.answers["one"] = [Pending(timedelta(milliseconds=300))]
+    provider = ScriptedProvider()
+    provider.answers["one"] = [Pending(timedelta(milliseconds=300))]
     one = event("a")
-    await world.lay(one, [thing("one"), thing("two", stage=1)])
-    workers = [await world.start(outside) for _ in range(2)]
-    await world.until_done(one, within=WOKEN)
-    assert outside.called == ["one", "one", "two"]
-    assert sum(running.moves["open"] for running in workers) >= 1
+    await engine.lay(one, [thing("one"), thing("two", stage=1)])
+    workers = [await engine.start(provider) for _ in range(2)]
+    await engine.until_done(one, within=WOKEN)
+    assert provider.called == ["one", "one", "two"]
+    assert sum(running.moves["open_stages"] for running in workers) >= 1
 
 
-async def test_a_worker_that_dies_right_after_a_wake_up_delays_nobody(world: World) -> None:
+async def test_a_worker_that_dies_right_after_a_wake_up_delays_nobody(engine: EngineUnderTest) -> None:
     """It woke, looked, set the lane aside for itself for a moment, and was killed before it took anything."""
-    outside = Outside()
+    provider = ScriptedProvider()
     one = event("a")
-    await world.lay(one, [thing("one")])
-    look = await world.shard(one).look(10)
+    await engine.lay(one, [thing("one")])
+    look = await engine.shard(one).due_lanes(10)
     assert [lane.name for lane in look.lanes] == [LANE]
-    await world.start(outside)
-    await world.until_done(one, within=WOKEN)
+    await engine.start(provider)
+    await engine.until_done(one, within=WOKEN)
 
 
-async def test_a_wake_up_reaches_everyone_also_when_one_who_heard_it_dies(world: World) -> None:
-    outside, soon = Outside(), timedelta(seconds=1)
-    world.change("worker", plan_claim=soon, lease=5 * soon, attempt_timeout=4 * soon)
-    doomed, other = await world.start(outside), await world.start(outside)
-    await asleep(world, doomed, other)
+async def test_a_wake_up_reaches_everyone_also_when_one_who_heard_it_dies(engine: EngineUnderTest) -> None:
+    provider, soon = ScriptedProvider(), timedelta(seconds=1)
+    engine.change("worker", plan_claim=soon, lease=5 * soon, attempt_timeout=4 * soon)
+    doomed, other = await engine.start(provider), await engine.start(provider)
+    await asleep(engine, doomed, other)
     for number in range(5):
         one = event(f"e{number}")
-        outside.has(one.uid, [thing(f"t{number}")])
-        await world.publish(one)
+        provider.has(one.uid, [thing(f"t{number}")])
+        await engine.publish(one)
         if number == 2:
             await doomed.crash()
-        await world.until_done(one, within=WOKEN)
+        await engine.until_done(one, within=WOKEN)
 
 
-async def test_blocking_reads_take_no_connection_from_the_pool(world: World) -> None:
-    world.change("redis", max_connections=2, call_timeout=timedelta(seconds=2))
-    outside = Outside()
-    events = [outside.has(f"e{number}", [thing(f"{number}-{i}") for i in range(20)]) for number in range(20)]
-    running = await world.start(outside)
+async def test_blocking_reads_take_no_connection_from_the_pool(engine: EngineUnderTest) -> None:
+    engine.change("redis", max_connections=2, call_timeout=timedelta(seconds=2))
+    provider = ScriptedProvider()
+    events = [provider.has(f"e{number}", [thing(f"{number}-{i}") for i in range(20)]) for number in range(20)]
+    running = await engine.start(provider)
     assert running.installation.settings.redis.max_connections == 2
-    await world.publish(*events)
-    await world.until_done(*events)
-    assert len(outside.calls) == 400
-    assert running.installation.caller.away_since is None
+    await engine.publish(*events)
+    await engine.until_done(*events)
+    assert len(provider.calls) == 400
+    assert running.installation.caller.unavailable_since is None
 
 
-async def test_nobody_sleeps_past_the_job_that_is_due_first(world: World) -> None:
-    outside = Outside()
+async def test_nobody_sleeps_past_the_job_that_is_due_first(engine: EngineUnderTest) -> None:
+    provider = ScriptedProvider()
     one = event("a")
     waits = {"late": 3_600_000, "early": 200, "middle": 1_800_000}
-    outside.has("a", [thing(name, f"sim/acct/{name}", after=wait * MS) for name, wait in waits.items()])
-    await world.start(outside)
-    await world.publish(one)
+    provider.has("a", [thing(name, f"sim/acct/{name}", after=wait * MS) for name, wait in waits.items()])
+    await engine.start(provider)
+    await engine.publish(one)
     for number, name in enumerate(("early", "middle", "late"), 1):
 
         async def called(number: int = number) -> bool:
-            return len(outside.calls) == number
+            return len(provider.calls) == number
 
-        await world.until(f"{name} was called", called, WOKEN)
-        assert outside.called[-1] == name
-        await world.jump(1_800_000 * MS)
-    await world.until_done(one)
-    planned = int((await world.deletion(one))["planned_at"])
-    for job, target in await world.targets_of(one):
+        await engine.until(f"{name} was called", called, WOKEN)
+        assert provider.called[-1] == name
+        await engine.jump(1_800_000 * MS)
+    await engine.until_done(one)
+    planned = int((await engine.deletion(one))["planned_at"])
+    for job, target in await engine.targets_of(one):
         if target in waits:
-            assert int((await world.job(job))["last_at"]) - planned >= waits[target]
-    assert not await world.queue(LANE)
+            assert int((await engine.job(job))["last_at"]) - planned >= waits[target]
+    assert not await engine.queue(LANE)
 
 
-async def test_tokens_that_are_there_earlier_than_was_said_wake_the_lanes_that_waited_for_them(world: World) -> None:
+async def test_tokens_that_are_there_earlier_than_was_said_wake_the_lanes_that_waited_for_them(
+    engine: EngineUnderTest,
+) -> None:
     limit = Limit.bucket("calls", 100, 100 / 360_000)
-    outside, free = Outside(draws_on=lambda lane: (Draw(limit),)), asyncio.Event()
+    provider, free = ScriptedProvider(draws_on=lambda lane: (Draw(limit),)), asyncio.Event()
 
     async def tells(job: Job, batch: Batch) -> Verdict:
-        await outside.call(job, batch)
+        await provider.call(job, batch)
         await free.wait()
-        batch.tell(Remaining("calls", 50))
+        batch.report_quota(Remaining("calls", 50))
         return Gone()
 
-    outside.answers["first"] = [tells]
-    asks = [Ask(LANE, 99, 99, 0, (Draw(limit),))]
-    await world.installation.budgets.reserve("sim/acct", 0.1, asks)
-    await world.installation.budgets.correct("sim/acct", [Said(limit, answered=99, remaining=1)])
+    provider.answers["first"] = [tells]
+    asks = [ReservationRequest(LANE, 99, 99, 0, (Draw(limit),))]
+    await engine.installation.budgets.reserve("sim/acct", 0.1, asks)
+    await engine.installation.budgets.correct("sim/acct", [LimitFeedback(limit, answered=99, remaining=1)])
     first, others = event("first"), [event(f"e{number}") for number in range(4)]
-    await world.lay(first, [thing("first", "sim/acct/first")])
-    running = await world.start(outside)
+    await engine.lay(first, [thing("first", "sim/acct/first")])
+    running = await engine.start(provider)
 
     async def used() -> bool:
-        return outside.called == ["first"]
+        return provider.called == ["first"]
 
-    await world.until("the last token is used", used)
-    await world.publish(*others)
+    await engine.until("the last token is used", used)
+    await engine.publish(*others)
 
     async def dry() -> bool:
-        now = await world.now()
+        now = await engine.now()
         lanes = [
-            await world.client.zscore(f"{shard.stem}lanes", LANE)
-            for shard in {world.shard(one).number: world.shard(one) for one in others}.values()
+            await engine.client.zscore(f"{shard.stem}lanes", LANE)
+            for shard in {engine.shard(one).number: engine.shard(one) for one in others}.values()
         ]
         return all(score is not None and score > now + 60_000 for score in lanes)
 
-    await world.until("the others wait for an hour", dry)
-    await asleep(world, running)
+    await engine.until("the others wait for an hour", dry)
+    await asleep(engine, running)
     free.set()
-    await world.until_done(first, *others, within=WOKEN)
+    await engine.until_done(first, *others, within=WOKEN)

@@ -8,24 +8,24 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from service.kubernetes import Cluster, connect
-from tests.clusters import TestApi
-from tests.integration.watched import watched
-from tests.servers import TestServer
+from service.kubernetes import KubernetesClient, connect
+from tests.api_servers import TestApi
+from tests.integration.watched_source import watched
+from tests.redis_servers import TestServer
 
 if TYPE_CHECKING:
-    from standins.aws.networks import Vpc
+    from standins.aws.builder import Vpc
     from standins.aws.process import LocalAws
-    from tests.aws import Cloud
-    from tests.capi import Capi
-    from tests.integration.aws_access import Stage
-    from tests.integration.clustered import Clustered
+    from tests.aws import AwsTestAccount
+    from tests.capi import CapiObjects
+    from tests.integration.aws_identities import AwsIdentityFixture
+    from tests.integration.capi_fixture import CapiFixture
 
 __all__ = ["cluster", "watched"]
 
 
 @pytest.fixture
-async def cluster(api: TestApi, tmp_path: Path) -> AsyncIterator[Cluster]:
+async def cluster(api: TestApi, tmp_path: Path) -> AsyncIterator[KubernetesClient]:
     """Our client, as the admin of the server that `api` is."""
     async with await connect("test", api.settings(tmp_path)) as opened:
         yield opened
@@ -35,7 +35,7 @@ async def cluster(api: TestApi, tmp_path: Path) -> AsyncIterator[Cluster]:
 
 
 @pytest.fixture
-async def cloud(local_aws: "LocalAws") -> "AsyncIterator[Cloud]":
+async def cloud(local_aws: "LocalAws") -> "AsyncIterator[AwsTestAccount]":
     """An account of the test's own there; its behaviour is as it was for the next one."""
     from tests.aws import account_on
 
@@ -44,15 +44,15 @@ async def cloud(local_aws: "LocalAws") -> "AsyncIterator[Cloud]":
 
 
 @pytest.fixture
-async def clustered(
+async def clusters(
     api: TestApi,
     embedded_server: TestServer,
     local_aws: "LocalAws",
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-) -> "AsyncIterator[Clustered]":
+) -> "AsyncIterator[CapiFixture]":
     """Cluster API clusters in an account and a Namespace of the test's own."""
-    from tests.integration.clustered import clusters_on
+    from tests.integration.capi_fixture import clusters_on
 
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", f"AKIA{random.randrange(10**11, 10**12)}")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "any")
@@ -62,17 +62,17 @@ async def clustered(
 
 
 @pytest.fixture
-async def vpc(clustered: "Clustered") -> "Vpc":
-    return await clustered.resources.vpc()
+async def vpc(clusters: "CapiFixture") -> "Vpc":
+    return await clusters.resources.vpc()
 
 
 @pytest.fixture
-def elsewhere(clustered: "Clustered", api: TestApi) -> "Capi":
+def elsewhere(clusters: "CapiFixture", api: TestApi) -> "CapiObjects":
     """Clusters in another Namespace, which is watched, too."""
-    from tests.capi import Capi
+    from tests.capi import CapiObjects
 
-    made = Capi(api.kube, api.namespace())
-    clustered.watch_also(made.namespace)
+    made = CapiObjects(api.kube, api.namespace())
+    clusters.watch_also(made.namespace)
     return made
 
 
@@ -84,12 +84,12 @@ async def stack() -> AsyncIterator[AsyncExitStack]:
 
 
 @pytest.fixture
-async def stage(
+async def identities(
     api: TestApi, local_aws: "LocalAws", tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> "AsyncIterator[Stage]":
+) -> "AsyncIterator[AwsIdentityFixture]":
     """The way to AWS; who is about another stage has one of its own."""
-    from tests.integration.aws_access import own_credentials, staged
+    from tests.integration.aws_identities import aws_identity_fixture, own_credentials
 
     own_credentials(monkeypatch, tmp_path)
-    async with staged(api, local_aws, tmp_path) as made:
+    async with aws_identity_fixture(api, local_aws, tmp_path) as made:
         yield made

@@ -5,7 +5,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tests.clusters import TestApi, summary
+from tests.api_servers import TestApi, summary
 from tests.kube import wait_until
 
 pytestmark = pytest.mark.long

@@ -1,9 +1,9 @@
-"""One test for each kind of resource: it is removed and proven gone, and what is like it but another's stays."""
+"""One test per kind: it is deleted and proven absent, and a similar resource of another owner stays."""
 
 import pytest
 
 from standins.aws.tags import by_balancer_controller, by_cloud_provider, by_cluster_api
-from tests.integration.aws_removing import Removing, removing
+from tests.integration.aws_removal import AwsRemovalFixture, removing
 
 __all__ = ["removing"]
 
@@ -12,11 +12,11 @@ SERVED = by_cloud_provider("c1", "default/web")
 THEIRS = by_cloud_provider("c2", "default/web")
 
 
-async def test_a_classic_balancer(removing: Removing) -> None:
-    build = removing.cloud.world
+async def test_a_classic_balancer(removing: AwsRemovalFixture) -> None:
+    build = removing.cloud.builder
     vpc = await build.vpc()
     ours, theirs, api_server = [await build.classic(vpc, tags) for tags in (SERVED, THEIRS, by_cluster_api("c1"))]
-    # A classic balancer without a group is given one.
+    # A classic load balancer without a group is given one.
     before = await build.standing()
     await removing.remove(*removing.targets(removing.owner(vpc), "aws.classic-balancer", ours))
     assert await build.standing() == before - {ours}
@@ -27,8 +27,8 @@ async def test_a_classic_balancer(removing: Removing) -> None:
 
 
 @pytest.mark.parametrize("type_", ["app", "net", "gwy"])
-async def test_a_balancer_of_any_type(removing: Removing, type_: str) -> None:
-    build = removing.cloud.world
+async def test_a_balancer_of_any_type(removing: AwsRemovalFixture, type_: str) -> None:
+    build = removing.cloud.builder
     vpc = await build.vpc()
     ours, theirs = [await build.balancer(vpc, tags, of=type_) for tags in (SERVED, THEIRS)]  # type: ignore[arg-type]
     assert f"/{type_}/" in ours
@@ -36,8 +36,8 @@ async def test_a_balancer_of_any_type(removing: Removing, type_: str) -> None:
     assert await build.standing() == {theirs}
 
 
-async def test_a_target_group_after_the_balancer_whose_listener_used_it(removing: Removing) -> None:
-    build, owner = removing.cloud.world, removing.owner
+async def test_a_target_group_after_the_balancer_whose_listener_used_it(removing: AwsRemovalFixture) -> None:
+    build, owner = removing.cloud.builder, removing.owner
     vpc = await build.vpc()
     balancer = await build.balancer(vpc, SERVED, of="net")
     ours = await build.target_group(vpc, SERVED, behind=balancer)
@@ -51,16 +51,16 @@ async def test_a_target_group_after_the_balancer_whose_listener_used_it(removing
     assert deletes == ["elbv2.DeleteLoadBalancer", "elbv2.DeleteTargetGroup"]
 
 
-async def test_a_security_group(removing: Removing) -> None:
-    build = removing.cloud.world
+async def test_a_security_group(removing: AwsRemovalFixture) -> None:
+    build = removing.cloud.builder
     vpc = await build.vpc()
     ours, theirs, user_s, node_s = [await build.group(vpc, tags) for tags in (OURS, THEIRS, {}, by_cluster_api("c1"))]
     await removing.remove(*removing.targets(removing.owner(vpc), "aws.security-group", ours))
     assert await build.standing() == {theirs, user_s, node_s}
 
 
-async def test_what_the_balancer_controller_made(removing: Removing) -> None:
-    build, owner = removing.cloud.world, removing.owner
+async def test_what_the_balancer_controller_made(removing: AwsRemovalFixture) -> None:
+    build, owner = removing.cloud.builder, removing.owner
     vpc = await build.vpc()
     tags = by_balancer_controller("c1")
     group = await build.group(vpc, tags)
@@ -76,8 +76,8 @@ async def test_what_the_balancer_controller_made(removing: Removing) -> None:
     assert await build.standing() == {theirs}
 
 
-async def test_a_network_interface_once_nothing_uses_it(removing: Removing) -> None:
-    build, ec2 = removing.cloud.world, removing.cloud.world.ec2
+async def test_a_network_interface_once_nothing_uses_it(removing: AwsRemovalFixture) -> None:
+    build, ec2 = removing.cloud.builder, removing.cloud.builder.ec2
     vpc = await build.vpc()
     instance = await build.instance(vpc)
     ours, theirs, used = [await build.interface(vpc, (), tags) for tags in (OURS, THEIRS, OURS)]
@@ -86,7 +86,7 @@ async def test_a_network_interface_once_nothing_uses_it(removing: Removing) -> N
     going = await removing.go(*removing.targets(removing.owner(vpc), "aws.network-interface", ours, used))
     await removing.until(going, used, "blocked", f"attached to instance {instance}")
     await ec2.detach_network_interface(AttachmentId=attached["AttachmentId"])
-    await removing.world.until_done(going)
+    await removing.engine.until_done(going)
     left = (await ec2.describe_network_interfaces(Filters=[{"Name": "vpc-id", "Values": [vpc.id]}]))[
         "NetworkInterfaces"
     ]
@@ -94,8 +94,8 @@ async def test_a_network_interface_once_nothing_uses_it(removing: Removing) -> N
     assert left == [theirs]
 
 
-async def test_a_vpc_endpoint(removing: Removing) -> None:
-    build = removing.cloud.world
+async def test_a_vpc_endpoint(removing: AwsRemovalFixture) -> None:
+    build = removing.cloud.builder
     await removing.cloud.aws.behave(endpoint_goes=1.0)
     vpc = await build.vpc()
     ours, theirs = [await build.endpoint(vpc, (), tags) for tags in (OURS, THEIRS)]
@@ -105,8 +105,8 @@ async def test_a_vpc_endpoint(removing: Removing) -> None:
     assert await removing.asked("ec2.DeleteVpcEndpoints") == ["ec2.DeleteVpcEndpoints"]
 
 
-async def test_a_nat_gateway_and_then_its_address(removing: Removing) -> None:
-    build = removing.cloud.world
+async def test_a_nat_gateway_and_then_its_address(removing: AwsRemovalFixture) -> None:
+    build = removing.cloud.builder
     await removing.cloud.aws.behave(nat_gateway_goes=1.0)
     vpc = await build.vpc()
     ours, theirs = [await build.elastic_ip(tags) for tags in (OURS, THEIRS)]
@@ -122,8 +122,8 @@ async def test_a_nat_gateway_and_then_its_address(removing: Removing) -> None:
     assert deletes == ["ec2.DeleteNatGateway", "ec2.ReleaseAddress"]
 
 
-async def test_an_elastic_ip_that_something_is_reached_by_is_not_released(removing: Removing) -> None:
-    build = removing.cloud.world
+async def test_an_elastic_ip_that_something_is_reached_by_is_not_released(removing: AwsRemovalFixture) -> None:
+    build = removing.cloud.builder
     vpc = await build.vpc()
     address, instance = await build.elastic_ip(OURS), await build.instance(vpc)
     await build.ec2.associate_address(AllocationId=address, InstanceId=instance)
@@ -133,12 +133,12 @@ async def test_an_elastic_ip_that_something_is_reached_by_is_not_released(removi
     assert await removing.asked("ec2.ReleaseAddress") == []
     association = (await build.ec2.describe_addresses(AllocationIds=[address]))["Addresses"][0]["AssociationId"]
     await build.ec2.disassociate_address(AssociationId=association)
-    await removing.world.until_done(going)
+    await removing.engine.until_done(going)
     assert (await build.ec2.describe_addresses())["Addresses"] == []
 
 
-async def test_a_volume_once_no_instance_uses_it(removing: Removing) -> None:
-    build = removing.cloud.world
+async def test_a_volume_once_no_instance_uses_it(removing: AwsRemovalFixture) -> None:
+    build = removing.cloud.builder
     instance = await build.instance(await build.vpc())
     ours, theirs, used = [
         await build.volume(tags, instance=by) for tags, by in ((OURS, ""), (THEIRS, ""), (OURS, instance))
@@ -147,7 +147,7 @@ async def test_a_volume_once_no_instance_uses_it(removing: Removing) -> None:
     going = await removing.go(*removing.targets(removing.owner(), "aws.volume", ours, used))
     await removing.until(going, used, "blocked", f"attached to instance {instance}")
     await build.ec2.detach_volume(VolumeId=used, InstanceId=instance)
-    await removing.world.until_done(going)
+    await removing.engine.until_done(going)
     left = {one["VolumeId"] for one in (await build.ec2.describe_volumes())["Volumes"]}
     assert theirs in left
     assert not left & {ours, used}

@@ -1,4 +1,4 @@
-"""A snapshot before a volume goes: complete before the deletion, one for each deletion, and nobody's to collect."""
+"""Snapshot before the deletion of a volume: complete first, one per deletion, and never collected."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -6,11 +6,11 @@ import msgspec
 
 from service.contract import Pending, Refused
 from service.contract.aws import ownership_tag
-from standins.aws import Fault
+from standins.aws import AwsFault
 from standins.aws.tags import by_cloud_provider
-from tests.integration.aws_removing import Removing, removing
-from workers.handlers.aws.model import Found, Turn
-from workers.handlers.aws.snapshots import LASTS, Snapshot, saved
+from tests.integration.aws_removal import AwsRemovalFixture, removing
+from workers.handlers.aws.kinds.snapshots import MAX_AGE, VolumeSnapshot, require_snapshot
+from workers.handlers.aws.model import AwsAttempt, AwsResource
 
 __all__ = ["removing"]
 
@@ -19,13 +19,15 @@ VOLUME = "aws.volume"
 CREATE, DESCRIBE, DELETE = "ec2.CreateSnapshot", "ec2.DescribeSnapshots", "ec2.DeleteVolume"
 
 
-async def snapshots_of(removing: Removing, volume: str) -> list[dict[str, object]]:
+async def snapshots_of(removing: AwsRemovalFixture, volume: str) -> list[dict[str, object]]:
     by_volume = [{"Name": "volume-id", "Values": [volume]}]
-    return list((await removing.cloud.world.ec2.describe_snapshots(Filters=by_volume))["Snapshots"])
+    return list((await removing.cloud.builder.ec2.describe_snapshots(Filters=by_volume))["Snapshots"])
 
 
-async def test_the_snapshot_is_complete_before_the_volume_goes_and_has_no_ownership_tag(removing: Removing) -> None:
-    build = removing.cloud.world
+async def test_the_snapshot_is_complete_before_the_volume_goes_and_has_no_ownership_tag(
+    removing: AwsRemovalFixture,
+) -> None:
+    build = removing.cloud.builder
     await removing.cloud.aws.behave(snapshot_takes=10.0)
     await removing.cloud.aws.set_rate(0)
     volume = await build.volume(OURS)
@@ -40,11 +42,11 @@ async def test_the_snapshot_is_complete_before_the_volume_goes_and_has_no_owners
     async def looked_again() -> bool:
         return len(await removing.asked(DESCRIBE)) >= before + 2
 
-    await removing.world.until("it was looked at again", looked_again)
+    await removing.engine.until("it was looked at again", looked_again)
     assert await removing.asked(DELETE) == []
     await removing.cloud.aws.set_rate(1)
     await removing.cloud.aws.advance(10)
-    await removing.world.until_done(going)
+    await removing.engine.until_done(going)
     (kept,) = await snapshots_of(removing, volume)
     assert kept["State"] == "completed"
     tags = {tag["Key"]: tag["Value"] for tag in kept["Tags"]}  # type: ignore[attr-defined]
@@ -53,18 +55,18 @@ async def test_the_snapshot_is_complete_before_the_volume_goes_and_has_no_owners
     assert volume not in {one["VolumeId"] for one in (await build.ec2.describe_volumes())["Volumes"]}
 
 
-async def test_a_crash_after_the_snapshot_was_begun_makes_no_second_one(removing: Removing) -> None:
-    build = removing.cloud.world
+async def test_a_crash_after_the_snapshot_was_begun_makes_no_second_one(removing: AwsRemovalFixture) -> None:
+    build = removing.cloud.builder
     await removing.cloud.aws.behave(snapshot_takes=1.0)
     volume = await build.volume(OURS)
-    await removing.cloud.aws.trouble(Fault(what="lost", action=CREATE, times=1))
+    await removing.cloud.aws.set_faults(AwsFault(what="lost", action=CREATE, times=1))
     await removing.remove(*removing.targets(removing.owner(snapshot=True), VOLUME, volume))
     assert len(await removing.asked(CREATE)) == 1
     assert len(await snapshots_of(removing, volume)) == 1
 
 
-async def test_a_snapshot_of_an_earlier_deletion_saves_nothing(removing: Removing) -> None:
-    build = removing.cloud.world
+async def test_a_snapshot_of_an_earlier_deletion_saves_nothing(removing: AwsRemovalFixture) -> None:
+    build = removing.cloud.builder
     await removing.cloud.aws.behave(snapshot_takes=0.0)
     volume = await build.volume(OURS)
     tags = {"knell.dev/volume": volume, "knell.dev/deletion": "an earlier one"}
@@ -78,8 +80,10 @@ async def test_a_snapshot_of_an_earlier_deletion_saves_nothing(removing: Removin
     assert len(await snapshots_of(removing, volume)) == 2
 
 
-async def test_a_snapshot_of_another_volume_that_claims_to_be_of_this_one_saves_nothing(removing: Removing) -> None:
-    build = removing.cloud.world
+async def test_a_snapshot_of_another_volume_that_claims_to_be_of_this_one_saves_nothing(
+    removing: AwsRemovalFixture,
+) -> None:
+    build = removing.cloud.builder
     await removing.cloud.aws.behave(snapshot_takes=0.0)
     volume, other = await build.volume(OURS), await build.volume()
     tags = {"knell.dev/volume": volume, "knell.dev/deletion": "deletion"}
@@ -89,47 +93,49 @@ async def test_a_snapshot_of_another_volume_that_claims_to_be_of_this_one_saves_
             {"ResourceType": "snapshot", "Tags": [{"Key": key, "Value": value} for key, value in tags.items()]}
         ],
     )
-    verdict = (await removing.attempt(removing.hand(removing.owner(snapshot=True), VOLUME, volume)))[volume]
+    verdict = (await removing.attempt(removing.batch(removing.owner(snapshot=True), VOLUME, volume)))[volume]
     assert isinstance(verdict, Pending)
     assert str(verdict.lane).endswith(CREATE)
 
 
-async def test_a_snapshot_that_failed_holds_the_volume(removing: Removing) -> None:
-    """A state that moto never has: what becomes of one is asked of the entry itself."""
+async def test_a_snapshot_that_failed_holds_the_volume(removing: AwsRemovalFixture) -> None:
+    """A state that moto never has: the kind's function is called directly."""
     owner = removing.owner(snapshot=True)
-    hand = removing.hand(owner, VOLUME, "vol-1")
-    (job,) = hand.jobs
-    seen = {("vol-1", job.deletion): [Snapshot("snap-1", "error", "the key is disabled")]}
-    found = Found(kind=VOLUME, id="vol-1", tags=OURS, state="available")
-    calls = await removing.reach.calls(owner.whose)
-    verdict = await saved(Turn(job, owner, found, calls, hand, removing.aws, seen=seen))
+    batch = removing.batch(owner, VOLUME, "vol-1")
+    (job,) = batch.jobs
+    seen = {("vol-1", job.deletion): [VolumeSnapshot("snap-1", "error", "the key is disabled")]}
+    found = AwsResource(kind=VOLUME, id="vol-1", tags=OURS, state="available")
+    client = await removing.reach.client(owner.scope)
+    verdict = await require_snapshot(AwsAttempt(job, owner, found, client, batch, removing.aws, looked_up=seen))
     assert isinstance(verdict, Refused)
     assert "snap-1 of vol-1 is error: the key is disabled" in verdict.reason
 
 
-async def test_a_complete_snapshot_that_is_old_by_now_is_made_anew(removing: Removing) -> None:
+async def test_a_complete_snapshot_that_is_old_by_now_is_made_anew(removing: AwsRemovalFixture) -> None:
     """A deletion may be held for long, and the volume used meanwhile; moto knows no age."""
     owner = removing.owner(snapshot=True)
-    hand = removing.hand(owner, VOLUME, "vol-1")
-    (job,) = hand.jobs
-    found = Found(kind=VOLUME, id="vol-1", tags=OURS, state="available")
-    calls = await removing.reach.calls(owner.whose)
+    batch = removing.batch(owner, VOLUME, "vol-1")
+    (job,) = batch.jobs
+    found = AwsResource(kind=VOLUME, id="vol-1", tags=OURS, state="available")
+    client = await removing.reach.client(owner.scope)
 
     async def saves(*began: timedelta) -> bool:
-        snapshots = [Snapshot("snap-1", "completed", "", datetime.now(UTC) - age) for age in began]
+        snapshots = [VolumeSnapshot("snap-1", "completed", "", datetime.now(UTC) - age) for age in began]
         seen = {("vol-1", job.deletion): snapshots}
-        verdict = await saved(Turn(job, owner, found, calls, hand, removing.aws, seen=seen))
+        verdict = await require_snapshot(AwsAttempt(job, owner, found, client, batch, removing.aws, looked_up=seen))
         assert verdict is None or (isinstance(verdict, Pending) and str(verdict.lane).endswith(CREATE))
         return verdict is None
 
-    recent, old = LASTS - timedelta(minutes=1), LASTS + timedelta(minutes=1)
+    recent, old = MAX_AGE - timedelta(minutes=1), MAX_AGE + timedelta(minutes=1)
     assert await saves(recent)
     assert not await saves(old)
     assert await saves(old, recent)
 
 
-async def test_a_snapshot_comes_first_also_where_the_setting_is_newer_than_the_plan(removing: Removing) -> None:
-    build = removing.cloud.world
+async def test_a_snapshot_comes_first_also_where_the_setting_is_newer_than_the_plan(
+    removing: AwsRemovalFixture,
+) -> None:
+    build = removing.cloud.builder
     await removing.cloud.aws.behave(snapshot_takes=0.0)
     removing.aws = msgspec.structs.replace(removing.aws, snapshot_first=True)
     volume = await build.volume(OURS)

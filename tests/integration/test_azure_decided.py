@@ -8,12 +8,12 @@ import pytest
 from service.contract import Event
 from service.contract.azure import NODECLAIMS, RETAINED
 from service.contract.names import DRY_RUN
-from service.engine.inventory import Remembered
+from service.engine.inventory import InventoryRecord
 from service.engine.views.deletions import DeletionView
-from standins.azure import Fault
-from tests.integration.azure_removing import SOURCE, TAGS, azure, own_api, removing
-from tests.integration.azure_sweeping import Sweeping, by_claim, sweeping
-from tests.integration.operating import knell
+from standins.azure import AzureFault
+from tests.integration.azure_removal import SOURCE, TAGS, azure, own_api, removing
+from tests.integration.azure_sweep import AzureSweepFixture, by_claim, sweeping
+from tests.integration.command_line import knell
 from workers.handlers.azure.kinds import ADDRESS, DISK, NIC, VM
 
 __all__ = ["azure", "own_api", "removing", "sweeping"]
@@ -24,49 +24,49 @@ STAYS = {**TAGS, "knell.dev_prevent-delete": "true"}
 
 
 @pytest.fixture(autouse=True)
-async def clock(sweeping: Sweeping) -> None:
+async def clock(sweeping: AzureSweepFixture) -> None:
     """What takes Azure ten seconds is done in a tenth of one."""
     await sweeping.cloud.azure.set_rate(QUICK)
 
 
-async def deleted(sweeping: Sweeping, **metadata: Any) -> tuple[str, str]:
+async def deleted(sweeping: AzureSweepFixture, **metadata: Any) -> tuple[str, str]:
     """A NodeClaim is seen and goes, and leaves an interface; answers its name and uid."""
     claim = await sweeping.nic(tags=metadata.pop("tags", TAGS))
     uid = sweeping.cloud.claim(claim, **metadata)
 
-    async def known() -> Remembered | None:
-        return await sweeping.inventory.recall_one(uid)
+    async def known() -> InventoryRecord | None:
+        return await sweeping.inventory.get(uid)
 
     await sweeping.until("it is remembered", known)
     sweeping.cloud.unclaim(claim)
     return claim, uid
 
 
-async def until_kept(sweeping: Sweeping, uid: str, why: str) -> None:
+async def until_kept(sweeping: AzureSweepFixture, uid: str, why: str) -> None:
     async def kept() -> bool:
-        found = await sweeping.inventory.recall_one(uid)
+        found = await sweeping.inventory.get(uid)
         return found is not None and why in found.kept and found.gone > 0
 
     await sweeping.until(f"it is kept, for {why}", kept)
 
 
-async def until_told(sweeping: Sweeping, uid: str) -> DeletionView:
+async def until_published(sweeping: AzureSweepFixture, uid: str) -> DeletionView:
     async def look() -> DeletionView | None:
-        return (await sweeping.told()).get(f"{uid}/1")
+        return (await sweeping.published()).get(f"{uid}/1")
 
     found = await sweeping.until("its deletion is published", look)
     assert found is not None
     return found
 
 
-async def assert_left(sweeping: Sweeping, *names: str) -> None:
+async def assert_left(sweeping: AzureSweepFixture, *names: str) -> None:
     """By whichever list, and however long ago: nothing of it is an orphan."""
-    before = set(await sweeping.told())
+    before = set(await sweeping.published())
     for listing in ("graph", "provider"):
         sweeping.sweeps(listing=listing)
         swept = await sweeping.ripe()
-        assert (swept.found, swept.told) == (0, 0)
-    assert set(await sweeping.told()) == before
+        assert (swept.found, swept.published) == (0, 0)
+    assert set(await sweeping.published()) == before
     assert await sweeping.cloud.names("nic") == set(names)
 
 
@@ -83,7 +83,7 @@ async def assert_left(sweeping: Sweeping, *names: str) -> None:
     ],
 )
 async def test_what_a_held_deletion_would_have_removed_stays_when_a_person_drops_it(
-    sweeping: Sweeping, marks: dict[str, str], why: str
+    sweeping: AzureSweepFixture, marks: dict[str, str], why: str
 ) -> None:
     run = await sweeping.watch()
     await sweeping.work()
@@ -109,11 +109,11 @@ async def test_what_a_held_deletion_would_have_removed_stays_when_a_person_drops
 
 
 @pytest.mark.invariant(10)
-async def test_what_an_abandoned_job_would_have_removed_stays(sweeping: Sweeping) -> None:
+async def test_what_an_abandoned_job_would_have_removed_stays(sweeping: AzureSweepFixture) -> None:
     await sweeping.watch()
     await sweeping.work()
     claim, uid = await deleted(sweeping, tags=STAYS)
-    job = await sweeping.until_refused(await until_told(sweeping, uid), NIC)
+    job = await sweeping.until_refused(await until_published(sweeping, uid), NIC)
     answer = await knell(sweeping, "jobs", "abandon", job, "--yes")
     assert answer.code == 0, answer.err
     await sweeping.until_state("done")
@@ -123,7 +123,9 @@ async def test_what_an_abandoned_job_would_have_removed_stays(sweeping: Sweeping
 
 @pytest.mark.invariant(10)
 @pytest.mark.parametrize("tags", [TAGS, STAYS], ids=["denied", "protected"])
-async def test_an_abandoned_machine_stays_with_all_that_it_uses(sweeping: Sweeping, tags: dict[str, str]) -> None:
+async def test_an_abandoned_machine_stays_with_all_that_it_uses(
+    sweeping: AzureSweepFixture, tags: dict[str, str]
+) -> None:
     """The job of its interface removes a machine that came late, but none that a person abandoned."""
     cloud, claim = sweeping.cloud, sweeping.cloud.name("a")
     name = f"aks-{claim}"
@@ -131,7 +133,7 @@ async def test_an_abandoned_machine_stays_with_all_that_it_uses(sweeping: Sweepi
     await cloud.ip(name)
     await cloud.nic(name, vm=name, public_ip=name)
     await cloud.disk(name, vm=name)
-    await cloud.azure.trouble(Fault(what="deny", operation="vm.delete"))
+    await cloud.azure.set_faults(AzureFault(what="deny", operation="vm.delete"))
     uid = await sweeping.remember(claim, gone=1, at=1)
     one = Event(cluster=sweeping.identity, resource=NODECLAIMS, uid=uid, name=claim, source=SOURCE)
     await sweeping.publish(one)
@@ -147,7 +149,7 @@ async def test_an_abandoned_machine_stays_with_all_that_it_uses(sweeping: Sweepi
     job = await sweeping.until("the job of the machine is held", refused)
     answer = await knell(sweeping, "jobs", "abandon", job, "--yes")
     assert answer.code == 0, answer.err
-    await cloud.azure.trouble()
+    await cloud.azure.set_faults()
     await sweeping.until_done(one)
     assert {kind: await cloud.names(kind) for kind in KEPT} == {kind: {name} for kind in KEPT}
     said = [await sweeping.job(job) for job in await sweeping.jobs_of(one)]
@@ -156,7 +158,7 @@ async def test_an_abandoned_machine_stays_with_all_that_it_uses(sweeping: Sweepi
 
 
 async def test_when_its_deletion_was_finished_before_the_watch_side_came_back_it_is_forgotten(
-    sweeping: Sweeping,
+    sweeping: AzureSweepFixture,
 ) -> None:
     """A plain end is no decision: what comes to have its name later is an orphan as any other."""
     run = await sweeping.watch()
@@ -164,7 +166,7 @@ async def test_when_its_deletion_was_finished_before_the_watch_side_came_back_it
     _, uid = await deleted(sweeping)
     await sweeping.until_state("done")
     await sweeping.relist(run)
-    assert await sweeping.inventory.recall_one(uid) is None
+    assert await sweeping.inventory.get(uid) is None
     again = await sweeping.nic()
     assert set(await sweeping.found()) == {again}
 
@@ -172,7 +174,7 @@ async def test_when_its_deletion_was_finished_before_the_watch_side_came_back_it
 # ---- what a sweep told of
 
 
-async def machine(sweeping: Sweeping, **tags: dict[str, str]) -> str:
+async def machine(sweeping: AzureSweepFixture, **tags: dict[str, str]) -> str:
     """An orphaned machine and its interface, which outlives it; answers the name of their claim. `tags` are those of
     `vm` and `nic`."""
     claim = sweeping.cloud.name("a")
@@ -183,11 +185,11 @@ async def machine(sweeping: Sweeping, **tags: dict[str, str]) -> str:
 
 
 async def test_an_interface_that_its_machine_left_has_no_second_deletion_while_the_first_is_open(
-    sweeping: Sweeping,
+    sweeping: AzureSweepFixture,
 ) -> None:
     claim = await machine(sweeping, nic=STAYS)
     await sweeping.ripe()
-    (one,) = (await sweeping.told()).values()
+    (one,) = (await sweeping.published()).values()
     await sweeping.work()
     # The machine is gone, and the interface is what is left of the same deletion.
     await sweeping.until_refused(one, NIC)
@@ -195,14 +197,14 @@ async def test_an_interface_that_its_machine_left_has_no_second_deletion_while_t
     for listing in ("provider", "graph"):
         sweeping.sweeps(listing=listing)
         swept = await sweeping.ripe()
-        assert (swept.told, swept.known, by_claim(swept)[claim].becomes) == (0, 1, "known")
-    assert len(await sweeping.told()) == 1
+        assert (swept.published, swept.known, by_claim(swept)[claim].becomes) == (0, 1, "known")
+    assert len(await sweeping.published()) == 1
 
 
-async def test_what_is_abandoned_of_an_orphaned_machine_is_left(sweeping: Sweeping) -> None:
+async def test_what_is_abandoned_of_an_orphaned_machine_is_left(sweeping: AzureSweepFixture) -> None:
     claim = await machine(sweeping, nic=STAYS)
     await sweeping.ripe()
-    (one,) = (await sweeping.told()).values()
+    (one,) = (await sweeping.published()).values()
     await sweeping.work()
     job = await sweeping.until_refused(one, NIC)
     answer = await knell(sweeping, "jobs", "abandon", job, "--yes")
@@ -211,17 +213,17 @@ async def test_what_is_abandoned_of_an_orphaned_machine_is_left(sweeping: Sweepi
     for listing in ("graph", "provider"):
         sweeping.sweeps(listing=listing)
         swept = await sweeping.ripe()
-        assert (swept.told, by_claim(swept)[claim].becomes) == (0, "left")
-    assert len(await sweeping.told()) == 1
+        assert (swept.published, by_claim(swept)[claim].becomes) == (0, "left")
+    assert len(await sweeping.published()) == 1
     assert await sweeping.cloud.names("nic") == {f"aks-{claim}"}
 
 
-async def test_what_is_left_of_a_machine_that_was_left_is_left_too(sweeping: Sweeping) -> None:
+async def test_what_is_left_of_a_machine_that_was_left_is_left_too(sweeping: AzureSweepFixture) -> None:
     """Somebody removed the machine by hand, and its interface is none that nobody has decided about."""
     name = f"aks-{sweeping.cloud.name('a')}"
     claim = await machine(sweeping, vm=STAYS, nic=STAYS)
     await sweeping.ripe()
-    (one,) = (await sweeping.told()).values()
+    (one,) = (await sweeping.published()).values()
     await sweeping.work()
     for kind in (VM, NIC):
         if kind is NIC:
@@ -231,13 +233,13 @@ async def test_what_is_left_of_a_machine_that_was_left_is_left_too(sweeping: Swe
         assert answer.code == 0, answer.err
     await sweeping.until_state("done")
     assert by_claim(await sweeping.ripe())[claim].becomes == "left"
-    assert len(await sweeping.told()) == 1
+    assert len(await sweeping.published()) == 1
 
 
-async def test_another_resource_of_the_name_is_no_part_of_what_was_decided(sweeping: Sweeping) -> None:
+async def test_another_resource_of_the_name_is_no_part_of_what_was_decided(sweeping: AzureSweepFixture) -> None:
     claim = await sweeping.nic(tags=STAYS)
     await sweeping.ripe()
-    (one,) = (await sweeping.told()).values()
+    (one,) = (await sweeping.published()).values()
     await sweeping.work()
     job = await sweeping.until_refused(one, NIC)
     await knell(sweeping, "jobs", "abandon", job, "--yes")
@@ -247,15 +249,15 @@ async def test_another_resource_of_the_name_is_no_part_of_what_was_decided(sweep
     await sweeping.nic()
     # It has to wait as any other, and then it goes.
     assert (await sweeping.found())[claim].becomes == "waits"
-    assert (await sweeping.ripe()).told == 1
+    assert (await sweeping.ripe()).published == 1
     await sweeping.until_state("done", 2)
     assert await sweeping.cloud.names("nic") == set()
 
 
-async def test_a_decision_outlives_a_pass_that_does_not_see_what_it_was_about(sweeping: Sweeping) -> None:
+async def test_a_decision_outlives_a_pass_that_does_not_see_what_it_was_about(sweeping: AzureSweepFixture) -> None:
     claim = await sweeping.nic(tags=STAYS)
     await sweeping.ripe()
-    (one,) = (await sweeping.told()).values()
+    (one,) = (await sweeping.published()).values()
     await sweeping.work()
     job = await sweeping.until_refused(one, NIC)
     await knell(sweeping, "jobs", "abandon", job, "--yes")
@@ -267,4 +269,4 @@ async def test_a_decision_outlives_a_pass_that_does_not_see_what_it_was_about(sw
     # The record of its deletion is not kept for ever, either.
     await sweeping.client.delete(f"{sweeping.shard(one.id).stem}deletion:{one.id}")
     swept = await sweeping.ripe()
-    assert (swept.told, by_claim(swept)[claim].becomes) == (0, "left")
+    assert (swept.published, by_claim(swept)[claim].becomes) == (0, "left")

@@ -14,21 +14,21 @@ from azure.core.exceptions import AzureError as SdkError
 
 from service.contract import Blocked
 from service.masking import mask_text
-from standins.azure import GROUP, Fault, Size
-from tests.azure import Arm, arm_on
-from tests.integration.azure_removing import NAME, Removing, azure, own_api, removing
+from standins.azure import GROUP, AzureFault, BucketSize
+from tests.azure import ArmClients, arm_on
+from tests.integration.azure_removal import NAME, AzureRemovalFixture, azure, own_api, removing
+from workers.handlers.azure.call_meters import BudgetCallMeter
 from workers.handlers.azure.calls import AzureCalls
-from workers.handlers.azure.clients import Clients
+from workers.handlers.azure.clients import AzureClients
 from workers.handlers.azure.errors import AzureError, translated
 from workers.handlers.azure.kinds import NIC
-from workers.handlers.azure.meters import QuotaMeter
-from workers.handlers.azure.model import Where
+from workers.handlers.azure.model import AzureScope
 
 __all__ = ["azure", "own_api", "removing"]
 
 
 @pytest.fixture
-async def arm(removing: Removing) -> AsyncIterator[Arm]:
+async def arm(removing: AzureRemovalFixture) -> AsyncIterator[ArmClients]:
     async with arm_on(removing.azure, subscription=removing.subscription) as made:
         yield made
 
@@ -41,14 +41,14 @@ async def raised(act: Awaitable[Any]) -> AzureError:
     return found
 
 
-async def test_what_is_not_there_is_gone_or_nowhere(removing: Removing, arm: Arm) -> None:
+async def test_what_is_not_there_is_gone_or_nowhere(removing: AzureRemovalFixture, arm: ArmClients) -> None:
     assert (await raised(arm.get("aks-none"))).what == "gone"
     assert (await raised(arm.get(NAME, group="none"))).what == "nowhere"
     async with arm_on(removing.azure, subscription="0aaaaaaa-0000-4000-8000-00000000dead") as lost:
         assert (await raised(lost.get(NAME))).what == "nowhere"
 
 
-async def test_what_is_in_the_way_of_a_delete_is_told_apart(removing: Removing, arm: Arm) -> None:
+async def test_what_is_in_the_way_of_a_delete_is_told_apart(removing: AzureRemovalFixture, arm: ArmClients) -> None:
     await removing.nic("aks-r")
     await removing.azure.reserve("aks-r", seconds=33, subscription=removing.subscription)
     error = await raised(arm.delete("aks-r"))
@@ -68,13 +68,13 @@ async def test_what_is_in_the_way_of_a_delete_is_told_apart(removing: Removing, 
     assert (await raised(arm.delete("aks-l"))).what == "locked"
 
 
-async def test_every_429_is_told_apart(removing: Removing, arm: Arm) -> None:
+async def test_every_429_is_told_apart(removing: AzureRemovalFixture, arm: ArmClients) -> None:
     await removing.nic()
     await removing.vm()
-    await removing.azure.trouble(Fault(what="locked", operation="nic.delete"))
+    await removing.azure.set_faults(AzureFault(what="locked", operation="nic.delete"))
     lock = await raised(arm.delete(NAME))
     assert (lock.what, lock.after) == ("busy", timedelta(seconds=11))
-    await removing.azure.trouble(Fault(what="throttle"))
+    await removing.azure.set_faults(AzureFault(what="throttle"))
     network, compute, read = (
         await raised(arm.delete(NAME)), await raised(arm.delete_vm(NAME)), await raised(arm.get(NAME))
     )  # fmt: skip
@@ -87,62 +87,66 @@ async def test_every_429_is_told_apart(removing: Removing, arm: Arm) -> None:
 
 
 async def test_a_machine_that_is_deleted_too_often_has_to_wait_as_long_as_it_is_said(
-    removing: Removing, arm: Arm
+    removing: AzureRemovalFixture, arm: ArmClients
 ) -> None:
     await removing.vm()
-    await removing.azure.behave(vm_deletes=Size(1, 1 / 1200))
+    await removing.azure.behave(vm_deletes=BucketSize(1, 1 / 1200))
     await arm.delete_vm(NAME)
     error = await raised(arm.delete_vm(NAME))
     assert (error.what, error.code, error.after) == ("throttled", "OperationNotAllowed", timedelta(minutes=20))
 
 
 async def test_an_operation_that_fails_after_it_was_accepted_is_judged_by_its_code(
-    removing: Removing, arm: Arm
+    removing: AzureRemovalFixture, arm: ArmClients
 ) -> None:
     await removing.nic()
     words = "Nic(s) in request is reserved for another Virtual Machine for 20 seconds."
-    fault = Fault(what="fails", operation="nic.delete", code="NicReservedForAnotherVm", message=words)
-    await removing.azure.trouble(fault)
+    fault = AzureFault(what="fails", operation="nic.delete", code="NicReservedForAnotherVm", message=words)
+    await removing.azure.set_faults(fault)
     poller = await arm.network.network_interfaces.begin_delete(GROUP, NAME, polling_interval=0)
     await removing.azure.set_rate(1000)
     error = await raised(poller.result())
     assert (error.what, error.after) == ("reserved", timedelta(seconds=20))
 
 
-async def test_denials_and_a_missing_token_are_told_apart(removing: Removing, arm: Arm) -> None:
+async def test_denials_and_a_missing_token_are_told_apart(removing: AzureRemovalFixture, arm: ArmClients) -> None:
     await removing.nic()
     for what in ("deny", "deny-assignment"):
-        await removing.azure.trouble(Fault(what=what))
+        await removing.azure.set_faults(AzureFault(what=what))
         assert (await raised(arm.delete(NAME))).what == "denied"
-    await removing.azure.trouble(Fault(what="error", code="ExpiredAuthenticationToken", status=401, message="old"))
+    await removing.azure.set_faults(
+        AzureFault(what="error", code="ExpiredAuthenticationToken", status=401, message="old")
+    )
     assert (await raised(arm.get(NAME))).what == "credentials"
 
 
-async def test_what_is_no_answer_says_nothing(removing: Removing, arm: Arm) -> None:
+async def test_what_is_no_answer_says_nothing(removing: AzureRemovalFixture, arm: ArmClients) -> None:
     await removing.nic()
     for fault, what in (
-        (Fault(what="close"), "unreachable"),
-        (Fault(what="html", status=404), "unreadable"),
-        (Fault(what="html", status=503), "unreadable"),
+        (AzureFault(what="close"), "unreachable"),
+        (AzureFault(what="html", status=404), "unreadable"),
+        (AzureFault(what="html", status=503), "unreadable"),
     ):
-        await removing.azure.trouble(fault)
+        await removing.azure.set_faults(fault)
         assert (await raised(arm.get(NAME))).what == what
-    async with Clients("http://127.0.0.1:9") as nobody:
+    async with AzureClients("http://127.0.0.1:9") as nobody:
         removing.clients = nobody
         with pytest.raises(AzureError) as caught:
             await removing.calls().read(NIC, NAME)
         assert caught.value.what == "unreachable"
 
 
-async def test_a_call_that_takes_too_long_is_given_up(removing: Removing, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_call_that_takes_too_long_is_given_up(
+    removing: AzureRemovalFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     await removing.nic()
-    await removing.azure.trouble(Fault(what="gate", operation="nic.get"))
+    await removing.azure.set_faults(AzureFault(what="gate", operation="nic.get"))
     monkeypatch.setattr("workers.handlers.azure.calls.WITHIN", timedelta(milliseconds=200))
-    hand = removing.hand(NIC, looks=True)
-    error = await removing.one(hand, balances=False)
+    batch = removing.batch(NIC, looks=True)
+    error = await removing.one(batch, balances=False)
     assert isinstance(error, AzureError)
     assert (error.what, error.code) == ("unreachable", "NoAnswerInTime")
-    assert hand.answered == hand.spent
+    assert batch.answered == batch.spent
     await removing.azure.open()
 
 
@@ -176,16 +180,16 @@ async def identity(monkeypatch: pytest.MonkeyPatch, tokens: int) -> AsyncIterato
 
 @pytest.mark.parametrize("tokens", [0, 1])
 async def test_without_credentials_it_waits_with_words_and_without_secrets(
-    removing: Removing, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, tokens: int
+    removing: AzureRemovalFixture, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, tokens: int
 ) -> None:
     """From the start, or from some moment on."""
     await removing.nic()
-    async with identity(monkeypatch, tokens), Clients(removing.azure.address) as clients:
+    async with identity(monkeypatch, tokens), AzureClients(removing.azure.address) as clients:
         removing.clients = clients
         with caplog.at_level(logging.INFO):
             for _ in range(tokens):
                 assert await removing.calls().read(NIC, NAME) is not None
-            found = await removing.one(removing.hand(NIC), balances=False)
+            found = await removing.one(removing.batch(NIC), balances=False)
     # Who gives tokens may be away for a moment: nobody need say that it is back.
     assert isinstance(found, Blocked), found
     assert "NoCredentials" in found.by
@@ -197,7 +201,7 @@ async def test_without_credentials_it_waits_with_words_and_without_secrets(
     assert await removing.names("nic") == {NAME}
 
 
-async def test_each_identity_of_the_settings_acts_in_its_own_name(removing: Removing) -> None:
+async def test_each_identity_of_the_settings_acts_in_its_own_name(removing: AzureRemovalFixture) -> None:
     await removing.nic()
     client = "0ccccccc-0000-4000-8000-000000000003"
     for client_id in ("", client):
@@ -209,7 +213,7 @@ async def test_each_identity_of_the_settings_acts_in_its_own_name(removing: Remo
 
 
 async def test_where_settings_choose_an_identity_a_secret_in_the_environment_is_not_used(
-    removing: Removing, monkeypatch: pytest.MonkeyPatch
+    removing: AzureRemovalFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It belongs to another one, which nobody chose."""
     await removing.nic()
@@ -220,7 +224,7 @@ async def test_where_settings_choose_an_identity_a_secret_in_the_environment_is_
     ):  # fmt: skip
         monkeypatch.setenv(name, value)
     where = msgspec.structs.replace(removing.where, client_id=client)
-    async with Clients(removing.azure.address) as clients:
+    async with AzureClients(removing.azure.address) as clients:
         removing.clients = clients
         removing.since = len(await removing.azure.journal())
         assert await removing.calls(where=where).read(NIC, NAME) is not None
@@ -240,8 +244,8 @@ async def test_an_answer_about_another_resource_is_neither_this_one_nor_its_abse
     async with RawTestServer(serve) as server:
         monkeypatch.setenv("IDENTITY_ENDPOINT", str(server.make_url("/token")))
         monkeypatch.setenv("IDENTITY_HEADER", "any")
-        where = Where(subscription="11111111-1111-1111-1111-111111111111", group="g", region="r")
-        async with Clients(str(server.make_url("")).rstrip("/")) as clients:
+        where = AzureScope(subscription="11111111-1111-1111-1111-111111111111", group="g", region="r")
+        async with AzureClients(str(server.make_url("")).rstrip("/")) as clients:
             with pytest.raises(AzureError) as refused:
-                await AzureCalls(clients, where, QuotaMeter(where, None), 0.25).read(NIC, NAME)
+                await AzureCalls(clients, where, BudgetCallMeter(where, None), 0.25).read(NIC, NAME)
     assert refused.value.what == "unreadable"

@@ -10,20 +10,20 @@ import pytest
 from service.contract import Event
 from service.contract.azure import KARPENTER_AZURE, KEEP_TAG, NODECLAIMS, RETAINED
 from service.contract.kept import retained_value
-from service.engine.inventory import Remembered
-from service.engine.kept import KeptMemory
+from service.engine.inventory import InventoryRecord
+from service.engine.kept_store import KeptStore
 from standins.azure import GROUP, REGION
-from standins.azure.behaviour import Fault
-from tests.integration.azure_removing import NAME, SOURCE, TAGS, Removing, azure, own_api, removing
-from tests.integration.azure_sweeping import Sweeping, sweeping
-from tests.integration.operating import Answer, knell
+from standins.azure.behaviour import AzureFault
+from tests.integration.azure_removal import NAME, SOURCE, TAGS, AzureRemovalFixture, azure, own_api, removing
+from tests.integration.azure_sweep import AzureSweepFixture, sweeping
+from tests.integration.command_line import CommandResult, knell
 from tests.integration.test_azure_retained import key, known, retained, tags
 from workers.handlers.azure.kinds import NIC
 
 __all__ = ["azure", "own_api", "removing", "sweeping"]
 
 
-def config(sweeping: Sweeping, folder: Path, group: str = GROUP) -> Path:
+def config(sweeping: AzureSweepFixture, folder: Path, group: str = GROUP) -> Path:
     """Settings for a command, in a file."""
     where = {
         "subscription": sweeping.cloud.subscription, "resource_group": group, "region": REGION, "cluster": "prod",
@@ -39,7 +39,7 @@ def config(sweeping: Sweeping, folder: Path, group: str = GROUP) -> Path:
     return path
 
 
-async def forget(sweeping: Sweeping, path: Path, claim: str, *words: str) -> Answer:
+async def forget(sweeping: AzureSweepFixture, path: Path, claim: str, *words: str) -> CommandResult:
     return await knell(
         sweeping, "--config", str(path), "kept", "forget", f"{key(sweeping)}/{claim}", "--yes", *words
     )  # fmt: skip
@@ -48,17 +48,17 @@ async def forget(sweeping: Sweeping, path: Path, claim: str, *words: str) -> Ans
 @pytest.mark.invariant(9)
 @pytest.mark.invariant(10)
 async def test_a_forgotten_interface_loses_tag_and_record_and_goes_with_the_next_claim_of_that_name(
-    sweeping: Sweeping, tmp_path: Path
+    sweeping: AzureSweepFixture, tmp_path: Path
 ) -> None:
     claim, first = await retained(sweeping)
     answer = await forget(sweeping, config(sweeping, tmp_path), claim)
     assert answer.code == 0, answer.err
     assert "taken off 1 resources" in answer.out
     assert await known(sweeping, claim) == []
-    assert await sweeping.inventory.recall_one(first.uid) is None
+    assert await sweeping.inventory.get(first.uid) is None
     assert await tags(sweeping, claim) == TAGS
     later = Event(cluster=sweeping.identity, resource=NODECLAIMS, uid="later", name=claim, source=SOURCE)
-    await sweeping.inventory.remember({"later": Remembered(v=1, name=claim, gone=1, at=1)})
+    await sweeping.inventory.save({"later": InventoryRecord(v=1, name=claim, gone=1, at=1)})
     await sweeping.publish(later)
     # Azure takes its time to remove the interface.
     await sweeping.cloud.azure.set_rate(10)
@@ -67,7 +67,9 @@ async def test_a_forgotten_interface_loses_tag_and_record_and_goes_with_the_next
 
 
 @pytest.mark.invariant(10)
-async def test_the_tag_of_another_claim_and_the_tag_of_a_person_stay(sweeping: Sweeping, tmp_path: Path) -> None:
+async def test_the_tag_of_another_claim_and_the_tag_of_a_person_stay(
+    sweeping: AzureSweepFixture, tmp_path: Path
+) -> None:
     claim, _ = await retained(sweeping)
     others = retained_value(sweeping.identity, NODECLAIMS, "", claim, "another")
     await sweeping.cloud.calls().tag(NIC, f"aks-{claim}", {RETAINED: others, KEEP_TAG: "true"})
@@ -79,15 +81,15 @@ async def test_the_tag_of_another_claim_and_the_tag_of_a_person_stay(sweeping: S
 
 @pytest.mark.invariant(10)
 @pytest.mark.parametrize("fault", [
-    Fault(what="deny", operation="nic.tag"), Fault(what="deny", operation="nic.get"),
-    Fault(what="throttle", operation="nic.tag"), Fault(what="close", operation="nic.tag"),
+    AzureFault(what="deny", operation="nic.tag"), AzureFault(what="deny", operation="nic.get"),
+    AzureFault(what="throttle", operation="nic.tag"), AzureFault(what="close", operation="nic.tag"),
 ])  # fmt: skip
 async def test_a_tag_that_can_not_be_taken_off_leaves_the_record_and_names_the_command(
-    sweeping: Sweeping, tmp_path: Path, fault: Fault
+    sweeping: AzureSweepFixture, tmp_path: Path, fault: AzureFault
 ) -> None:
     claim, _ = await retained(sweeping)
     before, path = await known(sweeping, claim), config(sweeping, tmp_path)
-    await sweeping.cloud.azure.trouble(fault)
+    await sweeping.cloud.azure.set_faults(fault)
     answer = await forget(sweeping, path, claim)
     assert (answer.code, await known(sweeping, claim)) == (1, before)
     (resource,) = before[0].resources
@@ -98,12 +100,12 @@ async def test_a_tag_that_can_not_be_taken_off_leaves_the_record_and_names_the_c
 
 
 async def test_a_command_that_ended_between_the_tags_and_the_record_can_be_repeated(
-    sweeping: Sweeping, tmp_path: Path
+    sweeping: AzureSweepFixture, tmp_path: Path
 ) -> None:
     claim, _ = await retained(sweeping)
     before, path = await known(sweeping, claim), config(sweeping, tmp_path)
     # The tag goes, and the command never hears of it.
-    await sweeping.cloud.azure.trouble(Fault(what="lost", operation="nic.tag", times=1))
+    await sweeping.cloud.azure.set_faults(AzureFault(what="lost", operation="nic.tag", times=1))
     answer = await forget(sweeping, path, claim)
     assert (answer.code, await known(sweeping, claim)) == (1, before)
     assert await tags(sweeping, claim) == TAGS
@@ -113,7 +115,9 @@ async def test_a_command_that_ended_between_the_tags_and_the_record_can_be_repea
 
 
 @pytest.mark.invariant(8)
-async def test_a_group_that_the_settings_do_not_name_is_not_touched(sweeping: Sweeping, tmp_path: Path) -> None:
+async def test_a_group_that_the_settings_do_not_name_is_not_touched(
+    sweeping: AzureSweepFixture, tmp_path: Path
+) -> None:
     claim, _ = await retained(sweeping)
     path = config(sweeping, tmp_path, "elsewhere")
     answer = await forget(sweeping, path, claim)
@@ -128,33 +132,33 @@ async def test_a_group_that_the_settings_do_not_name_is_not_touched(sweeping: Sw
 
 @pytest.mark.invariant(10)
 async def test_tags_that_an_incomplete_record_does_not_name_are_taken_off_as_well(
-    sweeping: Sweeping, tmp_path: Path
+    sweeping: AzureSweepFixture, tmp_path: Path
 ) -> None:
     claim, _ = await retained(sweeping)
     (decision,) = await known(sweeping, claim)
     bare = msgspec.structs.replace(decision, resources=(), remark="not marked: nic.tag: no answer")
-    await KeptMemory(sweeping.installation).remember(bare)
+    await KeptStore(sweeping.installation).save(bare)
     answer = await forget(sweeping, config(sweeping, tmp_path), claim)
     assert answer.code == 0, answer.err
     assert await tags(sweeping, claim) == TAGS
 
 
 async def test_tags_without_a_record_are_found_in_the_groups_of_the_settings(
-    sweeping: Sweeping, tmp_path: Path
+    sweeping: AzureSweepFixture, tmp_path: Path
 ) -> None:
     claim, one = await retained(sweeping)
     words = ("--config", str(config(sweeping, tmp_path)), "kept", "list", "--tags", "--output", "json")
     found: Any = (await knell(sweeping, *words)).json
     assert (len(found["kept"]), found["unrecorded"], found["unread"]) == (1, [], [])
-    await KeptMemory(sweeping.installation).forget(f"{key(sweeping)}/{claim}", one.uid)
-    await sweeping.cloud.azure.trouble(Fault(what="deny", operation="disk.list"))
+    await KeptStore(sweeping.installation).remove(f"{key(sweeping)}/{claim}", one.uid)
+    await sweeping.cloud.azure.set_faults(AzureFault(what="deny", operation="disk.list"))
     found = (await knell(sweeping, *words)).json
     ((kind, value),) = [(each["kind"], each["value"]) for each in found["unrecorded"]]
     assert (kind, value) == (NIC.name, f"{sweeping.identity}/{NODECLAIMS}//{claim}/{one.uid}")
     assert [each["why"].partition(":")[0] for each in found["unread"]] == ["azure-disk"]
 
 
-async def test_in_the_stand_in_tags_go_as_on_azure(removing: Removing) -> None:
+async def test_in_the_stand_in_tags_go_as_on_azure(removing: AzureRemovalFixture) -> None:
     """By name in whatever case, and only with the value that is given."""
     await removing.nic()
     calls = removing.calls()

@@ -10,45 +10,51 @@ import pytest
 
 from service.contract import Draw, Limit
 from service.contract.azure import AKS_MACHINE_TAG, CLUSTER_TAG
-from service.engine.attendance import Attendance
+from service.engine.epoch import EpochTracker
 from service.engine.installation import Installation
 from service.settings import Settings
-from standins.azure import REGION, Fault, Group, Nic, Size
-from tests.integration.azure_removing import TAGS, Removing, azure, own_api, removing
-from tests.servers import TestServer
+from standins.azure import REGION, AzureFault, BucketSize, Nic, ResourceGroup
+from tests.integration.azure_removal import TAGS, AzureRemovalFixture, azure, own_api, removing
+from tests.redis_servers import TestServer
+from workers.handlers.azure.call_meters import BudgetCallMeter
 from workers.handlers.azure.errors import NO_ROOM, AzureError
-from workers.handlers.azure.kinds import NIC, VM, Kind
+from workers.handlers.azure.kinds import NIC, VM, AzureKind
 from workers.handlers.azure.limits import call_draws
-from workers.handlers.azure.listing import Lister, Way
-from workers.handlers.azure.meters import QuotaMeter
-from workers.handlers.azure.model import Found, Quota
-from workers.runtime.quota import BudgetQuota
+from workers.handlers.azure.listing import AzureLister, ListingMethod
+from workers.handlers.azure.model import AzureQuota, AzureResource
+from workers.runtime.call_budget import CallBudget
 
 __all__ = ["azure", "own_api", "removing"]
 
-WAYS: tuple[Way, ...] = ("graph", "provider")
+WAYS: tuple[ListingMethod, ...] = ("graph", "provider")
 BOTH = pytest.mark.parametrize("way", WAYS)
 
 
 async def pages(
-    removing: Removing, kind: Kind, way: Way, quota: Quota | None = None, cluster: str = "prod"
-) -> list[list[Found]]:
-    lister = Lister(lambda where: removing.calls(QuotaMeter(where, quota), where))
+    removing: AzureRemovalFixture,
+    kind: AzureKind,
+    way: ListingMethod,
+    quota: AzureQuota | None = None,
+    cluster: str = "prod",
+) -> list[list[AzureResource]]:
+    lister = AzureLister(lambda where: removing.calls(BudgetCallMeter(where, quota), where))
     return [page async for page in lister.pages(kind, removing.where, cluster, way)]
 
 
-async def listed(removing: Removing, kind: Kind, way: Way) -> dict[str, Found]:
+async def listed(removing: AzureRemovalFixture, kind: AzureKind, way: ListingMethod) -> dict[str, AzureResource]:
     return {found.name: found for page in await pages(removing, kind, way) for found in page}
 
 
-async def refused(removing: Removing, kind: Kind, way: Way, quota: Quota | None = None) -> AzureError:
+async def refused(
+    removing: AzureRemovalFixture, kind: AzureKind, way: ListingMethod, quota: AzureQuota | None = None
+) -> AzureError:
     with pytest.raises(AzureError) as caught:
         await pages(removing, kind, way, quota)
     return caught.value
 
 
 @BOTH
-async def test_each_is_listed_with_what_it_is_judged_by(removing: Removing, way: Way) -> None:
+async def test_each_is_listed_with_what_it_is_judged_by(removing: AzureRemovalFixture, way: ListingMethod) -> None:
     machine = await removing.vm("aks-a", nics=("aks-a",))
     used = await removing.nic("aks-a", vm="aks-a")
     alone = await removing.nic("aks-b", state="Deleting")
@@ -62,14 +68,18 @@ async def test_each_is_listed_with_what_it_is_judged_by(removing: Removing, way:
 
 
 @BOTH
-async def test_both_ways_show_the_same_with_the_same_ids_in_one_case(removing: Removing, way: Way) -> None:
+async def test_both_ways_show_the_same_with_the_same_ids_in_one_case(
+    removing: AzureRemovalFixture, way: ListingMethod
+) -> None:
     await removing.nic("aks-a", guid="ABCDEF00-0000-4000-8000-000000000001")
     (found,) = (await listed(removing, NIC, way)).values()
     assert found.guid == "abcdef00-0000-4000-8000-000000000001"
 
 
 @BOTH
-async def test_only_what_is_the_clusters_in_this_group_is_listed(removing: Removing, way: Way) -> None:
+async def test_only_what_is_the_clusters_in_this_group_is_listed(
+    removing: AzureRemovalFixture, way: ListingMethod
+) -> None:
     await removing.nic("aks-a")
     await removing.nic("aks-b", tags={**TAGS, CLUSTER_TAG: "staging"})
     await removing.nic("aks-c", tags={**TAGS, AKS_MACHINE_TAG: "c"})
@@ -80,14 +90,14 @@ async def test_only_what_is_the_clusters_in_this_group_is_listed(removing: Remov
 
 
 @BOTH
-async def test_a_cluster_of_any_name_is_asked_for_by_it(removing: Removing, way: Way) -> None:
+async def test_a_cluster_of_any_name_is_asked_for_by_it(removing: AzureRemovalFixture, way: ListingMethod) -> None:
     await removing.nic("aks-a", tags={**TAGS, CLUSTER_TAG: "it is | where 1"})
     (page,) = await pages(removing, NIC, way, cluster="it is | where 1")
     assert [one.name for one in page] == ["aks-a"]
 
 
 @BOTH
-async def test_many_come_page_by_page(removing: Removing, way: Way) -> None:
+async def test_many_come_page_by_page(removing: AzureRemovalFixture, way: ListingMethod) -> None:
     made = [Nic(name=f"aks-{number}", tags=TAGS, subscription=removing.subscription) for number in range(2500)]
     await removing.azure.make(*made)
     found = await pages(removing, NIC, way)
@@ -97,7 +107,7 @@ async def test_many_come_page_by_page(removing: Removing, way: Way) -> None:
 
 @BOTH
 async def test_an_empty_group_is_empty_and_to_the_providers_one_that_is_not_there_is_an_error(
-    removing: Removing, way: Way
+    removing: AzureRemovalFixture, way: ListingMethod
 ) -> None:
     assert await listed(removing, NIC, way) == {}
     assert await listed(removing, VM, way) == {}
@@ -113,42 +123,42 @@ async def test_an_empty_group_is_empty_and_to_the_providers_one_that_is_not_ther
 @pytest.mark.parametrize(
     ("fault", "what"),
     [
-        (Fault(what="deny"), "denied"),
-        (Fault(what="throttle"), "throttled"),
-        (Fault(what="html", status=200), "unreadable"),
-        (Fault(what="html", status=502), "unreadable"),
-        (Fault(what="error", status=200, code="Odd", message="a body of another shape"), "unreadable"),
-        (Fault(what="error", status=500, code="InternalServerError"), "unreachable"),
-        (Fault(what="close"), "unreachable"),
+        (AzureFault(what="deny"), "denied"),
+        (AzureFault(what="throttle"), "throttled"),
+        (AzureFault(what="html", status=200), "unreadable"),
+        (AzureFault(what="html", status=502), "unreadable"),
+        (AzureFault(what="error", status=200, code="Odd", message="a body of another shape"), "unreadable"),
+        (AzureFault(what="error", status=500, code="InternalServerError"), "unreachable"),
+        (AzureFault(what="close"), "unreachable"),
     ],
 )
 async def test_a_list_that_fails_is_an_error_and_never_empty(
-    removing: Removing, way: Way, fault: Fault, what: str
+    removing: AzureRemovalFixture, way: ListingMethod, fault: AzureFault, what: str
 ) -> None:
     await removing.nic("aks-a")
-    await removing.azure.trouble(fault)
+    await removing.azure.set_faults(fault)
     for kind in (VM, NIC):
         assert (await refused(removing, kind, way)).what == what
 
 
 @BOTH
-async def test_a_later_page_that_fails_is_an_error_too(removing: Removing, way: Way) -> None:
+async def test_a_later_page_that_fails_is_an_error_too(removing: AzureRemovalFixture, way: ListingMethod) -> None:
     made = [Nic(name=f"aks-{number}", tags=TAGS, subscription=removing.subscription) for number in range(1500)]
     await removing.azure.make(*made)
-    lister = Lister(lambda where: removing.calls(QuotaMeter(where, None), where))
+    lister = AzureLister(lambda where: removing.calls(BudgetCallMeter(where, None), where))
     found = lister.pages(NIC, removing.where, "prod", way)
     assert await anext(found)
-    await removing.azure.trouble(Fault(what="throttle"))
+    await removing.azure.set_faults(AzureFault(what="throttle"))
     with pytest.raises(AzureError) as caught:
         await anext(found)
     assert caught.value.what == "throttled"
 
 
 @pytest.mark.invariant(7)
-async def test_rows_that_vanish_between_pages_make_the_list_incomplete(removing: Removing) -> None:
+async def test_rows_that_vanish_between_pages_make_the_list_incomplete(removing: AzureRemovalFixture) -> None:
     made = [Nic(name=f"aks-{number:04}", tags=TAGS, subscription=removing.subscription) for number in range(1001)]
     await removing.azure.make(*made)
-    lister = Lister(lambda where: removing.calls(QuotaMeter(where, None), where))
+    lister = AzureLister(lambda where: removing.calls(BudgetCallMeter(where, None), where))
     found = lister.pages(NIC, removing.where, "prod", "graph")
     assert len(await anext(found)) == 1000
     await removing.azure.remove("nic", "aks-1000", subscription=removing.subscription)
@@ -164,14 +174,14 @@ async def test_rows_that_vanish_between_pages_make_the_list_incomplete(removing:
 @pytest.fixture
 async def installation(embedded_server: TestServer) -> AsyncIterator[Installation]:
     made = Installation(Settings(redis=embedded_server.settings()))
-    await Attendance(made.shards).attend()
+    await EpochTracker(made.shards).check()
     try:
         yield made
     finally:
         await made.aclose()
 
 
-class Noted(BudgetQuota):
+class RecordedCallBudget(CallBudget):
     """The shared budgets, and what was said to them."""
 
     def __init__(self, installation: Installation) -> None:
@@ -197,11 +207,13 @@ class Noted(BudgetQuota):
 
 
 @pytest.fixture
-def quota(installation: Installation) -> Noted:
-    return Noted(installation)
+def quota(installation: Installation) -> RecordedCallBudget:
+    return RecordedCallBudget(installation)
 
 
-async def test_each_page_draws_for_itself_and_tells_what_its_answer_said(removing: Removing, quota: Noted) -> None:
+async def test_each_page_draws_for_itself_and_tells_what_its_answer_said(
+    removing: AzureRemovalFixture, quota: RecordedCallBudget
+) -> None:
     await removing.azure.behave(network_page=2, compute_page=2)
     for number in range(3):
         await removing.nic(f"aks-{number}")
@@ -215,8 +227,10 @@ async def test_each_page_draws_for_itself_and_tells_what_its_answer_said(removin
     assert (quota.drawn[-1], quota.told[-1]) == (("own/graph.queries",), ("own/graph.queries", None))
 
 
-async def test_a_refused_page_pauses_the_limit_for_everybody(removing: Removing, quota: Noted) -> None:
-    await removing.azure.trouble(Fault(what="throttle"))
+async def test_a_refused_page_pauses_the_limit_for_everybody(
+    removing: AzureRemovalFixture, quota: RecordedCallBudget
+) -> None:
+    await removing.azure.set_faults(AzureFault(what="throttle"))
     await refused(removing, NIC, "graph", quota)
     assert quota.paused == [("own/graph.queries", timedelta(seconds=5))]
     draws = call_draws(removing.where, "graph", 0.2)
@@ -225,7 +239,7 @@ async def test_a_refused_page_pauses_the_limit_for_everybody(removing: Removing,
     assert quota.paused[-1] == (f"{REGION}/own/arm.reads", timedelta(seconds=1))
 
 
-async def test_a_page_waits_for_room_and_goes_on_then(removing: Removing, quota: Noted) -> None:
+async def test_a_page_waits_for_room_and_goes_on_then(removing: AzureRemovalFixture, quota: RecordedCallBudget) -> None:
     await removing.nic("aks-a")
     (draw,) = call_draws(removing.where, "graph", 0.2)
     await quota.refused(removing.where.budget, draw.limit, timedelta(milliseconds=300))
@@ -233,7 +247,9 @@ async def test_a_page_waits_for_room_and_goes_on_then(removing: Removing, quota:
     assert [one.name for one in found] == ["aks-a"]
 
 
-async def test_who_would_have_to_wait_too_long_gives_up_and_nothing_is_asked(removing: Removing, quota: Noted) -> None:
+async def test_who_would_have_to_wait_too_long_gives_up_and_nothing_is_asked(
+    removing: AzureRemovalFixture, quota: RecordedCallBudget
+) -> None:
     (draw,) = call_draws(removing.where, "graph", 0.2)
     await quota.refused(removing.where.budget, draw.limit, timedelta(minutes=10))
     removing.since = len(await removing.azure.journal())
@@ -245,8 +261,8 @@ async def test_who_would_have_to_wait_too_long_gives_up_and_nothing_is_asked(rem
     assert await removing.asked() == []
 
 
-async def test_patience_is_for_all_waits_together(removing: Removing) -> None:
-    class Never(Noted):
+async def test_patience_is_for_all_waits_together(removing: AzureRemovalFixture) -> None:
+    class RefusingCallBudget(RecordedCallBudget):
         def __init__(self) -> None:
             self.asked = 0
 
@@ -254,14 +270,16 @@ async def test_patience_is_for_all_waits_together(removing: Removing) -> None:
             self.asked += 1
             return timedelta(milliseconds=4)
 
-    never = Never()
-    meter = QuotaMeter(removing.where, never, timedelta(milliseconds=10))
+    never = RefusingCallBudget()
+    meter = BudgetCallMeter(removing.where, never, timedelta(milliseconds=10))
     with pytest.raises(AzureError):
         await meter.draw(call_draws(removing.where, "graph", 0.2))
     assert never.asked == 3
 
 
-async def test_the_queries_of_a_sweep_are_never_throttled_by_resource_graph(removing: Removing, quota: Noted) -> None:
+async def test_the_queries_of_a_sweep_are_never_throttled_by_resource_graph(
+    removing: AzureRemovalFixture, quota: RecordedCallBudget
+) -> None:
     """As fast as they may: fifteen in a window, and no more."""
     await removing.azure.set_rate(1.0)
     for _ in range(8):
@@ -269,9 +287,11 @@ async def test_the_queries_of_a_sweep_are_never_throttled_by_resource_graph(remo
     assert quota.paused == []
 
 
-async def test_what_others_used_up_is_learnt_from_an_answer(removing: Removing, quota: Noted) -> None:
-    await removing.azure.declare(Group(subscription=removing.subscription))
-    await removing.azure.behave(arm_reads=Size(30, 1.0))
+async def test_what_others_used_up_is_learnt_from_an_answer(
+    removing: AzureRemovalFixture, quota: RecordedCallBudget
+) -> None:
+    await removing.azure.declare(ResourceGroup(subscription=removing.subscription))
+    await removing.azure.behave(arm_reads=BucketSize(30, 1.0))
     await pages(removing, VM, "provider", quota)
     # Of 30 are 29 left, and 50 are kept for others.
     draw, _ = call_draws(removing.where, "compute.read", 0.2)

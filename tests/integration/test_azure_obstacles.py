@@ -9,22 +9,32 @@ import pytest
 
 from service.contract import Blocked, Gone, Pending, Refused, Throttled
 from service.contract.azure import CLUSTER_TAG
-from standins.azure import Fault
-from tests.integration.azure_removing import NAME, TAGS, Hand, Removing, azure, own_api, removing
+from standins.azure import AzureFault
+from tests.integration.azure_removal import (
+    NAME,
+    TAGS,
+    AzureRecordingBatch,
+    AzureRemovalFixture,
+    azure,
+    own_api,
+    removing,
+)
 from workers.handlers.azure.errors import AzureError
 from workers.handlers.azure.kinds import ADDRESS, DISK, NIC, VM
-from workers.handlers.azure.trails import Trail
+from workers.handlers.azure.model import AzureRemovalProgress
 from workers.handlers.protocol import NotCleared
 
 __all__ = ["azure", "own_api", "removing"]
 
 
-async def test_an_interface_that_a_sweep_found_waits_for_its_machine_which_is_read_fresh(removing: Removing) -> None:
+async def test_an_interface_that_a_sweep_found_waits_for_its_machine_which_is_read_fresh(
+    removing: AzureRemovalFixture,
+) -> None:
     """Attached to it or not: what a sweep finds of the one it finds of the other."""
     await removing.vm(nics=(NAME,))
     guid = await removing.nic(vm=NAME)
     for _ in range(2):
-        blocked = await removing.one(removing.hand(NIC, owner=removing.owner(judged=guid)))
+        blocked = await removing.one(removing.batch(NIC, owner=removing.owner(judged=guid)))
         assert isinstance(blocked, Blocked)
         assert f"virtual machine {NAME}" in blocked.by
         assert await removing.asked() == ["vm.get"]
@@ -33,41 +43,45 @@ async def test_an_interface_that_a_sweep_found_waits_for_its_machine_which_is_re
 
 @pytest.mark.parametrize("given", [{"tags": {}}, {"tags": {**TAGS, CLUSTER_TAG: "staging"}}, {"state": "Deleting"}])
 async def test_an_interface_waits_for_a_machine_of_its_name_that_is_not_ours_to_remove(
-    removing: Removing, given: dict[str, Any]
+    removing: AzureRemovalFixture, given: dict[str, Any]
 ) -> None:
     await removing.vm(**given)
     await removing.nic()
-    assert isinstance(await removing.one(removing.hand(NIC)), Blocked)
+    assert isinstance(await removing.one(removing.batch(NIC)), Blocked)
     assert NAME in await removing.names("nic")
 
 
 # ---- a machine that came after the stage of machines was over
 
 
-def late(removing: Removing, machine: str, name: str = NAME, **how: Any) -> Hand:
+def late(removing: AzureRemovalFixture, machine: str, name: str = NAME, **how: Any) -> AzureRecordingBatch:
     """The job of an interface in the lane in which machines are removed."""
-    hand = removing.hand(NIC, name, resume=str(Trail("", machine=machine)), **how)
-    hand.lane = removing.where.lane(VM.removing)
-    return hand
+    batch = removing.batch(NIC, name, resume=str(AzureRemovalProgress("", machine=machine)), **how)
+    batch.lane = removing.where.lane(VM.removing)
+    return batch
 
 
-async def test_a_machine_that_came_late_goes_before_its_interface_and_not_before_the_grace(removing: Removing) -> None:
+async def test_a_machine_that_came_late_goes_before_its_interface_and_not_before_the_grace(
+    removing: AzureRemovalFixture,
+) -> None:
     machine = await removing.vm(nics=(NAME,))
     await removing.nic(vm=NAME)
-    found = await removing.one(removing.hand(NIC))
+    found = await removing.one(removing.batch(NIC))
     assert isinstance(found, Pending)
     assert (found.check_after, found.lane) == (timedelta(seconds=60), removing.where.lane(VM.removing))
-    assert (found.resume, await removing.asked()) == (str(Trail("", machine=machine)), ["vm.get"])
+    assert (found.resume, await removing.asked()) == (str(AzureRemovalProgress("", machine=machine)), ["vm.get"])
     found = await removing.one(late(removing, machine))
     assert isinstance(found, Pending)
-    assert (found.lane, found.resume) == (removing.where.lane(NIC.reading), str(Trail("")))
+    assert (found.lane, found.resume) == (removing.where.lane(NIC.reading), str(AzureRemovalProgress("")))
     assert await removing.asked() == ["vm.get", "vm.delete"]
     await removing.azure.advance(30)
-    assert isinstance(await removing.one(removing.hand(NIC, looks=True, resume=found.resume)), Gone)
+    assert isinstance(await removing.one(removing.batch(NIC, looks=True, resume=found.resume)), Gone)
     assert await removing.names() == set()
 
 
-async def test_a_machine_that_came_later_still_is_another_one_and_gets_a_grace_of_its_own(removing: Removing) -> None:
+async def test_a_machine_that_came_later_still_is_another_one_and_gets_a_grace_of_its_own(
+    removing: AzureRemovalFixture,
+) -> None:
     await removing.vm()
     found = await removing.one(late(removing, "0aaaaaaa-0000-4000-8000-00000000dead"))
     assert isinstance(found, Pending)
@@ -75,7 +89,7 @@ async def test_a_machine_that_came_later_still_is_another_one_and_gets_a_grace_o
     assert await removing.asked() == ["vm.get"]
 
 
-async def test_a_late_machine_stays_while_its_node_lives_or_its_owner_objects(removing: Removing) -> None:
+async def test_a_late_machine_stays_while_its_node_lives_or_its_owner_objects(removing: AzureRemovalFixture) -> None:
     claim = removing.name("a")
     machine = await removing.vm(f"aks-{claim}")
     objects = NotCleared("its owner objects")
@@ -92,19 +106,19 @@ async def test_a_late_machine_stays_while_its_node_lives_or_its_owner_objects(re
 # ---- others that use it
 
 
-async def test_an_interface_of_somebody_elses_machine_is_blocked_by_it(removing: Removing) -> None:
+async def test_an_interface_of_somebody_elses_machine_is_blocked_by_it(removing: AzureRemovalFixture) -> None:
     await removing.nic(vm="another")
-    blocked = await removing.one(removing.hand(NIC))
+    blocked = await removing.one(removing.batch(NIC))
     assert isinstance(blocked, Blocked)
     assert blocked.by.endswith("/virtualmachines/another")
     assert "nic.delete" not in await removing.asked()
 
 
-async def test_a_disk_and_an_address_in_use_are_blocked_by_their_users(removing: Removing) -> None:
+async def test_a_disk_and_an_address_in_use_are_blocked_by_their_users(removing: AzureRemovalFixture) -> None:
     await removing.disk(vm="another")
     await removing.ip(nic="another")
     for kind, word in ((DISK, "/virtualmachines/another"), (ADDRESS, "/networkinterfaces/another")):
-        blocked = await removing.one(removing.hand(kind))
+        blocked = await removing.one(removing.batch(kind))
         assert isinstance(blocked, Blocked)
         assert word in blocked.by
     assert await removing.names() == {NAME}
@@ -112,77 +126,79 @@ async def test_a_disk_and_an_address_in_use_are_blocked_by_their_users(removing:
 
 @pytest.mark.parametrize(("seconds", "rate"), [(180.0, 0.0), (18.0, 0.0), (30.0, 16.0)])
 async def test_a_reservation_is_waited_for_as_long_as_the_answer_says(
-    removing: Removing, seconds: float, rate: float
+    removing: AzureRemovalFixture, seconds: float, rate: float
 ) -> None:
     await removing.nic()
     await removing.azure.set_rate(rate)
     await removing.azure.reserve(NAME, seconds=seconds, subscription=removing.subscription)
-    blocked = await removing.one(removing.hand(NIC))
+    blocked = await removing.one(removing.batch(NIC))
     assert isinstance(blocked, Blocked)
     # A clock that is faster than ours says so in fractions.
     assert blocked.until == timedelta(seconds=seconds / (rate or 1))
     assert "is reserved for another Virtual Machine" in blocked.by
     await removing.azure.advance(seconds)
-    assert isinstance(await removing.one(removing.hand(NIC)), Pending)
+    assert isinstance(await removing.one(removing.batch(NIC)), Pending)
 
 
-async def test_what_is_busy_is_tried_again_soon_and_no_limit_is_paused(removing: Removing) -> None:
+async def test_what_is_busy_is_tried_again_soon_and_no_limit_is_paused(removing: AzureRemovalFixture) -> None:
     await removing.nic(state="Updating")
-    hand = removing.hand(NIC)
-    blocked = await removing.one(hand)
+    batch = removing.batch(NIC)
+    blocked = await removing.one(batch)
     assert isinstance(blocked, Blocked)
-    assert (blocked.until, hand.pauses) == (timedelta(seconds=10), {})
+    assert (blocked.until, batch.pauses) == (timedelta(seconds=10), {})
     assert "AnotherOperationInProgress" in blocked.by
     await removing.nic("aks-b")
-    await removing.azure.trouble(Fault(what="locked", operation="nic.delete"))
-    hand = removing.hand(NIC, "aks-b")
-    blocked = await removing.one(hand)
+    await removing.azure.set_faults(AzureFault(what="locked", operation="nic.delete"))
+    batch = removing.batch(NIC, "aks-b")
+    blocked = await removing.one(batch)
     assert isinstance(blocked, Blocked)
-    assert (blocked.until, hand.pauses) == (timedelta(seconds=11), {})
+    assert (blocked.until, batch.pauses) == (timedelta(seconds=11), {})
 
 
-async def test_what_gets_a_user_between_read_and_delete_is_blocked(removing: Removing) -> None:
+async def test_what_gets_a_user_between_read_and_delete_is_blocked(removing: AzureRemovalFixture) -> None:
     await removing.nic()
     words = "Network Interface aks-a is used by existing resource /subscriptions/s/virtualMachines/v."
-    await removing.azure.trouble(
-        Fault(what="error", operation="nic.delete", code="NicInUse", status=400, message=words)
+    await removing.azure.set_faults(
+        AzureFault(what="error", operation="nic.delete", code="NicInUse", status=400, message=words)
     )
-    blocked = await removing.one(removing.hand(NIC))
+    blocked = await removing.one(removing.batch(NIC))
     assert isinstance(blocked, Blocked)
     assert (blocked.until, "is used by existing resource" in blocked.by) == (None, True)
 
 
-async def test_a_lock_is_a_persons_to_lift(removing: Removing) -> None:
+async def test_a_lock_is_a_persons_to_lift(removing: AzureRemovalFixture) -> None:
     await removing.nic()
     await removing.azure.behave(locks=[NAME])
-    refused = await removing.one(removing.hand(NIC))
+    refused = await removing.one(removing.batch(NIC))
     assert isinstance(refused, Refused)
     assert "it is locked, and goes once the lock is lifted" in refused.reason
     await removing.azure.behave(locks=[])
-    assert isinstance(await removing.one(removing.hand(NIC)), Pending)
+    assert isinstance(await removing.one(removing.batch(NIC)), Pending)
 
 
-async def test_what_has_something_nested_is_blocked(removing: Removing) -> None:
+async def test_what_has_something_nested_is_blocked(removing: AzureRemovalFixture) -> None:
     await removing.vm()
     await removing.azure.behave(nested=[NAME])
-    assert isinstance(await removing.one(removing.hand(VM)), Blocked)
+    assert isinstance(await removing.one(removing.batch(VM)), Blocked)
 
 
 @pytest.mark.parametrize("what", ["deny", "deny-assignment"])
 @pytest.mark.parametrize("operation", ["nic.get", "nic.delete", "vm.get"])
 async def test_a_denial_is_refused_with_the_permission_and_where_it_stands(
-    removing: Removing, what: str, operation: str
+    removing: AzureRemovalFixture, what: str, operation: str
 ) -> None:
     await removing.nic()
-    await removing.azure.trouble(Fault(what=what, operation=operation))  # type: ignore[arg-type]
-    refused = await removing.one(removing.hand(NIC))
+    await removing.azure.set_faults(AzureFault(what=what, operation=operation))  # type: ignore[arg-type]
+    refused = await removing.one(removing.batch(NIC))
     assert isinstance(refused, Refused)
     assert "Microsoft." in refused.reason
     assert "deploy/azure/role-definition.json" in refused.reason
     assert await removing.names("nic") == {NAME}
 
 
-async def test_a_group_or_a_subscription_that_is_not_there_says_nothing_about_the_resource(removing: Removing) -> None:
+async def test_a_group_or_a_subscription_that_is_not_there_says_nothing_about_the_resource(
+    removing: AzureRemovalFixture,
+) -> None:
     dead = "0aaaaaaa-0000-4000-8000-00000000dead"
     places = (
         msgspec.structs.replace(removing.where, group="mc_other"),
@@ -191,17 +207,17 @@ async def test_a_group_or_a_subscription_that_is_not_there_says_nothing_about_th
     for where in places:
         removing.named = (removing.group_named(subscription=where.subscription, resource_group=where.group),)
         for looks in (True, False):
-            hand = removing.hand(NIC, owner=removing.owner(where=where), looks=looks)
-            refused = await removing.one(hand, balances=False)
+            batch = removing.batch(NIC, owner=removing.owner(where=where), looks=looks)
+            refused = await removing.one(batch, balances=False)
             assert isinstance(refused, Refused)
             assert "that says nothing about the resource" in refused.reason
             assert "azure.nodes" in refused.reason
 
 
-async def test_a_job_in_a_lane_of_another_place_is_a_fault_and_nothing_is_asked(removing: Removing) -> None:
-    hand = removing.hand(NIC)
-    hand.lane = hand.lane.replace(removing.subscription, "0aaaaaaa-0000-4000-8000-00000000dead")
-    assert isinstance(await removing.one(hand), ValueError)
+async def test_a_job_in_a_lane_of_another_place_is_a_fault_and_nothing_is_asked(removing: AzureRemovalFixture) -> None:
+    batch = removing.batch(NIC)
+    batch.lane = batch.lane.replace(removing.subscription, "0aaaaaaa-0000-4000-8000-00000000dead")
+    assert isinstance(await removing.one(batch), ValueError)
     assert await removing.asked() == []
 
 
@@ -209,11 +225,13 @@ async def test_a_job_in_a_lane_of_another_place_is_a_fault_and_nothing_is_asked(
 
 
 @pytest.mark.parametrize("status", [200, 401, 404, 429, 502])
-async def test_a_page_of_a_proxy_says_nothing_and_its_text_is_not_shown(removing: Removing, status: int) -> None:
+async def test_a_page_of_a_proxy_says_nothing_and_its_text_is_not_shown(
+    removing: AzureRemovalFixture, status: int
+) -> None:
     await removing.nic()
-    await removing.azure.trouble(Fault(what="html", operation="nic.get", status=status))
+    await removing.azure.set_faults(AzureFault(what="html", operation="nic.get", status=status))
     for looks in (True, False):
-        found = await removing.one(removing.hand(NIC, looks=looks))
+        found = await removing.one(removing.batch(NIC, looks=looks))
         # A 429 says the same whoever wrote it, and without a token nothing can be asked yet.
         expected = {401: Blocked, 429: Throttled}.get(status, AzureError)
         assert isinstance(found, expected), found
@@ -221,46 +239,48 @@ async def test_a_page_of_a_proxy_says_nothing_and_its_text_is_not_shown(removing
     assert await removing.names("nic") == {NAME}
 
 
-async def test_an_answer_without_anything_in_it_is_no_resource_and_no_absence(removing: Removing) -> None:
+async def test_an_answer_without_anything_in_it_is_no_resource_and_no_absence(removing: AzureRemovalFixture) -> None:
     await removing.nic()
     for operation in ("nic.get", "vm.get"):
-        await removing.azure.trouble(Fault(what="error", operation=operation, status=200, message="{}"))
-        error = await removing.one(removing.hand(NIC))
+        await removing.azure.set_faults(AzureFault(what="error", operation=operation, status=200, message="{}"))
+        error = await removing.one(removing.batch(NIC))
         assert isinstance(error, AzureError), error
         assert error.what == "unreadable"
     assert await removing.names("nic") == {NAME}
 
 
 @pytest.mark.parametrize("operation", ["nic.get", "nic.delete", "vm.get"])
-async def test_a_connection_that_ends_before_the_deed_is_a_failed_attempt(removing: Removing, operation: str) -> None:
+async def test_a_connection_that_ends_before_the_deed_is_a_failed_attempt(
+    removing: AzureRemovalFixture, operation: str
+) -> None:
     await removing.nic()
-    await removing.azure.trouble(Fault(what="close", operation=operation))
+    await removing.azure.set_faults(AzureFault(what="close", operation=operation))
     # The transport itself asks once more where a connection that had served before ends: that is not counted.
-    error = await removing.one(removing.hand(NIC), balances=False)
+    error = await removing.one(removing.batch(NIC), balances=False)
     assert isinstance(error, AzureError)
     assert error.what == "unreachable"
     assert (await removing.asked()).count(operation) <= 2
-    await removing.azure.trouble()
-    assert isinstance(await removing.one(removing.hand(NIC)), Pending)
+    await removing.azure.set_faults()
+    assert isinstance(await removing.one(removing.batch(NIC)), Pending)
 
 
-async def test_a_delete_whose_answer_is_lost_is_found_by_the_next_read(removing: Removing) -> None:
+async def test_a_delete_whose_answer_is_lost_is_found_by_the_next_read(removing: AzureRemovalFixture) -> None:
     guid = await removing.nic()
-    await removing.azure.trouble(Fault(what="lost", operation="nic.delete"))
-    assert isinstance(await removing.one(removing.hand(NIC), balances=False), AzureError)
-    await removing.azure.trouble()
-    found = await removing.one(removing.hand(NIC, resume=f"{guid} 0 0"))
+    await removing.azure.set_faults(AzureFault(what="lost", operation="nic.delete"))
+    assert isinstance(await removing.one(removing.batch(NIC), balances=False), AzureError)
+    await removing.azure.set_faults()
+    found = await removing.one(removing.batch(NIC, resume=f"{guid} 0 0"))
     assert isinstance(found, Pending)
     assert found.detail == "it is being deleted"
     assert [one.operation for one in await removing.requests()] == ["vm.get", "nic.get"]
 
 
-async def test_a_fault_of_azures_own_spends_an_attempt_and_destroys_nothing(removing: Removing) -> None:
+async def test_a_fault_of_azures_own_spends_an_attempt_and_destroys_nothing(removing: AzureRemovalFixture) -> None:
     await removing.nic()
     for status, what in ((500, "unreachable"), (400, "other")):
-        fault = Fault(what="error", operation="nic.delete", code="Unheard", status=status, message="no")
-        await removing.azure.trouble(fault)
-        error = await removing.one(removing.hand(NIC))
+        fault = AzureFault(what="error", operation="nic.delete", code="Unheard", status=status, message="no")
+        await removing.azure.set_faults(fault)
+        error = await removing.one(removing.batch(NIC))
         assert isinstance(error, AzureError)
         assert error.what == what
     assert await removing.names("nic") == {NAME}

@@ -10,10 +10,10 @@ from service.contract import Event
 from service.contract.azure import NODECLAIMS
 from service.engine.guard import Guard
 from service.settings import GuardSettings
-from tests.integration.azure_removing import SOURCE, TAGS, azure, own_api, removing
-from tests.integration.azure_sweeping import Sweeping, by_claim, sweeping
-from tests.integration.operating import knell
-from workers.handlers.azure.collector import Sighted
+from tests.integration.azure_removal import SOURCE, TAGS, azure, own_api, removing
+from tests.integration.azure_sweep import AzureSweepFixture, by_claim, sweeping
+from tests.integration.command_line import knell
+from workers.handlers.azure.collector import OrphanIds
 from workers.handlers.azure.kinds import NIC
 
 __all__ = ["azure", "own_api", "removing", "sweeping"]
@@ -22,23 +22,23 @@ QUICK = 100.0
 
 
 @pytest.fixture(autouse=True)
-async def clock(sweeping: Sweeping) -> None:
+async def clock(sweeping: AzureSweepFixture) -> None:
     """What takes Azure ten seconds is done in a tenth of one."""
     await sweeping.cloud.azure.set_rate(QUICK)
 
 
-async def test_a_machine_and_all_that_it_has_goes(sweeping: Sweeping) -> None:
+async def test_a_machine_and_all_that_it_has_goes(sweeping: AzureSweepFixture) -> None:
     name = f"aks-{sweeping.cloud.name('a')}"
     await sweeping.cloud.vm(name, nics=(name,))
     await sweeping.cloud.nic(name, vm=name)
     await sweeping.cloud.disk(name)
     await sweeping.work()
-    assert (await sweeping.ripe()).told == 1
+    assert (await sweeping.ripe()).published == 1
     await sweeping.until_state("done")
     assert await sweeping.cloud.names() == set()
 
 
-async def test_an_interface_goes_by_one_delete_and_a_look_before_and_after(sweeping: Sweeping) -> None:
+async def test_an_interface_goes_by_one_delete_and_a_look_before_and_after(sweeping: AzureSweepFixture) -> None:
     await sweeping.nic()
     await sweeping.ripe()
     sweeping.cloud.since = len(await sweeping.cloud.azure.journal())
@@ -51,7 +51,7 @@ async def test_an_interface_goes_by_one_delete_and_a_look_before_and_after(sweep
     assert set(looks) == {"nic.get"}
 
 
-async def test_what_comes_to_life_before_its_turn_stays(sweeping: Sweeping) -> None:
+async def test_what_comes_to_life_before_its_turn_stays(sweeping: AzureSweepFixture) -> None:
     claim = await sweeping.nic()
     await sweeping.ripe()
     sweeping.cloud.claim(claim, launched=False)
@@ -62,7 +62,7 @@ async def test_what_comes_to_life_before_its_turn_stays(sweeping: Sweeping) -> N
     sweeping.cloud.unclaim(claim)
 
 
-async def test_what_comes_to_life_between_plan_and_call_stays(sweeping: Sweeping) -> None:
+async def test_what_comes_to_life_between_plan_and_call_stays(sweeping: AzureSweepFixture) -> None:
     claim = await sweeping.nic()
     shard = sweeping.installation.shards[0]
     await shard.pause("*", stop=True, who="test")
@@ -70,7 +70,7 @@ async def test_what_comes_to_life_between_plan_and_call_stays(sweeping: Sweeping
     await sweeping.work()
 
     async def planned() -> bool:
-        return all(view.planned_at is not None for view in (await sweeping.told()).values())
+        return all(view.planned_at is not None for view in (await sweeping.published()).values())
 
     await sweeping.until("it is planned", planned)
     sweeping.cloud.claim(claim, launched=False)
@@ -86,7 +86,7 @@ async def test_what_comes_to_life_between_plan_and_call_stays(sweeping: Sweeping
     assert await sweeping.cloud.names() == set()
 
 
-async def test_a_source_that_chooses_its_objects_has_its_orphans_held(sweeping: Sweeping) -> None:
+async def test_a_source_that_chooses_its_objects_has_its_orphans_held(sweeping: AzureSweepFixture) -> None:
     await sweeping.nic()
     await sweeping.ripe()
     sweeping.source(selector="team=a")
@@ -97,7 +97,7 @@ async def test_a_source_that_chooses_its_objects_has_its_orphans_held(sweeping: 
 
 
 @pytest.mark.invariant(1)
-async def test_an_orphan_is_held_while_the_name_of_its_cluster_leads_to_another(sweeping: Sweeping) -> None:
+async def test_an_orphan_is_held_while_the_name_of_its_cluster_leads_to_another(sweeping: AzureSweepFixture) -> None:
     """There the NodeClaim is missing, too, whatever is alive in its own cluster."""
     await sweeping.nic()
     await sweeping.ripe()
@@ -109,10 +109,10 @@ async def test_an_orphan_is_held_while_the_name_of_its_cluster_leads_to_another(
     assert len(await sweeping.cloud.names()) == 1
 
 
-async def test_an_orphan_of_a_source_that_is_not_swept_is_held(sweeping: Sweeping) -> None:
+async def test_an_orphan_of_a_source_that_is_not_swept_is_held(sweeping: AzureSweepFixture) -> None:
     """An event is a hint: a forged one moves nothing."""
     sweeping.source(collector="none")
-    data = Sighted(subscription=sweeping.cloud.subscription, group="any", nic="n")
+    data = OrphanIds(subscription=sweeping.cloud.subscription, group="any", nic="n")
     forged = Event(
         cluster=sweeping.identity, resource=NODECLAIMS, uid="nic-n", name="a", source=SOURCE, reason="orphan",
         data=msgspec.json.encode(data).decode(),
@@ -126,7 +126,7 @@ async def test_an_orphan_of_a_source_that_is_not_swept_is_held(sweeping: Sweepin
 # ---- the next passes
 
 
-async def test_rows_of_what_was_proven_gone_are_a_lag(sweeping: Sweeping) -> None:
+async def test_rows_of_what_was_proven_gone_are_a_lag(sweeping: AzureSweepFixture) -> None:
     await sweeping.nic()
     await sweeping.ripe()
     # Seen, and from now on Resource Graph learns of nothing.
@@ -138,12 +138,14 @@ async def test_rows_of_what_was_proven_gone_are_a_lag(sweeping: Sweeping) -> Non
     sweeping.sweeps(age=timedelta(0))
     claim = await sweeping.nic("new")
     swept = await sweeping.sweep()
-    assert (swept.way, swept.found, swept.told) == ("provider", 1, 0)
+    assert (swept.way, swept.found, swept.published) == ("provider", 1, 0)
     assert by_claim(swept)[claim].passes == 1
-    assert len(await sweeping.told()) == 1
+    assert len(await sweeping.published()) == 1
 
 
-async def test_what_is_there_by_a_fresh_list_although_its_deletion_is_over_is_told_anew(sweeping: Sweeping) -> None:
+async def test_what_is_there_by_a_fresh_list_although_its_deletion_is_over_is_told_anew(
+    sweeping: AzureSweepFixture,
+) -> None:
     guid = "0aaaaaaa-0000-4000-8000-000000000009"
     claim = await sweeping.nic(guid=guid)
     await sweeping.ripe()
@@ -151,18 +153,18 @@ async def test_what_is_there_by_a_fresh_list_although_its_deletion_is_over_is_to
     await sweeping.until_state("done")
     await sweeping.nic(guid=guid)
     swept = await sweeping.sweep()
-    assert (swept.way, swept.told, by_claim(swept)[claim].becomes) == ("provider", 1, "told")
+    assert (swept.way, swept.published, by_claim(swept)[claim].becomes) == ("provider", 1, "told")
     uid = sweeping.uid(claim)
-    assert set(await sweeping.told()) == {f"{uid}/1", f"{uid}/2"}
+    assert set(await sweeping.published()) == {f"{uid}/1", f"{uid}/2"}
     assert (await sweeping.sightings())[uid].round == 2
     await sweeping.until_state("done", 2)
     assert await sweeping.cloud.names() == set()
     # And what was told as the second round is not told as the first again.
     await sweeping.sweep()
-    assert len(await sweeping.told()) == 2
+    assert len(await sweeping.published()) == 2
 
 
-async def test_what_a_person_gave_up_is_left(sweeping: Sweeping) -> None:
+async def test_what_a_person_gave_up_is_left(sweeping: AzureSweepFixture) -> None:
     claim = await sweeping.nic(tags={**TAGS, "knell.dev_prevent-delete": "true"})
     sweeping.source(selector="team=a")
     await sweeping.work()
@@ -178,29 +180,31 @@ async def test_what_a_person_gave_up_is_left(sweeping: Sweeping) -> None:
     for listing in ("graph", "provider", "graph"):
         sweeping.sweeps(listing=listing)
         swept = await sweeping.sweep()
-        assert (swept.told, by_claim(swept)[claim].becomes) == (0, "left")
-    assert len(await sweeping.told()) == 1
+        assert (swept.published, by_claim(swept)[claim].becomes) == (0, "left")
+    assert len(await sweeping.published()) == 1
 
 
-async def test_one_that_cannot_go_yet_is_known_and_not_told_again(sweeping: Sweeping) -> None:
+async def test_one_that_cannot_go_yet_is_known_and_not_told_again(sweeping: AzureSweepFixture) -> None:
     claim = await sweeping.nic(tags={**TAGS, "knell.dev_prevent-delete": "true"})
     await sweeping.ripe()
     await sweeping.work()
-    (one,) = (await sweeping.told()).values()
+    (one,) = (await sweeping.published()).values()
     await sweeping.until_refused(one, NIC)
     swept = await sweeping.sweep()
-    assert (swept.told, swept.known, by_claim(swept)[claim].becomes) == (0, 1, "known")
+    assert (swept.published, swept.known, by_claim(swept)[claim].becomes) == (0, 1, "known")
     assert await sweeping.cloud.names() == {f"aks-{claim}"}
 
 
 # ---- the guard
 
 
-async def test_a_flood_of_orphans_is_held_by_a_count_of_its_own_and_let_go_by_a_person(sweeping: Sweeping) -> None:
+async def test_a_flood_of_orphans_is_held_by_a_count_of_its_own_and_let_go_by_a_person(
+    sweeping: AzureSweepFixture,
+) -> None:
     sweeping.source(guard=GuardSettings(most=2, percent=100))
     for number in range(5):
         await sweeping.nic(str(number))
-    assert (await sweeping.ripe()).told == 5
+    assert (await sweeping.ripe()).published == 5
     await sweeping.work()
     held = await sweeping.until_state("held", 3)
     await sweeping.until_state("done", 2)
@@ -218,7 +222,7 @@ async def test_a_flood_of_orphans_is_held_by_a_count_of_its_own_and_let_go_by_a_
     assert await sweeping.cloud.names() == set()
 
 
-async def test_what_somebody_deleted_goes_while_orphans_are_held(sweeping: Sweeping) -> None:
+async def test_what_somebody_deleted_goes_while_orphans_are_held(sweeping: AzureSweepFixture) -> None:
     sweeping.source(guard=GuardSettings(most=1, percent=100))
     for number in range(3):
         await sweeping.nic(str(number))
@@ -233,7 +237,7 @@ async def test_what_somebody_deleted_goes_while_orphans_are_held(sweeping: Sweep
     assert await Guard(sweeping.installation).held(SOURCE) == []
 
 
-async def test_a_source_that_is_dropped_leaves_nothing_under_its_orphans_name(sweeping: Sweeping) -> None:
+async def test_a_source_that_is_dropped_leaves_nothing_under_its_orphans_name(sweeping: AzureSweepFixture) -> None:
     sweeping.source(guard=GuardSettings(most=1, percent=100))
     for number in range(2):
         await sweeping.nic(str(number))
@@ -257,7 +261,7 @@ async def test_a_source_that_is_dropped_leaves_nothing_under_its_orphans_name(sw
 # ---- what is to stay
 
 
-async def test_what_an_object_said_stays_is_remembered_when_its_deletion_is_over(sweeping: Sweeping) -> None:
+async def test_what_an_object_said_stays_is_remembered_when_its_deletion_is_over(sweeping: AzureSweepFixture) -> None:
     claim = await sweeping.nic()
     marks = {"knell.dev/deletion-policy": "retain"}
     uid = await sweeping.remember(claim, gone=1, at=1, annotations=marks)
@@ -265,7 +269,7 @@ async def test_what_an_object_said_stays_is_remembered_when_its_deletion_is_over
     await sweeping.publish(one)
     await sweeping.work()
     await sweeping.until_done(one)
-    record = await sweeping.inventory.recall_one(uid)
+    record = await sweeping.inventory.get(uid)
     assert record is not None
     assert record.kept.startswith("retain: ")
     assert (await sweeping.ripe()).found == 0
@@ -277,12 +281,12 @@ async def test_what_an_object_said_stays_is_remembered_when_its_deletion_is_over
     assert await sweeping.inventory.size() == 0
 
 
-async def test_what_went_with_its_object_is_forgotten(sweeping: Sweeping) -> None:
+async def test_what_went_with_its_object_is_forgotten(sweeping: AzureSweepFixture) -> None:
     claim = await sweeping.nic()
     uid = await sweeping.remember(claim, gone=1, at=1)
     one = Event(cluster=sweeping.identity, resource=NODECLAIMS, uid=uid, name=claim, source=SOURCE)
     await sweeping.publish(one)
     await sweeping.work()
     await sweeping.until_done(one)
-    assert await sweeping.inventory.recall_one(uid) is None
+    assert await sweeping.inventory.get(uid) is None
     assert await sweeping.cloud.names() == set()

@@ -8,11 +8,11 @@ import pytest
 
 from service.contract import Blocked, Gone, Left, Pending, Refused
 from service.contract.azure import AKS_MACHINE_TAG, CLUSTER_TAG, KEEP_TAG
-from standins.azure import Fault
-from tests.integration.azure_removing import NAME, TAGS, Removing, azure, own_api, removing
-from workers.handlers.azure.kinds import ADDRESS, DISK, KINDS, NIC, VM, Kind
-from workers.handlers.azure.removal import LONGEST_CHECK, LONGEST_VAIN
-from workers.handlers.azure.trails import Trail
+from standins.azure import AzureFault
+from tests.integration.azure_removal import NAME, TAGS, AzureRemovalFixture, azure, own_api, removing
+from workers.handlers.azure.kinds import ADDRESS, DISK, KINDS, NIC, VM, AzureKind
+from workers.handlers.azure.model import AzureRemovalProgress
+from workers.handlers.azure.removal import LONGEST_READ_AFTER, LONGEST_REPEAT
 
 __all__ = ["azure", "own_api", "removing"]
 
@@ -20,7 +20,7 @@ DELETES = {VM: "vm.delete", NIC: "nic.delete", DISK: "disk.delete", ADDRESS: "ip
 READS = {VM: "vm.get", NIC: "nic.get", DISK: "disk.get", ADDRESS: "ip.get"}
 
 
-async def make(removing: Removing, kind: Kind, **given: Any) -> str:
+async def make(removing: AzureRemovalFixture, kind: AzureKind, **given: Any) -> str:
     making = {VM: removing.vm, NIC: removing.nic, DISK: removing.disk, ADDRESS: removing.ip}
     return await making[kind](**given)
 
@@ -36,41 +36,47 @@ def pending(verdict: object, operation: str) -> Pending:
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
-async def test_what_a_read_says_is_not_there_is_gone_and_costs_one_call(removing: Removing, kind: Kind) -> None:
-    assert await removing.one(removing.hand(kind, looks=True)) == Gone(absent=True)
+async def test_what_a_read_says_is_not_there_is_gone_and_costs_one_call(
+    removing: AzureRemovalFixture, kind: AzureKind
+) -> None:
+    assert await removing.one(removing.batch(kind, looks=True)) == Gone(absent=True)
     assert await removing.asked() == [READS[kind]]
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
-async def test_what_is_there_and_ours_moves_to_the_lane_of_its_removal(removing: Removing, kind: Kind) -> None:
+async def test_what_is_there_and_ours_moves_to_the_lane_of_its_removal(
+    removing: AzureRemovalFixture, kind: AzureKind
+) -> None:
     guid = await make(removing, kind)
-    found = pending(await removing.one(removing.hand(kind, looks=True)), kind.removing)
-    assert (found.check_after, found.resume) == (timedelta(0), str(Trail(guid)))
+    found = pending(await removing.one(removing.batch(kind, looks=True)), kind.removing)
+    assert (found.check_after, found.resume) == (timedelta(0), str(AzureRemovalProgress(guid)))
     assert await removing.asked() == [READS[kind]]
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
-async def test_an_accepted_delete_is_no_proof_and_a_later_read_is(removing: Removing, kind: Kind) -> None:
+async def test_an_accepted_delete_is_no_proof_and_a_later_read_is(
+    removing: AzureRemovalFixture, kind: AzureKind
+) -> None:
     guid = await make(removing, kind)
-    accepted = pending(await removing.one(removing.hand(kind)), kind.reading)
+    accepted = pending(await removing.one(removing.batch(kind)), kind.reading)
     assert (await removing.asked())[-2:] == [READS[kind], DELETES[kind]]
-    assert accepted.resume == str(Trail(guid, 1))
+    assert accepted.resume == str(AzureRemovalProgress(guid, 1))
     # The address at which it could be followed is signed: it is not kept.
     assert "http" not in repr(accepted)
     # As the answer said: an interface sooner than the others.
     assert accepted.check_after == timedelta(seconds=4 if kind is NIC else 10)
-    looked = pending(await removing.one(removing.hand(kind, looks=True, resume=accepted.resume)), kind.reading)
-    assert (looked.detail, looked.resume) == ("it is being deleted", str(Trail(guid, 1, 1)))
+    looked = pending(await removing.one(removing.batch(kind, looks=True, resume=accepted.resume)), kind.reading)
+    assert (looked.detail, looked.resume) == ("it is being deleted", str(AzureRemovalProgress(guid, 1, 1)))
     await removing.azure.advance(20)
-    assert await removing.one(removing.hand(kind, looks=True, resume=looked.resume)) == Gone()
+    assert await removing.one(removing.batch(kind, looks=True, resume=looked.resume)) == Gone()
 
 
 @pytest.mark.invariant(2)
-async def test_all_jobs_of_a_batch_are_worked_on_and_each_has_its_own_verdict(removing: Removing) -> None:
+async def test_all_jobs_of_a_batch_are_worked_on_and_each_has_its_own_verdict(removing: AzureRemovalFixture) -> None:
     await removing.nic("aks-a")
     await removing.nic("aks-b", tags={**TAGS, CLUSTER_TAG: "staging"})
     await removing.nic("aks-c", vm="somebody")
-    found = await removing.attempt(removing.hand(NIC, "aks-a", "aks-b", "aks-c", "aks-d"))
+    found = await removing.attempt(removing.batch(NIC, "aks-a", "aks-b", "aks-c", "aks-d"))
     assert {name: type(verdict) for name, verdict in found.items()} == {
         "aks-a": Pending, "aks-b": Left, "aks-c": Blocked, "aks-d": Gone,
     }  # fmt: skip
@@ -92,51 +98,51 @@ async def test_all_jobs_of_a_batch_are_worked_on_and_each_has_its_own_verdict(re
     ],
 )
 async def test_what_is_not_ours_is_never_deleted(
-    removing: Removing, kind: Kind, tags: dict[str, str], verdict: type
+    removing: AzureRemovalFixture, kind: AzureKind, tags: dict[str, str], verdict: type
 ) -> None:
     await make(removing, kind, tags=tags)
     for looks in (True, False):
-        assert isinstance(await removing.one(removing.hand(kind, looks=looks)), verdict)
+        assert isinstance(await removing.one(removing.batch(kind, looks=looks)), verdict)
     assert await removing.names() == {NAME}
 
 
-async def test_tags_of_the_settings_are_asked_for_too(removing: Removing) -> None:
+async def test_tags_of_the_settings_are_asked_for_too(removing: AzureRemovalFixture) -> None:
     await removing.nic()
     removing.named = (removing.group_named(tags={"team": "a"}),)
-    refused = await removing.one(removing.hand(NIC))
+    refused = await removing.one(removing.batch(NIC))
     assert refused == Refused("aks-a: its tag team is None, not 'a'")
 
 
 @pytest.mark.parametrize("changes", [{"resource_group": "mc_other"}, {"cluster": "other"}])
 async def test_what_was_planned_before_the_settings_were_changed_is_not_removed(
-    removing: Removing, changes: dict[str, str]
+    removing: AzureRemovalFixture, changes: dict[str, str]
 ) -> None:
     guid = await removing.nic()
     removing.named = (removing.group_named(**changes),)
     for looks in (True, False):
-        hand = removing.hand(NIC, owner=removing.owner(judged=guid), looks=looks)
-        refused = await removing.one(hand)
+        batch = removing.batch(NIC, owner=removing.owner(judged=guid), looks=looks)
+        refused = await removing.one(batch)
         assert isinstance(refused, Refused)
         assert "azure.nodes does not name" in refused.reason
     assert await removing.asked() == []
     assert await removing.names("nic") == {NAME}
 
 
-async def test_a_volume_of_a_csi_driver_stays_whatever_it_is_named_and_tagged(removing: Removing) -> None:
+async def test_a_volume_of_a_csi_driver_stays_whatever_it_is_named_and_tagged(removing: AzureRemovalFixture) -> None:
     await removing.disk(tags={**TAGS, "kubernetes.io-created-for-pvc-name": "data"})
-    assert await removing.one(removing.hand(DISK)) == Refused("aks-a: it is a volume of a CSI driver")
+    assert await removing.one(removing.batch(DISK)) == Refused("aks-a: it is a volume of a CSI driver")
     assert await removing.names("disk") == {NAME}
 
 
-async def test_a_machine_that_would_take_a_data_disk_along_stays(removing: Removing) -> None:
+async def test_a_machine_that_would_take_a_data_disk_along_stays(removing: AzureRemovalFixture) -> None:
     await removing.disk("pvc-1")
     await removing.vm(data_disks=("pvc-1",))
     for looks in (True, False):
-        refused = await removing.one(removing.hand(VM, looks=looks))
+        refused = await removing.one(removing.batch(VM, looks=looks))
         assert isinstance(refused, Refused)
         assert "its data disk pvc-1 would be deleted with it" in refused.reason
     await removing.vm(data_disks=("pvc-1",), keeps=("pvc-1",))
-    assert isinstance(await removing.one(removing.hand(VM)), Pending)
+    assert isinstance(await removing.one(removing.batch(VM)), Pending)
     await removing.azure.advance(20)
     assert await removing.names() == {"pvc-1"}
 
@@ -148,11 +154,11 @@ async def test_a_machine_that_would_take_a_data_disk_along_stays(removing: Remov
 @pytest.mark.parametrize("which", ["freshness.FRESH", "azure.removal.FRESH_SIGNS"])
 @pytest.mark.parametrize("kind", [VM, NIC], ids=lambda kind: kind.name)
 async def test_what_was_read_too_long_before_the_call_is_no_reason_to_delete(
-    removing: Removing, monkeypatch: pytest.MonkeyPatch, kind: Kind, which: str
+    removing: AzureRemovalFixture, monkeypatch: pytest.MonkeyPatch, kind: AzureKind, which: str
 ) -> None:
     await make(removing, kind)
     monkeypatch.setattr(f"workers.handlers.{which}", timedelta(0))
-    found = await removing.one(removing.hand(kind))
+    found = await removing.one(removing.batch(kind))
     assert isinstance(found, Blocked)
     assert "grown old" in found.by
     assert await removing.names() == {NAME}
@@ -160,57 +166,57 @@ async def test_what_was_read_too_long_before_the_call_is_no_reason_to_delete(
 
 
 @pytest.mark.invariant(9)
-async def test_another_one_of_the_same_name_is_not_the_one_that_was_judged(removing: Removing) -> None:
+async def test_another_one_of_the_same_name_is_not_the_one_that_was_judged(removing: AzureRemovalFixture) -> None:
     first = await removing.nic()
     await removing.azure.remove("nic", NAME, subscription=removing.subscription)
     second = await removing.nic()
     for looks in (True, False):
-        gone = await removing.one(removing.hand(NIC, looks=looks, resume=str(Trail(first, 1))))
+        gone = await removing.one(removing.batch(NIC, looks=looks, resume=str(AzureRemovalProgress(first, 1))))
         assert isinstance(gone, Gone)
         assert second in gone.detail
     owner = removing.owner(judged=first)
-    assert isinstance(await removing.one(removing.hand(NIC, owner=owner)), Gone)
+    assert isinstance(await removing.one(removing.batch(NIC, owner=owner)), Gone)
     assert [one.guid for one in await removing.there("nic")] == [second]
 
 
-async def test_ids_are_compared_without_case(removing: Removing) -> None:
+async def test_ids_are_compared_without_case(removing: AzureRemovalFixture) -> None:
     await removing.nic(guid="ABCDEF00-0000-4000-8000-000000000001")
     owner = removing.owner(judged="abcdef00-0000-4000-8000-000000000001")
-    assert isinstance(await removing.one(removing.hand(NIC, owner=owner)), Pending)
+    assert isinstance(await removing.one(removing.batch(NIC, owner=owner)), Pending)
 
 
-async def test_what_is_being_deleted_already_is_waited_for_later_and_later(removing: Removing) -> None:
+async def test_what_is_being_deleted_already_is_waited_for_later_and_later(removing: AzureRemovalFixture) -> None:
     await removing.nic(state="Deleting")
     waits = []
     resume = ""
     for _ in range(8):
-        found = pending(await removing.one(removing.hand(NIC, resume=resume)), NIC.reading)
+        found = pending(await removing.one(removing.batch(NIC, resume=resume)), NIC.reading)
         waits.append(found.check_after)
         resume = found.resume
     assert waits == sorted(waits)
-    assert (waits[0], waits[-1]) == (timedelta(seconds=4), LONGEST_CHECK)
+    assert (waits[0], waits[-1]) == (timedelta(seconds=4), LONGEST_READ_AFTER)
     assert "nic.delete" not in await removing.asked()
 
 
-async def test_a_wait_that_has_grown_for_days_is_still_a_wait(removing: Removing) -> None:
+async def test_a_wait_that_has_grown_for_days_is_still_a_wait(removing: AzureRemovalFixture) -> None:
     guid = await removing.nic(state="Deleting")
-    found = await removing.one(removing.hand(NIC, looks=True, resume=str(Trail(guid, 1, 5000))))
-    assert pending(found, NIC.reading).check_after == LONGEST_CHECK
+    found = await removing.one(removing.batch(NIC, looks=True, resume=str(AzureRemovalProgress(guid, 1, 5000))))
+    assert pending(found, NIC.reading).check_after == LONGEST_READ_AFTER
     await removing.azure.remove("nic", NAME, subscription=removing.subscription)
     guid = await removing.nic()
-    found = await removing.one(removing.hand(NIC, looks=True, resume=str(Trail(guid, 5000))))
-    assert pending(found, NIC.removing).check_after == LONGEST_VAIN
+    found = await removing.one(removing.batch(NIC, looks=True, resume=str(AzureRemovalProgress(guid, 5000))))
+    assert pending(found, NIC.removing).check_after == LONGEST_REPEAT
 
 
-async def test_deletes_that_are_accepted_and_fail_are_made_again_later_and_later(removing: Removing) -> None:
+async def test_deletes_that_are_accepted_and_fail_are_made_again_later_and_later(removing: AzureRemovalFixture) -> None:
     guid = await removing.nic()
-    await removing.azure.trouble(Fault(what="fails", operation="nic.delete", code="InternalServerError"))
+    await removing.azure.set_faults(AzureFault(what="fails", operation="nic.delete", code="InternalServerError"))
     resume, waits = "", []
     for number in range(1, 6):
-        accepted = pending(await removing.one(removing.hand(NIC, resume=resume)), NIC.reading)
-        assert accepted.resume == str(Trail(guid, number))
+        accepted = pending(await removing.one(removing.batch(NIC, resume=resume)), NIC.reading)
+        assert accepted.resume == str(AzureRemovalProgress(guid, number))
         await removing.azure.advance(10)
-        seen = pending(await removing.one(removing.hand(NIC, looks=True, resume=accepted.resume)), NIC.removing)
+        seen = pending(await removing.one(removing.batch(NIC, looks=True, resume=accepted.resume)), NIC.removing)
         assert f"its deletion was accepted {number} times" in seen.detail
         assert "Failed" in seen.detail
         resume = seen.resume
@@ -220,17 +226,19 @@ async def test_deletes_that_are_accepted_and_fail_are_made_again_later_and_later
 
 @pytest.mark.parametrize(("status", "code"), [(204, ""), (404, "ResourceNotFound")])
 async def test_a_delete_that_finds_nothing_is_looked_after_at_once_and_is_no_proof(
-    removing: Removing, status: int, code: str
+    removing: AzureRemovalFixture, status: int, code: str
 ) -> None:
     """What one part of Azure still shows and another knows nothing of is not asked for as fast as calls go."""
     guid = await removing.nic()
-    await removing.azure.trouble(Fault(what="error", operation="nic.delete", status=status, code=code, message="no"))
+    await removing.azure.set_faults(
+        AzureFault(what="error", operation="nic.delete", status=status, code=code, message="no")
+    )
     resume, waits = "", []
     for number in range(1, 5):
-        said = pending(await removing.one(removing.hand(NIC, resume=resume)), NIC.reading)
+        said = pending(await removing.one(removing.batch(NIC, resume=resume)), NIC.reading)
         assert (said.detail, said.check_after) == ("said to be gone", timedelta(0))
-        assert said.resume == str(Trail(guid, number))
-        seen = pending(await removing.one(removing.hand(NIC, looks=True, resume=said.resume)), NIC.removing)
+        assert said.resume == str(AzureRemovalProgress(guid, number))
+        seen = pending(await removing.one(removing.batch(NIC, looks=True, resume=said.resume)), NIC.removing)
         resume = seen.resume
         waits.append(seen.check_after.total_seconds())
     assert waits == [0, 15, 30, 60]

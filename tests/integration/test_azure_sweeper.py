@@ -12,30 +12,29 @@ import pytest
 
 from service.contract.names import sweep_lease
 from service.settings import WatchSettings
-from standins.azure import Fault
-from tests.integration.azure_removing import SOURCE, azure, own_api, removing
-from tests.integration.azure_sweeping import Sweeping, no_places, sweeping
-from workers.handlers.places import Places
-from workers.judging.wiring import places_in
-from workers.sweeps.passing import Swept
-from workers.sweeps.sweeper import Sweeper
-from workers.sweeps.wiring import counted
+from standins.azure import AzureFault
+from tests.integration.azure_removal import SOURCE, azure, own_api, removing
+from tests.integration.azure_sweep import AzureSweepFixture, no_places, sweeping
+from workers.handlers.source_clusters import SourceClusters
+from workers.judging.registry_builder import build_source_clusters
+from workers.sweeps.sweep_pass import SweepResult
+from workers.sweeps.sweeper import Sweeper, lease_counting
 
 __all__ = ["azure", "own_api", "removing", "sweeping"]
 
-OnePass = Callable[[], Awaitable[Swept]]
+OnePass = Callable[[], Awaitable[SweepResult]]
 
 
-class Passes:
+class CountedPasses:
     """Real ones, counted. `wait` holds them before they begin."""
 
-    def __init__(self, sweeping: Sweeping) -> None:
+    def __init__(self, sweeping: AzureSweepFixture) -> None:
         self._sweeping = sweeping
         self.begun = self.made = self.cancelled = 0
         self.go = asyncio.Event()
         self.go.set()
 
-    async def __call__(self) -> Swept:
+    async def __call__(self) -> SweepResult:
         self.begun += 1
         try:
             await self.go.wait()
@@ -48,7 +47,7 @@ class Passes:
 
 
 @pytest.fixture(autouse=True)
-def home(sweeping: Sweeping) -> str:
+def home(sweeping: AzureSweepFixture) -> str:
     """Where the Lease is."""
     name = sweeping.cloud.api.namespace()
     watch = WatchSettings(namespace=name, retry=timedelta(milliseconds=200), lease=timedelta(seconds=30))
@@ -56,14 +55,16 @@ def home(sweeping: Sweeping) -> str:
     return name
 
 
-def made_of(sweeping: Sweeping, places: Places, passes: OnePass, holder: str) -> Sweeper:
-    settings, counting = sweeping.settings, counted(sweeping.settings, sweeping.installation)
+def made_of(sweeping: AzureSweepFixture, places: SourceClusters, passes: OnePass, holder: str) -> Sweeper:
+    settings, counting = sweeping.settings, lease_counting(sweeping.settings, sweeping.installation)
     return Sweeper(settings, places, sweeping.orphans, SOURCE, holder, passes, counting)
 
 
 @asynccontextmanager
-async def running(sweeping: Sweeping, passes: OnePass, holder: str = "one") -> AsyncIterator["asyncio.Task[None]"]:
-    places = places_in(sweeping.settings, {"here": sweeping.cluster}, sweeping.installation)
+async def running(
+    sweeping: AzureSweepFixture, passes: OnePass, holder: str = "one"
+) -> AsyncIterator["asyncio.Task[None]"]:
+    places = build_source_clusters(sweeping.settings, {"here": sweeping.cluster}, sweeping.installation)
     sweeper = made_of(sweeping, places, passes, holder)
     task = asyncio.create_task(sweeper.run())
     try:
@@ -75,18 +76,18 @@ async def running(sweeping: Sweeping, passes: OnePass, holder: str = "one") -> A
         await places.aclose()
 
 
-async def facts(sweeping: Sweeping) -> dict[str, str]:
-    return await sweeping.inventory.facts()
+async def facts(sweeping: AzureSweepFixture) -> dict[str, str]:
+    return await sweeping.inventory.state()
 
 
-def lease(sweeping: Sweeping, home: str) -> Any:
+def lease(sweeping: AzureSweepFixture, home: str) -> Any:
     path = f"/apis/coordination.k8s.io/v1/namespaces/{home}/leases/{sweep_lease(SOURCE)}"
     return sweeping.cloud.kube.get(path)
 
 
-async def test_passes_come_again_and_again(sweeping: Sweeping) -> None:
+async def test_passes_come_again_and_again(sweeping: AzureSweepFixture) -> None:
     sweeping.sweeps(every=timedelta(milliseconds=50))
-    passes = Passes(sweeping)
+    passes = CountedPasses(sweeping)
 
     async def three() -> bool:
         return passes.made >= 3
@@ -97,9 +98,9 @@ async def test_passes_come_again_and_again(sweeping: Sweeping) -> None:
     assert (noted["sweep_by"], noted["sweep_found"]) == ("graph", "0")
 
 
-async def test_when_the_next_is_due_is_known_to_whoever_takes_over(sweeping: Sweeping, home: str) -> None:
+async def test_when_the_next_is_due_is_known_to_whoever_takes_over(sweeping: AzureSweepFixture, home: str) -> None:
     sweeping.sweeps(every=timedelta(hours=1))
-    passes = Passes(sweeping)
+    passes = CountedPasses(sweeping)
 
     async def made() -> bool:
         return passes.made == 1
@@ -122,21 +123,21 @@ async def test_when_the_next_is_due_is_known_to_whoever_takes_over(sweeping: Swe
         await sweeping.until("the next one is made when it is due", second)
 
 
-async def test_a_last_pass_that_lies_in_the_future_is_none(sweeping: Sweeping) -> None:
+async def test_a_last_pass_that_lies_in_the_future_is_none(sweeping: AzureSweepFixture) -> None:
     """The server's clock went back, or its memory is that of another server: nobody waits until then."""
     sweeping.sweeps(every=timedelta(hours=1))
-    await sweeping.orphans.note({"sweep_at": await sweeping.orphans.now() + 24 * 60 * 60 * 1000})
-    passes = Passes(sweeping)
+    await sweeping.orphans.save_state({"sweep_at": await sweeping.orphans.now() + 24 * 60 * 60 * 1000})
+    passes = CountedPasses(sweeping)
 
     async def made() -> bool:
         return passes.made == 1
 
     async with running(sweeping, passes):
         await sweeping.until("one is made at once", made)
-    assert await sweeping.orphans.last() <= await sweeping.orphans.now()
+    assert await sweeping.orphans.last_pass_at() <= await sweeping.orphans.now()
 
 
-async def test_machines_in_a_group_of_no_node_are_shown_as_the_sources_problem(sweeping: Sweeping) -> None:
+async def test_machines_in_a_group_of_no_node_are_shown_as_the_sources_problem(sweeping: AzureSweepFixture) -> None:
     sweeping.sweeps(every=timedelta(milliseconds=50), age=timedelta(0))
     await sweeping.cloud.vm(f"aks-{sweeping.cloud.name('a')}")
     sweeping.cloud.clear()
@@ -149,15 +150,15 @@ async def test_machines_in_a_group_of_no_node_are_shown_as_the_sources_problem(s
     async def settled() -> bool:
         return "problem@sweep" not in await facts(sweeping)
 
-    async with running(sweeping, Passes(sweeping)):
+    async with running(sweeping, CountedPasses(sweeping)):
         await sweeping.until("it is shown", doubted)
-        assert await sweeping.told() == {}
+        assert await sweeping.published() == {}
         sweeping.cloud.settle()
         await sweeping.until("it is no problem any more", settled)
-    assert len(await sweeping.told()) == 1
+    assert len(await sweeping.published()) == 1
 
 
-async def test_rows_without_an_id_are_shown_as_the_sources_problem(sweeping: Sweeping) -> None:
+async def test_rows_without_an_id_are_shown_as_the_sources_problem(sweeping: AzureSweepFixture) -> None:
     sweeping.sweeps(every=timedelta(milliseconds=50))
     claim = await sweeping.nic()
     await sweeping.cloud.azure.behave(graph_without_guid=(f"aks-{claim}",))
@@ -165,14 +166,14 @@ async def test_rows_without_an_id_are_shown_as_the_sources_problem(sweeping: Swe
     async def shown() -> bool:
         return "1 resources have no id" in (await facts(sweeping)).get("problem@sweep", "")
 
-    async with running(sweeping, Passes(sweeping)):
+    async with running(sweeping, CountedPasses(sweeping)):
         await sweeping.until("it is shown", shown)
 
 
-async def test_a_pass_that_fails_is_shown_and_made_again_soon(sweeping: Sweeping) -> None:
+async def test_a_pass_that_fails_is_shown_and_made_again_soon(sweeping: AzureSweepFixture) -> None:
     sweeping.sweeps(every=timedelta(seconds=15))
-    passes = Passes(sweeping)
-    await sweeping.cloud.azure.trouble(Fault(what="error", code="InternalServerError", message="no"))
+    passes = CountedPasses(sweeping)
+    await sweeping.cloud.azure.set_faults(AzureFault(what="error", code="InternalServerError", message="no"))
 
     async def troubled() -> bool:
         return "InternalServerError" in (await facts(sweeping)).get("problem@sweep", "")
@@ -182,17 +183,17 @@ async def test_a_pass_that_fails_is_shown_and_made_again_soon(sweeping: Sweeping
 
     async with running(sweeping, passes):
         await sweeping.until("it is shown what is wrong", troubled)
-        assert await sweeping.orphans.last() == 0
+        assert await sweeping.orphans.last_pass_at() == 0
         # It was not made, and comes again in a fifth of the usual time.
-        await sweeping.cloud.azure.trouble()
+        await sweeping.cloud.azure.set_faults()
         await sweeping.until("it is made, and nothing is wrong any more", mended, timedelta(seconds=12))
 
 
-async def test_whatever_a_pass_dies_of_the_process_lives_and_the_next_one_comes(sweeping: Sweeping) -> None:
+async def test_whatever_a_pass_dies_of_the_process_lives_and_the_next_one_comes(sweeping: AzureSweepFixture) -> None:
     sweeping.sweeps(every=timedelta(milliseconds=100))
-    passes, faults = Passes(sweeping), [KeyError("name"), RuntimeError("odd"), TimeoutError()]
+    passes, faults = CountedPasses(sweeping), [KeyError("name"), RuntimeError("odd"), TimeoutError()]
 
-    async def odd() -> Swept:
+    async def odd() -> SweepResult:
         if faults:
             raise faults.pop()
         return await passes()
@@ -205,9 +206,9 @@ async def test_whatever_a_pass_dies_of_the_process_lives_and_the_next_one_comes(
         assert not task.done()
 
 
-async def test_of_two_processes_one_sweeps(sweeping: Sweeping) -> None:
+async def test_of_two_processes_one_sweeps(sweeping: AzureSweepFixture) -> None:
     sweeping.sweeps(every=timedelta(milliseconds=50))
-    first, second = Passes(sweeping), Passes(sweeping)
+    first, second = CountedPasses(sweeping), CountedPasses(sweeping)
 
     async def several() -> bool:
         return max(first.made, second.made) >= 4
@@ -217,9 +218,9 @@ async def test_of_two_processes_one_sweeps(sweeping: Sweeping) -> None:
         assert min(first.begun, second.begun) == 0
 
 
-async def test_who_loses_the_lease_gives_up_the_pass_that_he_is_at(sweeping: Sweeping, home: str) -> None:
+async def test_who_loses_the_lease_gives_up_the_pass_that_he_is_at(sweeping: AzureSweepFixture, home: str) -> None:
     sweeping.change("watch", lease=timedelta(seconds=3))
-    passes = Passes(sweeping)
+    passes = CountedPasses(sweeping)
     passes.go.clear()
 
     async def begun() -> bool:
@@ -231,10 +232,10 @@ async def test_who_loses_the_lease_gives_up_the_pass_that_he_is_at(sweeping: Swe
     async with running(sweeping, passes):
         await sweeping.until("it is at it", begun)
         # Nobody answers when it would renew.
-        sweeping.cloud.front.refuse(500, lambda _method, path: "/leases/" in path)
+        sweeping.cloud.proxy.refuse(500, lambda _method, path: "/leases/" in path)
         await sweeping.until("it has given up", cancelled)
         assert passes.made == 0
-        sweeping.cloud.front.pass_on()
+        sweeping.cloud.proxy.pass_on()
         passes.go.set()
 
         async def again() -> bool:
@@ -245,13 +246,13 @@ async def test_who_loses_the_lease_gives_up_the_pass_that_he_is_at(sweeping: Swe
 
 
 async def test_a_cluster_that_is_not_reached_yet_is_waited_for(
-    sweeping: Sweeping, monkeypatch: pytest.MonkeyPatch
+    sweeping: AzureSweepFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("workers.sweeps.sweeper.LOOK", timedelta(milliseconds=20))
     clusters: dict[str, Any] = {}
-    places = places_in(sweeping.settings, clusters, sweeping.installation)
+    places = build_source_clusters(sweeping.settings, clusters, sweeping.installation)
     assert no_places(sweeping.settings).of(SOURCE) is None
-    passes = Passes(sweeping)
+    passes = CountedPasses(sweeping)
     task = asyncio.create_task(made_of(sweeping, places, passes, "one").run())
 
     async def made() -> bool:

@@ -8,12 +8,12 @@ import msgspec
 import pytest
 
 from service.contract.azure import NODECLAIMS
-from service.kubernetes import Cluster, Page, Served
+from service.kubernetes import KubernetesClient, ListPage, ServedResource
 from service.settings import PolicySettings
-from tests.integration.azure_removing import SOURCE, azure, own_api, removing
-from tests.integration.azure_sweeping import AGE, Sweeping, by_claim, sweeping
-from workers.handlers.azure.collector import Sighted
-from workers.sweeps.keeping import UnreadableRecord
+from tests.integration.azure_removal import SOURCE, azure, own_api, removing
+from tests.integration.azure_sweep import AGE, AzureSweepFixture, by_claim, sweeping
+from workers.handlers.azure.collector import OrphanIds
+from workers.sweeps.kept_claims import UnreadableRecord
 
 __all__ = ["azure", "own_api", "removing", "sweeping"]
 
@@ -21,7 +21,7 @@ __all__ = ["azure", "own_api", "removing", "sweeping"]
 # ---- when it is told
 
 
-async def test_an_orphan_is_told_after_two_passes_and_its_age_and_once(sweeping: Sweeping) -> None:
+async def test_an_orphan_is_told_after_two_passes_and_its_age_and_once(sweeping: AzureSweepFixture) -> None:
     claim = await sweeping.nic()
     first = await sweeping.sweep()
     assert [(one.claim, one.passes, one.becomes) for one in first.orphans] == [(claim, 1, "waits")]
@@ -29,36 +29,38 @@ async def test_an_orphan_is_told_after_two_passes_and_its_age_and_once(sweeping:
     assert (await sweeping.found())[claim].becomes == "waits"
     await sweeping.jump(timedelta(seconds=30))
     third = await sweeping.sweep()
-    assert (third.told, by_claim(third)[claim].becomes, by_claim(third)[claim].passes) == (1, "told", 3)
+    assert (third.published, by_claim(third)[claim].becomes, by_claim(third)[claim].passes) == (1, "told", 3)
     fourth = await sweeping.sweep()
-    assert (fourth.told, fourth.known, by_claim(fourth)[claim].becomes) == (0, 1, "known")
-    assert len(await sweeping.told()) == 1
+    assert (fourth.published, fourth.known, by_claim(fourth)[claim].becomes) == (0, 1, "known")
+    assert len(await sweeping.published()) == 1
 
 
-async def test_one_pass_is_never_enough_however_long_ago(sweeping: Sweeping) -> None:
+async def test_one_pass_is_never_enough_however_long_ago(sweeping: AzureSweepFixture) -> None:
     sweeping.sweeps(age=timedelta(0))
     await sweeping.nic()
-    assert (await sweeping.sweep()).told == 0
-    assert (await sweeping.sweep()).told == 1
+    assert (await sweeping.sweep()).published == 0
+    assert (await sweeping.sweep()).published == 1
 
 
-async def test_the_event_says_what_was_judged_and_stands_behind_all_that_somebody_waits_for(sweeping: Sweeping) -> None:
+async def test_the_event_says_what_was_judged_and_stands_behind_all_that_somebody_waits_for(
+    sweeping: AzureSweepFixture,
+) -> None:
     claim = sweeping.cloud.name("a")
     vm = await sweeping.cloud.vm(f"aks-{claim}", nics=(f"aks-{claim}",))
     await sweeping.cloud.nic(f"aks-{claim}", vm=f"aks-{claim}")
     alone = await sweeping.nic("b")
     await sweeping.ripe()
-    told = {view.name: view for view in (await sweeping.told()).values()}
+    told = {view.name: view for view in (await sweeping.published()).values()}
     assert set(told) == {claim, alone}
     one = told[claim]
     assert (one.uid, one.reason, one.source, one.resource) == (sweeping.uid(claim), "orphan", SOURCE, NODECLAIMS)
     assert (one.urgent, one.cluster) == (False, sweeping.identity)
-    seen = msgspec.json.decode(one.data, type=Sighted)
+    seen = msgspec.json.decode(one.data, type=OrphanIds)
     assert (seen.subscription, seen.vm, seen.nic) == (sweeping.cloud.subscription, vm, "")
-    assert msgspec.json.decode(told[alone].data, type=Sighted).nic
+    assert msgspec.json.decode(told[alone].data, type=OrphanIds).nic
 
 
-async def test_what_gets_an_owner_between_passes_begins_anew(sweeping: Sweeping) -> None:
+async def test_what_gets_an_owner_between_passes_begins_anew(sweeping: AzureSweepFixture) -> None:
     claim = await sweeping.nic()
     await sweeping.sweep()
     await sweeping.jump(AGE)
@@ -70,7 +72,7 @@ async def test_what_gets_an_owner_between_passes_begins_anew(sweeping: Sweeping)
     sweeping.cloud.clear()
 
 
-async def test_another_one_of_the_same_name_begins_anew(sweeping: Sweeping) -> None:
+async def test_another_one_of_the_same_name_begins_anew(sweeping: AzureSweepFixture) -> None:
     claim = await sweeping.nic()
     await sweeping.sweep()
     await sweeping.jump(AGE)
@@ -81,7 +83,7 @@ async def test_another_one_of_the_same_name_begins_anew(sweeping: Sweeping) -> N
     assert len(await sweeping.sightings()) == 1
 
 
-async def test_a_rehearsal_shows_what_would_be_told_and_writes_nothing(sweeping: Sweeping) -> None:
+async def test_a_rehearsal_shows_what_would_be_told_and_writes_nothing(sweeping: AzureSweepFixture) -> None:
     claim = await sweeping.nic()
     assert (await sweeping.found(rehearse=True))[claim].becomes == "waits"
     assert await sweeping.sightings() == {}
@@ -91,14 +93,14 @@ async def test_a_rehearsal_shows_what_would_be_told_and_writes_nothing(sweeping:
     assert (await sweeping.found(rehearse=True))[claim].becomes == "would be told"
     after = await sweeping.sightings(), await sweeping.hash(sweeping.installation.keys.of(0, f"source:{SOURCE}"))
     assert after == before
-    assert await sweeping.told() == {}
+    assert await sweeping.published() == {}
 
 
-async def test_a_rehearsal_knows_what_is_under_way_and_what_stays_by_policy(sweeping: Sweeping) -> None:
+async def test_a_rehearsal_knows_what_is_under_way_and_what_stays_by_policy(sweeping: AzureSweepFixture) -> None:
     claim = await sweeping.nic()
     await sweeping.ripe()
     found = await sweeping.sweep(rehearse=True)
-    assert (by_claim(found)[claim].becomes, found.known, found.told) == ("known", 1, 0)
+    assert (by_claim(found)[claim].becomes, found.known, found.published) == ("known", 1, 0)
     later = await sweeping.nic("later")
     await sweeping.sweep()
     await sweeping.jump(AGE)
@@ -108,17 +110,19 @@ async def test_a_rehearsal_knows_what_is_under_way_and_what_stays_by_policy(swee
         assert {name: one.becomes for name, one in shown.items()} == {claim: "known", later: "stays"}
     sweeping.settings = msgspec.structs.replace(sweeping.settings, policy=PolicySettings())
     assert (await sweeping.found(rehearse=True))[later].becomes == "would be told"
-    assert len(await sweeping.told()) == 1
+    assert len(await sweeping.published()) == 1
 
 
-async def test_another_one_of_the_same_name_gets_no_deletion_of_its_own_while_one_is_open(sweeping: Sweeping) -> None:
+async def test_another_one_of_the_same_name_gets_no_deletion_of_its_own_while_one_is_open(
+    sweeping: AzureSweepFixture,
+) -> None:
     """And when that is over it gets the next round, for nothing has been done about it."""
     claim = await sweeping.nic()
     await sweeping.ripe()
     await sweeping.cloud.azure.remove("nic", f"aks-{claim}", subscription=sweeping.cloud.subscription)
     await sweeping.nic()
     swept = await sweeping.ripe()
-    assert (swept.told, by_claim(swept)[claim].becomes) == (0, "known")
+    assert (swept.published, by_claim(swept)[claim].becomes) == (0, "known")
     await sweeping.cloud.azure.set_rate(100.0)
     await sweeping.work()
     # It was planned for the one that was judged first, and that is gone.
@@ -127,31 +131,31 @@ async def test_another_one_of_the_same_name_gets_no_deletion_of_its_own_while_on
     await sweeping.sweep()
     await sweeping.until_state("done", 2)
     uid = sweeping.uid(claim)
-    assert set(await sweeping.told()) == {f"{uid}/1", f"{uid}/2"}
+    assert set(await sweeping.published()) == {f"{uid}/1", f"{uid}/2"}
     assert await sweeping.cloud.names("nic") == set()
 
 
 async def test_many_orphans_are_told_step_by_step_as_fast_as_they_are_planned(
-    sweeping: Sweeping, monkeypatch: pytest.MonkeyPatch
+    sweeping: AzureSweepFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("workers.sweeps.pacing.PATIENCE", timedelta(milliseconds=100))
+    monkeypatch.setattr("workers.sweeps.orphan_events.PATIENCE", timedelta(milliseconds=100))
     await sweeping.installation.shards[0].pause("*", stop=True, who="test")
     await sweeping.cloud.azure.make(*sweeping.many(1203))
     # Nobody plans: what somebody waits for would stand behind all of them.
     swept = await sweeping.ripe()
-    assert (swept.found, swept.told, swept.listed) == (1203, 500, 1203)
+    assert (swept.found, swept.published, swept.listed) == (1203, 500, 1203)
     assert len(await sweeping.sightings()) == 1203
     # However long a busy machine takes to plan them.
-    monkeypatch.setattr("workers.sweeps.pacing.PATIENCE", timedelta(minutes=2))
+    monkeypatch.setattr("workers.sweeps.orphan_events.PATIENCE", timedelta(minutes=2))
     await sweeping.work()
     swept = await sweeping.sweep()
-    assert (swept.told, swept.known) == (703, 500)
+    assert (swept.published, swept.known) == (703, 500)
 
 
 # ---- what is no orphan
 
 
-async def test_what_has_an_owner_a_machine_or_another_cluster_is_none(sweeping: Sweeping) -> None:
+async def test_what_has_an_owner_a_machine_or_another_cluster_is_none(sweeping: AzureSweepFixture) -> None:
     owned = await sweeping.nic("owned")
     sweeping.cloud.claim(owned, launched=False)
     await sweeping.nic("used", vm="somebody")
@@ -163,23 +167,25 @@ async def test_what_has_an_owner_a_machine_or_another_cluster_is_none(sweeping: 
     sweeping.cloud.unclaim(owned)
 
 
-async def test_a_claim_that_comes_between_the_lists_is_seen(sweeping: Sweeping) -> None:
+async def test_a_claim_that_comes_between_the_lists_is_seen(sweeping: AzureSweepFixture) -> None:
     """Candidates are listed first and signs of life last."""
     claim = await sweeping.nic()
 
-    class Meddled(Cluster):
-        def pages(self, served: Served, namespace: str | None, *words: Any, **how: Any) -> AsyncGenerator[Page, None]:
+    class ClaimCreatingPages(KubernetesClient):
+        def pages(
+            self, served: ServedResource, namespace: str | None, *words: Any, **how: Any
+        ) -> AsyncGenerator[ListPage, None]:
             sweeping.cloud.claim(claim, launched=False)
             return super().pages(served, namespace, *words, **how)
 
-    meddled = Meddled("here", sweeping.cluster._calls)
+    meddled = ClaimCreatingPages("here", sweeping.cluster._calls)
     assert (await sweeping.sweep(cluster=meddled)).found == 0
     sweeping.cloud.unclaim(claim)
 
 
 @pytest.mark.parametrize("given", [{"kept": "retain: so"}, {"gone": 7}, {"held": "the CRD was replaced"}])
 async def test_what_the_inventory_knows_of_is_its_own_deletions_or_stays(
-    sweeping: Sweeping, given: dict[str, Any]
+    sweeping: AzureSweepFixture, given: dict[str, Any]
 ) -> None:
     claim = await sweeping.nic()
     other = await sweeping.nic("b")
@@ -187,16 +193,16 @@ async def test_what_the_inventory_knows_of_is_its_own_deletions_or_stays(
     assert set(by_claim(await sweeping.ripe())) == {other}
 
 
-async def test_a_claim_whose_end_nobody_has_noticed_yet_is_the_watch_sides(sweeping: Sweeping) -> None:
+async def test_a_claim_whose_end_nobody_has_noticed_yet_is_the_watch_sides(sweeping: AzureSweepFixture) -> None:
     """Its marks may say that something stays, however long who watches is away."""
     claim = await sweeping.nic()
     uid = await sweeping.remember(claim, annotations={"knell.dev/deletion-policy": "retain"})
     assert (await sweeping.ripe()).found == 0
-    await sweeping.inventory.forget([uid])
+    await sweeping.inventory.remove([uid])
     assert set(await sweeping.found()) == {claim}
 
 
-async def test_a_record_that_nobody_can_read_may_have_said_that_something_stays(sweeping: Sweeping) -> None:
+async def test_a_record_that_nobody_can_read_may_have_said_that_something_stays(sweeping: AzureSweepFixture) -> None:
     await sweeping.nic()
     await sweeping.client.hset(sweeping.inventory.records_key, "u", "{")
     with pytest.raises(UnreadableRecord, match="the inventory's record of uid u can't be read"):
@@ -204,7 +210,7 @@ async def test_a_record_that_nobody_can_read_may_have_said_that_something_stays(
     assert await sweeping.sightings() == {}
 
 
-async def test_what_stays_is_forgotten_when_reads_of_it_say_that_nothing_is_left(sweeping: Sweeping) -> None:
+async def test_what_stays_is_forgotten_when_reads_of_it_say_that_nothing_is_left(sweeping: AzureSweepFixture) -> None:
     """A list that shows nothing of it is no proof, by whichever way."""
     there, gone = await sweeping.nic("there"), sweeping.cloud.name("gone")
     for claim in (there, gone):
@@ -212,13 +218,13 @@ async def test_what_stays_is_forgotten_when_reads_of_it_say_that_nothing_is_left
     lives = await sweeping.remember(sweeping.cloud.name("lives"), kept="out-of-scope: so")
     await sweeping.cloud.azure.behave(graph_omits=[f"aks-{there}"])
     await sweeping.sweep()
-    kept = await sweeping.inventory.recall([f"uid-{there}", f"uid-{gone}", lives])
+    kept = await sweeping.inventory.get_many([f"uid-{there}", f"uid-{gone}", lives])
     assert {one.name for one in kept.values()} == {there, sweeping.cloud.name("lives")}
 
 
 @pytest.mark.parametrize("given", [{"state": "Deleting"}, {"vm": "somebody"}])
 async def test_what_stays_is_not_forgotten_while_something_of_it_is_on_its_way(
-    sweeping: Sweeping, given: dict[str, Any]
+    sweeping: AzureSweepFixture, given: dict[str, Any]
 ) -> None:
     """A delete may fail, and a machine may let go: then it would be an orphan of which nobody knows that it stays."""
     sweeping.sweeps(listing="provider")

@@ -8,17 +8,17 @@ from typing import Any
 import msgspec
 import pytest
 
-from service.kubernetes import Cluster, ClusterError, Page, Unreadable, connect
+from service.kubernetes import ClusterError, KubernetesClient, ListPage, Unreadable, connect
 from service.settings import PolicySettings
-from standins.api import EmbeddedApi
-from standins.azure import GROUP, Fault
-from tests.clusters import TestApi
-from tests.integration.azure_removing import azure, own_api, removing
-from tests.integration.azure_sweeping import Sweeping, by_claim, sweeping
+from standins.azure import GROUP, AzureFault
+from standins.kubernetes_api import EmbeddedApi
+from tests.api_servers import TestApi
+from tests.integration.azure_removal import azure, own_api, removing
+from tests.integration.azure_sweep import AzureSweepFixture, by_claim, sweeping
 from tests.karpenter import NODECLAIMS as CRD
 from tests.karpenter import install
 from workers.handlers.azure.errors import AzureError
-from workers.sweeps.passing import NoPass
+from workers.sweeps.sweep_pass import SweepAborted
 
 __all__ = ["azure", "own_api", "removing", "sweeping"]
 
@@ -26,17 +26,21 @@ __all__ = ["azure", "own_api", "removing", "sweeping"]
 # ---- when nothing is known
 
 
-@pytest.mark.parametrize("fault", [Fault(what="throttle"), Fault(what="html", status=200), Fault(what="close")])
+@pytest.mark.parametrize(
+    "fault", [AzureFault(what="throttle"), AzureFault(what="html", status=200), AzureFault(what="close")]
+)
 @pytest.mark.parametrize("way", ["graph", "provider"])
-async def test_a_list_that_fails_ends_the_pass_without_a_word(sweeping: Sweeping, fault: Fault, way: str) -> None:
+async def test_a_list_that_fails_ends_the_pass_without_a_word(
+    sweeping: AzureSweepFixture, fault: AzureFault, way: str
+) -> None:
     sweeping.sweeps(listing=way)
     await sweeping.nic()
     await sweeping.sweep()
-    before = await sweeping.sightings(), await sweeping.orphans.last()
-    await sweeping.cloud.azure.trouble(fault)
+    before = await sweeping.sightings(), await sweeping.orphans.last_pass_at()
+    await sweeping.cloud.azure.set_faults(fault)
     with pytest.raises(AzureError):
         await sweeping.sweep()
-    assert (await sweeping.sightings(), await sweeping.orphans.last()) == before
+    assert (await sweeping.sightings(), await sweeping.orphans.last_pass_at()) == before
 
 
 @pytest.mark.invariant(1)
@@ -45,57 +49,59 @@ async def test_a_list_that_fails_ends_the_pass_without_a_word(sweeping: Sweeping
     "elsewhere", [{"resource_group": "mc_none"}, {"subscription": "0aaaaaaa-0000-4000-8000-00000000dead"}]
 )
 async def test_a_group_or_a_subscription_that_is_not_there_is_an_error_and_never_empty(
-    sweeping: Sweeping, elsewhere: dict[str, str], way: str
+    sweeping: AzureSweepFixture, elsewhere: dict[str, str], way: str
 ) -> None:
     """Resource Graph has no rows of it, as of an empty one."""
     await sweeping.nic()
     await sweeping.sweep()
-    before = await sweeping.sightings(), await sweeping.orphans.last()
+    before = await sweeping.sightings(), await sweeping.orphans.last_pass_at()
     sweeping.sweeps(listing=way)
     for places in ((sweeping.nodes(**elsewhere),), (sweeping.nodes(), sweeping.nodes(**elsewhere))):
         sweeping.places(*places)
         with pytest.raises(AzureError) as caught:
             await sweeping.sweep()
         assert caught.value.what == "nowhere"
-    assert (await sweeping.sightings(), await sweeping.orphans.last()) == before
+    assert (await sweeping.sightings(), await sweeping.orphans.last_pass_at()) == before
 
 
 async def test_a_group_that_may_not_be_read_is_not_empty_because_resource_graph_shows_nothing(
-    sweeping: Sweeping,
+    sweeping: AzureSweepFixture,
 ) -> None:
     claim = await sweeping.nic()
     await sweeping.cloud.azure.behave(graph_omits=[f"aks-{claim}"])
-    await sweeping.cloud.azure.trouble(Fault(what="deny", operation="nic.list"))
+    await sweeping.cloud.azure.set_faults(AzureFault(what="deny", operation="nic.list"))
     with pytest.raises(AzureError) as caught:
         await sweeping.sweep()
     assert caught.value.what == "denied"
-    assert await sweeping.orphans.last() == 0
+    assert await sweeping.orphans.last_pass_at() == 0
 
 
 @pytest.mark.parametrize("ending", ["/nodeclaims", "/kube-system", "/nodeclaims.karpenter.sh"])
-async def test_a_cluster_that_does_not_answer_ends_the_pass_without_a_word(sweeping: Sweeping, ending: str) -> None:
+async def test_a_cluster_that_does_not_answer_ends_the_pass_without_a_word(
+    sweeping: AzureSweepFixture, ending: str
+) -> None:
     await sweeping.nic()
-    sweeping.cloud.front.refuse(403, lambda _method, path: path.endswith(ending))
+    sweeping.cloud.proxy.refuse(403, lambda _method, path: path.endswith(ending))
     with pytest.raises(ClusterError):
         await sweeping.sweep()
     assert await sweeping.sightings() == {}
 
 
 @pytest.mark.invariant(7)
-async def test_a_nodeclaim_that_cannot_be_read_ends_the_pass_without_a_word(sweeping: Sweeping) -> None:
+async def test_a_nodeclaim_that_cannot_be_read_ends_the_pass_without_a_word(sweeping: AzureSweepFixture) -> None:
     await sweeping.nic()
 
-    class Blurred(Cluster):
-        async def pages(self, *words: Any, **how: Any) -> AsyncGenerator[Page, None]:
+    class BlurredPages(KubernetesClient):
+        async def pages(self, *words: Any, **how: Any) -> AsyncGenerator[ListPage, None]:
             async for page in super().pages(*words, **how):
                 yield msgspec.structs.replace(page, unreadable=("one without a uid",))
 
     with pytest.raises(Unreadable, match="not every NodeClaim could be read: one without a uid"):
-        await sweeping.sweep(cluster=Blurred("here", sweeping.cluster._calls))
+        await sweeping.sweep(cluster=BlurredPages("here", sweeping.cluster._calls))
     assert await sweeping.sightings() == {}
 
 
-async def test_a_crd_that_is_going_or_gone_proves_nothing(sweeping: Sweeping, tmp_path: Path) -> None:
+async def test_a_crd_that_is_going_or_gone_proves_nothing(sweeping: AzureSweepFixture, tmp_path: Path) -> None:
     claim = await sweeping.nic()
     with EmbeddedApi() as server:
         api = TestApi("embedded", server)
@@ -105,7 +111,7 @@ async def test_a_crd_that_is_going_or_gone_proves_nothing(sweeping: Sweeping, tm
             await sweeping.sweep(cluster=cluster)
             assert await sweeping.sightings() == {}
             api.kube.delete(CRD.own_path)
-            with pytest.raises(NoPass, match=r"the CRD of nodeclaims\.karpenter\.sh is going"):
+            with pytest.raises(SweepAborted, match=r"the CRD of nodeclaims\.karpenter\.sh is going"):
                 await sweeping.sweep(cluster=cluster)
             api.kube.patch(CRD.path("", claim), {"metadata": {"finalizers": []}})
             with pytest.raises(ClusterError):
@@ -113,20 +119,20 @@ async def test_a_crd_that_is_going_or_gone_proves_nothing(sweeping: Sweeping, tm
     assert await sweeping.sightings() == {}
 
 
-async def test_without_a_way_to_the_cluster_there_is_no_pass(sweeping: Sweeping) -> None:
-    with pytest.raises(NoPass, match="no way to the cluster"):
+async def test_without_a_way_to_the_cluster_there_is_no_pass(sweeping: AzureSweepFixture) -> None:
+    with pytest.raises(SweepAborted, match="no way to the cluster"):
         await sweeping.sweep(clusters={})
 
 
 @pytest.mark.parametrize("key", ["selector", "opt_in", "opt_out"])
-async def test_a_source_that_chooses_its_objects_is_not_swept(sweeping: Sweeping, key: str) -> None:
+async def test_a_source_that_chooses_its_objects_is_not_swept(sweeping: AzureSweepFixture, key: str) -> None:
     await sweeping.nic()
     sweeping.source(**{key: "team=a"})
-    with pytest.raises(NoPass, match=f"chooses its objects by {key}"):
+    with pytest.raises(SweepAborted, match=f"chooses its objects by {key}"):
         await sweeping.sweep()
 
 
-async def test_by_what_the_settings_say_nothing_is_told_but_all_is_seen(sweeping: Sweeping) -> None:
+async def test_by_what_the_settings_say_nothing_is_told_but_all_is_seen(sweeping: AzureSweepFixture) -> None:
     claim = await sweeping.nic()
     for policy, kind in (
         (PolicySettings(dry_run=True), "dry-run"),
@@ -135,31 +141,31 @@ async def test_by_what_the_settings_say_nothing_is_told_but_all_is_seen(sweeping
     ):
         sweeping.settings = msgspec.structs.replace(sweeping.settings, policy=policy)
         swept = await sweeping.ripe()
-        assert (swept.decision.kind, swept.found, swept.told) == (kind, 1, 0)
+        assert (swept.decision.kind, swept.found, swept.published) == (kind, 1, 0)
         assert by_claim(swept)[claim].becomes == "stays"
-    assert await sweeping.told() == {}
+    assert await sweeping.published() == {}
     sweeping.settings = msgspec.structs.replace(sweeping.settings, policy=PolicySettings())
-    assert (await sweeping.sweep()).told == 1
+    assert (await sweeping.sweep()).published == 1
 
 
 # ---- by which list
 
 
-async def test_where_resource_graph_is_denied_the_providers_are_asked(sweeping: Sweeping) -> None:
+async def test_where_resource_graph_is_denied_the_providers_are_asked(sweeping: AzureSweepFixture) -> None:
     claim = await sweeping.nic()
-    await sweeping.cloud.azure.trouble(Fault(what="deny", operation="graph.query"))
+    await sweeping.cloud.azure.set_faults(AzureFault(what="deny", operation="graph.query"))
     swept = await sweeping.sweep()
     assert (swept.way, list(by_claim(swept))) == ("provider", [claim])
-    await sweeping.cloud.azure.trouble(Fault(what="deny"))
+    await sweeping.cloud.azure.set_faults(AzureFault(what="deny"))
     with pytest.raises(AzureError):
         await sweeping.sweep()
 
 
 async def test_where_rows_of_resource_graph_vanish_between_its_pages_the_providers_are_asked(
-    sweeping: Sweeping,
+    sweeping: AzureSweepFixture,
 ) -> None:
     await sweeping.cloud.azure.make(*sweeping.many(1001))
-    await sweeping.cloud.azure.trouble(Fault(what="gate", operation="graph.query", about="$skiptoken"))
+    await sweeping.cloud.azure.set_faults(AzureFault(what="gate", operation="graph.query", about="$skiptoken"))
     sweep = asyncio.create_task(sweeping.sweep())
 
     async def waits() -> bool:
@@ -172,7 +178,7 @@ async def test_where_rows_of_resource_graph_vanish_between_its_pages_the_provide
     assert (swept.way, swept.found) == ("provider", 1000)
 
 
-async def test_what_resource_graph_does_not_show_is_found_by_the_providers(sweeping: Sweeping) -> None:
+async def test_what_resource_graph_does_not_show_is_found_by_the_providers(sweeping: AzureSweepFixture) -> None:
     claim = await sweeping.nic()
     await sweeping.cloud.azure.behave(graph_omits=[f"aks-{claim}"])
     assert await sweeping.found() == {}
@@ -180,14 +186,14 @@ async def test_what_resource_graph_does_not_show_is_found_by_the_providers(sweep
     assert set(await sweeping.found()) == {claim}
 
 
-async def test_two_groups_are_swept_and_one_that_fails_ends_the_pass(sweeping: Sweeping) -> None:
+async def test_two_groups_are_swept_and_one_that_fails_ends_the_pass(sweeping: AzureSweepFixture) -> None:
     here = await sweeping.nic("here")
     there = await sweeping.nic("there", group="mc_two")
     sweeping.places(sweeping.nodes(), sweeping.nodes(resource_group="MC_two"))
     found = await sweeping.found()
-    assert {claim: one.place for claim, one in found.items()} == {here: 0, there: 1}
+    assert {claim: one.group_number for claim, one in found.items()} == {here: 0, there: 1}
     sweeping.sweeps(listing="provider")
-    await sweeping.cloud.azure.trouble(Fault(what="throttle", about="mc_two"))
+    await sweeping.cloud.azure.set_faults(AzureFault(what="throttle", about="mc_two"))
     with pytest.raises(AzureError):
         await sweeping.sweep()
 
@@ -196,7 +202,7 @@ async def test_two_groups_are_swept_and_one_that_fails_ends_the_pass(sweeping: S
 
 
 async def test_machines_in_a_group_in_which_no_node_of_this_cluster_runs_are_doubted_and_interfaces_are_not(
-    sweeping: Sweeping,
+    sweeping: AzureSweepFixture,
 ) -> None:
     """Another cluster's settings would make orphans of all its machines; an interface without one serves nobody."""
     machine = sweeping.cloud.name("machine")
@@ -207,8 +213,8 @@ async def test_machines_in_a_group_in_which_no_node_of_this_cluster_runs_are_dou
     sweeping.cloud.node("other", name=sweeping.cloud.name("other"), provider_id=elsewhere)
     swept = await sweeping.ripe()
     assert {claim: one.becomes for claim, one in by_claim(swept).items()} == {machine: "doubted", alone: "told"}
-    assert (swept.told, swept.doubted) == (1, 1)
-    assert [view.name for view in (await sweeping.told()).values()] == [alone]
+    assert (swept.published, swept.doubted) == (1, 1)
+    assert [view.name for view in (await sweeping.published()).values()] == [alone]
     # A rehearsal says the same.
     assert (await sweeping.found(rehearse=True))[machine].becomes == "doubted"
     # When a Node runs there, nothing has to be waited for a second time.
@@ -219,7 +225,7 @@ async def test_machines_in_a_group_in_which_no_node_of_this_cluster_runs_are_dou
 # ---- rows without an id
 
 
-async def test_rows_without_an_id_are_counted_and_the_pass_says_so(sweeping: Sweeping) -> None:
+async def test_rows_without_an_id_are_counted_and_the_pass_says_so(sweeping: AzureSweepFixture) -> None:
     known, unknown = await sweeping.nic("known"), await sweeping.nic("unknown")
     await sweeping.cloud.azure.behave(graph_without_guid=(f"aks-{unknown}",))
     swept = await sweeping.sweep()

@@ -8,16 +8,15 @@ import pytest
 from msgspec.structs import replace
 
 from service.contract import Blocked, Job, Pending, Remaining, Throttled
-from standins.azure import REGION, Fault, Size
+from standins.azure import REGION, AzureFault, BucketSize
 from tests.engine.waiting import until
-from tests.integration.azure_removing import NAME, Hand, Removing, azure, own_api, removing
-from workers.handlers.azure.errors import NO_ROOM, AzureError
-from workers.handlers.azure.kinds import DISK, NIC, VM, Kind
+from tests.integration.azure_removal import NAME, AzureRecordingBatch, AzureRemovalFixture, azure, own_api, removing
+from workers.handlers.azure.call_meters import BatchCallMeter
+from workers.handlers.azure.errors import NO_ROOM, AzureError, verdict_for
+from workers.handlers.azure.kinds import DISK, NIC, VM, AzureKind
 from workers.handlers.azure.limits import call_draws
-from workers.handlers.azure.meaning import meaning
-from workers.handlers.azure.meters import BatchMeter
+from workers.handlers.batch_tokens import BatchTokens
 from workers.handlers.protocol import NotCleared
-from workers.handlers.tokens import Tokens
 
 __all__ = ["azure", "own_api", "removing"]
 
@@ -38,127 +37,133 @@ def throttled(verdict: object) -> Throttled:
 # ---- refused for want of quota
 
 
-async def test_resource_manager_pauses_its_own_bucket_of_deletes(removing: Removing) -> None:
+async def test_resource_manager_pauses_its_own_bucket_of_deletes(removing: AzureRemovalFixture) -> None:
     await removing.nic("aks-a")
     await removing.nic("aks-b")
-    await removing.azure.behave(arm_deletes=Size(1, 0.001), arm_retry_after=6.0)
-    assert isinstance(await removing.one(removing.hand(NIC, "aks-a")), Pending)
-    hand = removing.hand(NIC, "aks-b")
-    found = throttled(await removing.one(hand))
+    await removing.azure.behave(arm_deletes=BucketSize(1, 0.001), arm_retry_after=6.0)
+    assert isinstance(await removing.one(removing.batch(NIC, "aks-a")), Pending)
+    batch = removing.batch(NIC, "aks-b")
+    found = throttled(await removing.one(batch))
     assert (found.retry_after, found.unasked) == (timedelta(seconds=6), False)
     assert "SubscriptionRequestsThrottled" in found.detail
-    assert hand.pauses == {ARM_DELETES: timedelta(seconds=6)}
+    assert batch.pauses == {ARM_DELETES: timedelta(seconds=6)}
     assert await removing.names("nic") >= {"aks-b"}
 
 
-async def test_resource_manager_pauses_its_own_bucket_of_reads(removing: Removing) -> None:
+async def test_resource_manager_pauses_its_own_bucket_of_reads(removing: AzureRemovalFixture) -> None:
     await removing.nic()
-    await removing.azure.trouble(Fault(what="throttle", operation="nic.get"))
+    await removing.azure.set_faults(AzureFault(what="throttle", operation="nic.get"))
     for looks in (True, False):
-        hand = removing.hand(NIC, looks=looks)
-        throttled(await removing.one(hand))
-        assert hand.pauses == {ARM_READS: timedelta(seconds=1)}
+        batch = removing.batch(NIC, looks=looks)
+        throttled(await removing.one(batch))
+        assert batch.pauses == {ARM_READS: timedelta(seconds=1)}
 
 
 @pytest.mark.parametrize("wait", [None, 9.0])
-async def test_the_network_pauses_its_own_bucket_with_a_time_or_without(removing: Removing, wait: float | None) -> None:
+async def test_the_network_pauses_its_own_bucket_with_a_time_or_without(
+    removing: AzureRemovalFixture, wait: float | None
+) -> None:
     await removing.nic()
     await removing.azure.behave(network_retry_after=wait)
-    await removing.azure.trouble(Fault(what="throttle", operation="nic.delete"))
-    hand = removing.hand(NIC)
+    await removing.azure.set_faults(AzureFault(what="throttle", operation="nic.delete"))
+    batch = removing.batch(NIC)
     span = None if wait is None else timedelta(seconds=wait)
-    assert throttled(await removing.one(hand)).retry_after == span
-    assert hand.pauses == {NETWORK_WRITES: span}
+    assert throttled(await removing.one(batch)).retry_after == span
+    assert batch.pauses == {NETWORK_WRITES: span}
 
 
-async def test_compute_pauses_the_deletes_of_machines(removing: Removing) -> None:
+async def test_compute_pauses_the_deletes_of_machines(removing: AzureRemovalFixture) -> None:
     await removing.vm()
-    await removing.azure.trouble(Fault(what="throttle", operation="vm.delete"))
-    hand = removing.hand(VM)
-    assert throttled(await removing.one(hand)).retry_after == timedelta(seconds=60)
-    assert hand.pauses == {VM_DELETES: timedelta(seconds=60)}
+    await removing.azure.set_faults(AzureFault(what="throttle", operation="vm.delete"))
+    batch = removing.batch(VM)
+    assert throttled(await removing.one(batch)).retry_after == timedelta(seconds=60)
+    assert batch.pauses == {VM_DELETES: timedelta(seconds=60)}
     assert await removing.names("vm") == {NAME}
 
 
 @pytest.mark.parametrize(("kind", "looks"), [(VM, True), (VM, False), (NIC, False), (DISK, False), (DISK, True)])
-async def test_compute_pauses_its_own_reads_and_nobody_elses(removing: Removing, kind: Kind, looks: bool) -> None:
+async def test_compute_pauses_its_own_reads_and_nobody_elses(
+    removing: AzureRemovalFixture, kind: AzureKind, looks: bool
+) -> None:
     """Whoever asks Resource Manager for interfaces and addresses goes on."""
     await removing.vm()
     await removing.disk()
     await removing.nic("aks-b")
-    said = Fault(what="error", code="OperationNotAllowed", message="too many", status=429, seconds=40)
-    await removing.azure.trouble(*(replace(said, operation=one) for one in ("vm.get", "disk.get")))
-    hand = removing.hand(kind, looks=looks)
-    assert throttled(await removing.one(hand)).retry_after == timedelta(seconds=40)
-    assert hand.pauses == {COMPUTE_READS: timedelta(seconds=40)}
-    hand = removing.hand(NIC, "aks-b", looks=True)
-    assert isinstance(await removing.one(hand), Pending)
+    said = AzureFault(what="error", code="OperationNotAllowed", message="too many", status=429, seconds=40)
+    await removing.azure.set_faults(*(replace(said, operation=one) for one in ("vm.get", "disk.get")))
+    batch = removing.batch(kind, looks=looks)
+    assert throttled(await removing.one(batch)).retry_after == timedelta(seconds=40)
+    assert batch.pauses == {COMPUTE_READS: timedelta(seconds=40)}
+    batch = removing.batch(NIC, "aks-b", looks=True)
+    assert isinstance(await removing.one(batch), Pending)
 
 
-async def test_compute_pauses_the_deletes_of_disks_apart_from_all_others(removing: Removing) -> None:
+async def test_compute_pauses_the_deletes_of_disks_apart_from_all_others(removing: AzureRemovalFixture) -> None:
     await removing.disk()
-    await removing.azure.trouble(Fault(what="throttle", operation="disk.delete"))
-    hand = removing.hand(DISK)
-    assert throttled(await removing.one(hand)).retry_after == timedelta(seconds=60)
-    assert hand.pauses == {COMPUTE_DISKS: timedelta(seconds=60)}
+    await removing.azure.set_faults(AzureFault(what="throttle", operation="disk.delete"))
+    batch = removing.batch(DISK)
+    assert throttled(await removing.one(batch)).retry_after == timedelta(seconds=60)
+    assert batch.pauses == {COMPUTE_DISKS: timedelta(seconds=60)}
     assert await removing.names("disk") == {NAME}
 
 
-async def test_a_429_of_whoever_stands_in_between_pauses_what_was_asked_for(removing: Removing) -> None:
+async def test_a_429_of_whoever_stands_in_between_pauses_what_was_asked_for(removing: AzureRemovalFixture) -> None:
     await removing.nic()
-    await removing.azure.trouble(Fault(what="html", operation="nic.get", status=429))
-    hand = removing.hand(NIC, looks=True)
-    throttled(await removing.one(hand))
-    assert hand.pauses == {NETWORK_READS: None}
+    await removing.azure.set_faults(AzureFault(what="html", operation="nic.get", status=429))
+    batch = removing.batch(NIC, looks=True)
+    throttled(await removing.one(batch))
+    assert batch.pauses == {NETWORK_READS: None}
 
 
-async def test_every_answer_tells_what_is_left_also_a_refusal(removing: Removing) -> None:
+async def test_every_answer_tells_what_is_left_also_a_refusal(removing: AzureRemovalFixture) -> None:
     await removing.vm()
-    hand = removing.hand(VM)
-    assert isinstance(await removing.one(hand), Pending)
-    assert hand.told == [
+    batch = removing.batch(VM)
+    assert isinstance(await removing.one(batch), Pending)
+    assert batch.told == [
         Remaining(ARM_READS, 249.0, 1.0), Remaining(COMPUTE_READS, None, 1.0),
         Remaining(ARM_DELETES, 199.0, 1.0), Remaining(VM_DELETES, 1499.0, 1.0),
     ]  # fmt: skip
     await removing.azure.behave(locks=[NAME])
-    hand = removing.hand(DISK)
+    batch = removing.batch(DISK)
     await removing.disk()
-    await removing.attempt(hand)
-    assert hand.told == [
+    await removing.attempt(batch)
+    assert batch.told == [
         Remaining(ARM_READS, 248.0, 1.0), Remaining(COMPUTE_READS, None, 1.0),
         Remaining(ARM_DELETES, 198.0, 1.0), Remaining(COMPUTE_DISKS, None, 1.0),
     ]  # fmt: skip
 
 
-async def test_a_call_that_nothing_was_reserved_for_is_not_made_and_azure_is_not_blamed(removing: Removing) -> None:
-    hand = removing.hand(NIC)
-    meter = BatchMeter(Tokens(hand, call_draws(removing.where, "compute.read", 0.2), 1))
+async def test_a_call_that_nothing_was_reserved_for_is_not_made_and_azure_is_not_blamed(
+    removing: AzureRemovalFixture,
+) -> None:
+    batch = removing.batch(NIC)
+    meter = BatchCallMeter(BatchTokens(batch, call_draws(removing.where, "compute.read", 0.2), 1))
     calls = removing.calls(meter)
     assert await calls.read(VM, NAME) is None
     with pytest.raises(AzureError) as caught:
         await calls.read(VM, NAME)
     assert (caught.value.what, caught.value.code) == ("throttled", NO_ROOM)
     assert await removing.asked() == ["vm.get"]
-    verdict = meaning(caught.value, removing.where)
+    verdict = verdict_for(caught.value, removing.where)
     assert isinstance(verdict, Throttled)
     assert verdict.unasked
-    assert hand.pauses == {}
+    assert batch.pauses == {}
 
 
 # ---- not cleared
 
 
-async def test_reads_that_were_made_for_a_job_that_is_not_cleared_stay_drawn(removing: Removing) -> None:
+async def test_reads_that_were_made_for_a_job_that_is_not_cleared_stay_drawn(removing: AzureRemovalFixture) -> None:
     await removing.nic()
-    hand = removing.hand(NIC, clear=NotCleared("paused"))
-    assert isinstance(await removing.one(hand), NotCleared)
-    assert hand.spent == {ARM_READS: 2.0, NETWORK_READS: 1.0, COMPUTE_READS: 1.0}
+    batch = removing.batch(NIC, clear=NotCleared("paused"))
+    assert isinstance(await removing.one(batch), NotCleared)
+    assert batch.spent == {ARM_READS: 2.0, NETWORK_READS: 1.0, COMPUTE_READS: 1.0}
     assert await removing.asked() == ["vm.get", "nic.get"]
     assert await removing.names("nic") == {NAME}
 
 
-async def test_some_are_cleared_and_some_are_not_in_one_batch(removing: Removing) -> None:
-    class Some(Hand):
+async def test_some_are_cleared_and_some_are_not_in_one_batch(removing: AzureRemovalFixture) -> None:
+    class PartlyRefusedBatch(AzureRecordingBatch):
         async def clear(self, *jobs: Job) -> None:
             if any(job.target == "aks-b" for job in jobs):
                 raise NotCleared("its owner objects", refused=True, deletion="deletion")
@@ -166,62 +171,64 @@ async def test_some_are_cleared_and_some_are_not_in_one_batch(removing: Removing
 
     for name in ("aks-a", "aks-b", "aks-c"):
         await removing.nic(name)
-    found = await removing.attempt(removing.hand(NIC, "aks-a", "aks-b", "aks-c", of=Some))
+    found = await removing.attempt(removing.batch(NIC, "aks-a", "aks-b", "aks-c", of=PartlyRefusedBatch))
     assert isinstance(found["aks-b"], NotCleared)
     deleted = {one.name for one in await removing.requests() if one.operation == "nic.delete"}
     assert deleted == {"aks-a", "aks-c"}
 
 
-async def test_where_nobody_can_tell_whether_the_way_is_free_it_is_a_failed_attempt(removing: Removing) -> None:
+async def test_where_nobody_can_tell_whether_the_way_is_free_it_is_a_failed_attempt(
+    removing: AzureRemovalFixture,
+) -> None:
     await removing.nic()
-    hand = removing.hand(NIC, clear=RuntimeError("its cluster can't be asked"))
-    assert isinstance(await removing.one(hand), RuntimeError)
+    batch = removing.batch(NIC, clear=RuntimeError("its cluster can't be asked"))
+    assert isinstance(await removing.one(batch), RuntimeError)
     assert await removing.names("nic") == {NAME}
 
 
-async def test_a_node_that_lives_protects_its_machine_before_anything_is_drawn(removing: Removing) -> None:
+async def test_a_node_that_lives_protects_its_machine_before_anything_is_drawn(removing: AzureRemovalFixture) -> None:
     claim = removing.name("a")
     removing.node(claim)
     await removing.vm(f"aks-{claim}")
-    hand = removing.hand(VM, f"aks-{claim}")
-    found = await removing.one(hand)
+    batch = removing.batch(VM, f"aks-{claim}")
+    found = await removing.one(batch)
     assert isinstance(found, NotCleared)
     assert (found.refused, found.deletion, found.wait_ms) == (True, "deletion", 60_000)
     assert "runs on it and is Ready" in str(found)
-    assert (await removing.asked(), hand.spent, hand.called) == ([], {}, set())
+    assert (await removing.asked(), batch.spent, batch.called) == ([], {}, set())
 
 
 @pytest.mark.parametrize("what", ["freshness.FRESH", "azure.removal.FRESH_SIGNS"])
 async def test_nothing_goes_on_the_strength_of_what_was_read_too_long_ago(
-    removing: Removing, monkeypatch: pytest.MonkeyPatch, what: str
+    removing: AzureRemovalFixture, monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
     """Consent may have been long in coming: then all is read again, later and later, and the call that was not made
     costs nothing."""
     await removing.nic()
     monkeypatch.setattr(f"workers.handlers.{what}", timedelta(0))
-    hand = removing.hand(NIC)
-    found = await removing.one(hand)
+    batch = removing.batch(NIC)
+    found = await removing.one(batch)
     assert isinstance(found, Blocked)
     assert "has grown old" in found.by
-    assert (await removing.asked(), hand.called) == (["vm.get", "nic.get"], {"deletion#1.0"})
+    assert (await removing.asked(), batch.called) == (["vm.get", "nic.get"], {"deletion#1.0"})
     assert await removing.names("nic") == {NAME}
 
 
-async def test_what_is_gone_needs_no_clearance(removing: Removing) -> None:
-    found = await removing.one(removing.hand(NIC, clear=NotCleared("paused")))
+async def test_what_is_gone_needs_no_clearance(removing: AzureRemovalFixture) -> None:
+    found = await removing.one(removing.batch(NIC, clear=NotCleared("paused")))
     assert not isinstance(found, NotCleared)
 
 
 # ---- called off
 
 
-async def called_off(removing: Removing, hand: Hand, waits: list[str]) -> None:
+async def called_off(removing: AzureRemovalFixture, batch: AzureRecordingBatch, waits: list[str]) -> None:
     """A batch is called back while its requests wait at gates. The tokens balance afterwards."""
     removing.since = len(await removing.azure.journal())
 
     async def attempt() -> None:
-        async for job, verdict in removing.removal(NIC).attempt(hand):
-            hand.land(job, verdict)
+        async for job, verdict in removing.removal(NIC).attempt(batch):
+            batch.land(job, verdict)
 
     task = asyncio.create_task(attempt())
 
@@ -231,10 +238,10 @@ async def called_off(removing: Removing, hand: Hand, waits: list[str]) -> None:
     await until(f"{waits} wait", there)
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
-    for job in hand.jobs:
+    for job in batch.jobs:
         # As the runtime does for those without a verdict.
-        hand.land(job, NotCleared("the worker stops"))
-    await removing.azure.trouble()
+        batch.land(job, NotCleared("the worker stops"))
+    await removing.azure.set_faults()
     await removing.azure.open()
 
     async def over() -> bool:
@@ -243,28 +250,30 @@ async def called_off(removing: Removing, hand: Hand, waits: list[str]) -> None:
     await until("those that waited have been answered", over)
 
     async def balanced() -> bool:
-        return hand.spent == await removing.drawn()
+        return batch.spent == await removing.drawn()
 
     await until("what was asked for is what stays drawn", balanced)
 
 
-async def test_a_batch_that_is_called_off_keeps_what_it_asked_for_and_gives_back_the_rest(removing: Removing) -> None:
+async def test_a_batch_that_is_called_off_keeps_what_it_asked_for_and_gives_back_the_rest(
+    removing: AzureRemovalFixture,
+) -> None:
     """One is in the middle of its delete, the other has not read its interface yet."""
     await removing.nic("aks-a")
     await removing.nic("aks-b")
-    await removing.azure.trouble(
-        Fault(what="gate", operation="nic.delete", about="aks-a"),
-        Fault(what="gate", operation="nic.get", about="aks-b"),
+    await removing.azure.set_faults(
+        AzureFault(what="gate", operation="nic.delete", about="aks-a"),
+        AzureFault(what="gate", operation="nic.get", about="aks-b"),
     )
-    hand = removing.hand(NIC, "aks-a", "aks-b")
-    await called_off(removing, hand, ["nic.delete", "nic.get"])
-    assert hand.spent == {
+    batch = removing.batch(NIC, "aks-a", "aks-b")
+    await called_off(removing, batch, ["nic.delete", "nic.get"])
+    assert batch.spent == {
         ARM_READS: 4.0, ARM_DELETES: 1.0, NETWORK_READS: 2.0, NETWORK_WRITES: 1.0, COMPUTE_READS: 2.0,
     }  # fmt: skip
 
 
-async def test_a_verdict_that_was_told_before_a_batch_is_called_off_counts_once(removing: Removing) -> None:
-    class Some(Hand):
+async def test_a_verdict_that_was_told_before_a_batch_is_called_off_counts_once(removing: AzureRemovalFixture) -> None:
+    class CalledOffBatch(AzureRecordingBatch):
         async def clear(self, *jobs: Job) -> None:
             raise NotCleared("paused")
 
@@ -277,7 +286,7 @@ async def test_a_verdict_that_was_told_before_a_batch_is_called_off_counts_once(
 
     await removing.nic("aks-a")
     await removing.nic("aks-b")
-    await removing.azure.trouble(Fault(what="gate", operation="nic.get", about="aks-b"))
-    hand = removing.hand(NIC, "aks-a", "aks-b", of=Some)
-    hand.landed = set()  # type: ignore[attr-defined]
-    await called_off(removing, hand, ["nic.get"])
+    await removing.azure.set_faults(AzureFault(what="gate", operation="nic.get", about="aks-b"))
+    batch = removing.batch(NIC, "aks-a", "aks-b", of=CalledOffBatch)
+    batch.landed = set()  # type: ignore[attr-defined]
+    await called_off(removing, batch, ["nic.get"])

@@ -8,27 +8,27 @@ from dataclasses import replace
 
 import pytest
 
-from bench.account import Account
-from bench.arena import Arena
+from bench.aws_account import BenchAccount
+from bench.aws_leftovers import AccountLeftovers, entangle, fill, fill_draining
+from bench.bench_server import BenchServer
 from bench.contenders import capa
 from bench.contenders.knell import Knell
 from bench.contenders.protocol import Drains
 from bench.order import AwsOrder, Finding
-from bench.peers.capa_finding import account_of
 from bench.peers.capa_peer import Controller
-from bench.remains import Remains, entangle, fill, fill_draining
-from standins.api import EmbeddedApi
+from bench.peers.capa_resources import account_of
+from standins.kubernetes_api import EmbeddedApi
 
 pytestmark = pytest.mark.long
 
 
 @pytest.fixture
-def opened(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Account]]:
+def opened(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., BenchAccount]]:
     """Opens accounts, and puts their credentials where clients look for them."""
     with ExitStack() as stack:
 
-        def open_one(scale: float = 1.0, *, buckets: bool = False) -> Account:
-            account = stack.enter_context(Account(scale, buckets=buckets))
+        def open_one(scale: float = 1.0, *, buckets: bool = False) -> BenchAccount:
+            account = stack.enter_context(BenchAccount(scale, buckets=buckets))
             for name, value in account.credentials.items():
                 monkeypatch.setenv(name, value)
             return account
@@ -36,7 +36,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Account]]:
         yield open_one
 
 
-def order(account: Account, remains: Remains, finding: Finding = "tagging") -> AwsOrder:
+def order(account: BenchAccount, remains: AccountLeftovers, finding: Finding = "tagging") -> AwsOrder:
     """With hardly a wait between two passes."""
     return AwsOrder(account.address, account.region, finding, list(remains.vpcs), scale=100)
 
@@ -64,7 +64,7 @@ def test_the_peer_makes_as_many_calls_as_its_own_code_where_nothing_is_in_the_wa
 
 
 def test_interfaces_that_drain_for_30_s_cost_the_peer_13_passes_and_11_s_as_they_cost_its_own_code(
-    opened: Callable[..., Account],
+    opened: Callable[..., BenchAccount],
 ) -> None:
     scale = 3.0
     account = opened(scale)
@@ -78,7 +78,7 @@ def test_interfaces_that_drain_for_30_s_cost_the_peer_13_passes_and_11_s_as_they
 
 
 def test_without_the_tagging_api_the_peer_lists_the_whole_account_for_each_cluster(
-    opened: Callable[..., Account],
+    opened: Callable[..., BenchAccount],
 ) -> None:
     account = opened()
     alone, many = fill(account, 1), fill(account, 4)
@@ -90,7 +90,7 @@ def test_without_the_tagging_api_the_peer_lists_the_whole_account_for_each_clust
 
 
 def test_target_groups_beyond_the_first_page_are_left_behind_and_nobody_is_told(
-    opened: Callable[..., Account],
+    opened: Callable[..., BenchAccount],
 ) -> None:
     account = opened()
     account.behave(page_size=4)
@@ -101,7 +101,7 @@ def test_target_groups_beyond_the_first_page_are_left_behind_and_nobody_is_told(
 
 
 def test_the_first_error_ends_a_pass_so_groups_that_reference_each_other_never_go(
-    opened: Callable[..., Account],
+    opened: Callable[..., BenchAccount],
 ) -> None:
     account = opened()
     knotted = entangle(account, 1)
@@ -113,7 +113,7 @@ def test_the_first_error_ends_a_pass_so_groups_that_reference_each_other_never_g
     assert account.refused == 0
 
 
-def test_what_is_refused_for_want_of_quota_is_counted_and_tried_again(opened: Callable[..., Account]) -> None:
+def test_what_is_refused_for_want_of_quota_is_counted_and_tried_again(opened: Callable[..., BenchAccount]) -> None:
     account = opened(4.0, buckets=True)
     remains = fill(account, 12)
     collect(order(account, remains))
@@ -122,7 +122,7 @@ def test_what_is_refused_for_want_of_quota_is_counted_and_tried_again(opened: Ca
     assert account.calls >= 12 * capa.CALLS_OF_A_CLUSTER + account.refused
 
 
-def test_it_is_known_of_each_group_when_its_last_interface_had_drained(opened: Callable[..., Account]) -> None:
+def test_it_is_known_of_each_group_when_its_last_interface_had_drained(opened: Callable[..., BenchAccount]) -> None:
     account = opened(20.0)
     remains = fill_draining(account, Drains(clusters=2, entangled=0, shortest=5, longest=20))
     assert collect(order(account, remains)) > 0
@@ -136,23 +136,23 @@ def test_it_is_known_of_each_group_when_its_last_interface_had_drained(opened: C
 
 
 @pytest.fixture(scope="module")
-def arena() -> Iterator[Arena]:
-    with Arena(api=EmbeddedApi()) as ready:
+def server() -> Iterator[BenchServer]:
+    with BenchServer(api=EmbeddedApi()) as ready:
         yield ready
 
 
 @pytest.mark.parametrize("finding", ["tagging", "describe"])
-def test_knell_clears_an_account_and_lets_its_clusters_go(arena: Arena, finding: Finding) -> None:
-    arena.empty()
-    cleaned = Knell().clean(arena, finding, 3)
+def test_knell_clears_an_account_and_lets_its_clusters_go(server: BenchServer, finding: Finding) -> None:
+    server.empty()
+    cleaned = Knell().clean(server, finding, 3)
     assert cleaned.resources == 30
     assert cleaned.calls is not None
     assert cleaned.calls >= 30
     assert cleaned.refused == 0
 
 
-def test_knell_ends_where_groups_reference_each_other(arena: Arena) -> None:
-    arena.empty()
-    outlasted = Knell().outlast(arena, Drains(clusters=3, entangled=2, shortest=6, longest=12))
+def test_knell_ends_where_groups_reference_each_other(server: BenchServer) -> None:
+    server.empty()
+    outlasted = Knell().outlast(server, Drains(clusters=3, entangled=2, shortest=6, longest=12))
     assert (outlasted.entangled, outlasted.untied) == (4, 4)
     assert min(outlasted.late) >= 0

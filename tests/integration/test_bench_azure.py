@@ -9,18 +9,18 @@ from functools import partial
 
 import pytest
 
-from bench.arena import Arena
+from bench.azure_subscription import RESERVED, Subscription, used
+from bench.bench_server import BenchServer
 from bench.contenders import collecting, karpenter, knell_collecting
 from bench.contenders.karpenter import OWN_CODE, order_for
 from bench.contenders.protocol import Orphans, Reservations
 from bench.peers.karpenter_peer import collector_of
-from bench.subscription import RESERVED, Subscription, used
-from standins.api import EmbeddedApi
-from standins.azure import Behaviour, Size
+from standins.azure import AzureBehaviour, BucketSize
+from standins.kubernetes_api import EmbeddedApi
 
 pytestmark = pytest.mark.long
 
-FEW = Behaviour(read_quotas=False, arm_deletes=Size(4, 10), nic_goes=0.5)
+FEW = AzureBehaviour(read_quotas=False, arm_deletes=BucketSize(4, 10), nic_goes=0.5)
 
 
 @pytest.fixture
@@ -50,7 +50,7 @@ def collect(there: Subscription, interfaces: int, passes: int | None = None) -> 
 def test_undisturbed_the_peer_makes_three_calls_for_each_interface_and_two_lists(
     opened: Callable[..., Subscription],
 ) -> None:
-    there = opened(50.0, Behaviour())
+    there = opened(50.0, AzureBehaviour())
     names = there.leave(5)
     assert collect(there, 5) == 1
     assert there.all_gone(names)
@@ -58,7 +58,7 @@ def test_undisturbed_the_peer_makes_three_calls_for_each_interface_and_two_lists
 
 
 def test_a_reserved_interface_is_left_to_the_next_pass(opened: Callable[..., Subscription]) -> None:
-    there = opened(50.0, Behaviour())
+    there = opened(50.0, AzureBehaviour())
     names = there.leave(3)
     there.reserve(names[:1], 60)
     assert collect(there, 3) == 2
@@ -68,7 +68,7 @@ def test_a_reserved_interface_is_left_to_the_next_pass(opened: Callable[..., Sub
 
 
 def test_a_delete_without_quota_is_tried_four_times_and_then_dropped(opened: Callable[..., Subscription]) -> None:
-    there = opened(50.0, Behaviour(read_quotas=False, network_changes=Size(2, 0.001)))
+    there = opened(50.0, AzureBehaviour(read_quotas=False, network_changes=BucketSize(2, 0.001)))
     names = there.leave(5)
     collect(there, 5, passes=1)
     there.look()
@@ -113,15 +113,15 @@ def test_quotas_and_refusals_are_counted_from_the_journal(opened: Callable[..., 
 
 
 @pytest.fixture(scope="module")
-def arena() -> Iterator[Arena]:
-    with Arena(api=EmbeddedApi()) as ready:
+def server() -> Iterator[BenchServer]:
+    with BenchServer(api=EmbeddedApi()) as ready:
         yield ready
 
 
 @pytest.mark.parametrize("read_quotas", [False, True])
-def test_knell_collects_what_no_event_told_of_and_proves_it_gone(arena: Arena, read_quotas: bool) -> None:
-    arena.empty()
-    begin = partial(knell_collecting.begin, arena, timedelta(seconds=30))
+def test_knell_collects_what_no_event_told_of_and_proves_it_gone(server: BenchServer, read_quotas: bool) -> None:
+    server.empty()
+    begin = partial(knell_collecting.begin, server, timedelta(seconds=30))
     collected = collecting.collect(begin, Orphans(40, read_quotas=read_quotas), scale=30.0)
     assert collected.interfaces == 40
     # Those that were reserved were refused once, for that, and no other was refused at all.
@@ -131,9 +131,9 @@ def test_knell_collects_what_no_event_told_of_and_proves_it_gone(arena: Arena, r
     assert collected.seconds >= 180
 
 
-def test_knell_goes_when_the_reservation_has_ended(arena: Arena) -> None:
-    arena.empty()
-    begin = partial(knell_collecting.begin, arena, timedelta(seconds=1))
+def test_knell_goes_when_the_reservation_has_ended(server: BenchServer) -> None:
+    server.empty()
+    begin = partial(knell_collecting.begin, server, timedelta(seconds=1))
     late = collecting.outwait(begin, Reservations(interfaces=6, steps=3, within=2, seconds=4), 1.0)
     assert len(late) == 6
     assert 0 <= min(late) <= max(late) < 30

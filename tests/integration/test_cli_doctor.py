@@ -1,4 +1,4 @@
-"""`knell doctor` finds what is wrong with a server, says how to mend it, and holds no silence against it."""
+"""`knell doctor` finds what is wrong with a Redis server and says how to fix it; what it can't read is unknown."""
 
 import asyncio
 from collections.abc import Iterator
@@ -8,30 +8,30 @@ import msgspec
 import pytest
 
 from service.settings import RedisSettings, RedisUrl, Secret
-from standins.servers import Server
-from tests.integration.operating import Answer, environment, invoke, operated
-from tests.servers import TestServer, kinds
+from standins.redis_servers import LocalRedis
+from tests.integration.command_line import CommandResult, environment, invoke, operated
+from tests.redis_servers import TestServer, kinds
 
 WORD = "s3cret-word"
 
 
 @pytest.fixture
-def own_server() -> Iterator[Server]:
-    """A server that a test may spoil."""
-    with Server() as started:
+def own_server() -> Iterator[LocalRedis]:
+    """A server that a test may misconfigure."""
+    with LocalRedis() as started:
         yield started
 
 
-def examined(redis: RedisSettings, **variables: str) -> tuple[Answer, dict[str, dict[str, Any]]]:
+def examined(redis: RedisSettings, **variables: str) -> tuple[CommandResult, dict[str, dict[str, Any]]]:
     answer = invoke({**environment(redis), **variables}, "doctor", "--output", "json")
     return answer, {finding["check"]: finding for finding in answer.json["findings"]}
 
 
-async def test_a_sound_server_of_any_kind_is_found_sound(server: TestServer) -> None:
-    async with operated(server) as world:
-        answer, findings = await asyncio.to_thread(examined, world.settings.redis)
+async def test_a_correct_server_of_any_kind_passes_all_checks(server: TestServer) -> None:
+    async with operated(server) as engine:
+        answer, findings = await asyncio.to_thread(examined, engine.settings.redis)
         left = [
-            key async for key in world.client.scan_iter(match=f"{world.settings.redis.prefix}:*doctor*", count=1000)
+            key async for key in engine.client.scan_iter(match=f"{engine.settings.redis.prefix}:*doctor*", count=1000)
         ]
     assert {finding["check"]: finding["state"] for finding in findings.values()} == dict.fromkeys(findings, "fine")
     assert set(findings) == {
@@ -39,11 +39,11 @@ async def test_a_sound_server_of_any_kind_is_found_sound(server: TestServer) -> 
     }  # fmt: skip
     assert (answer.code, answer.json["sound"]) == (0, True)
     assert left == []
-    table = await asyncio.to_thread(invoke, environment(world.settings.redis), "doctor")
+    table = await asyncio.to_thread(invoke, environment(engine.settings.redis), "doctor")
     assert table.code == 0
 
 
-def test_a_server_that_is_not_there_is_said() -> None:
+def test_a_server_that_does_not_listen_is_reported() -> None:
     nowhere = RedisSettings(url=RedisUrl("redis", host="127.0.0.1", port=1))
     answer, findings = examined(nowhere)
     assert (answer.code, findings["reachable"]["state"]) == (1, "wrong")
@@ -52,7 +52,7 @@ def test_a_server_that_is_not_there_is_said() -> None:
     assert list(findings) == ["reachable"]
 
 
-def test_a_hung_server_is_given_up_soon(own_server: Server) -> None:
+def test_a_hung_server_is_reported_after_a_short_timeout(own_server: LocalRedis) -> None:
     own_server.freeze()
     try:
         answer, findings = examined(own_server.settings())
@@ -71,7 +71,7 @@ def test_a_hung_server_is_given_up_soon(own_server: Server) -> None:
     ],
 )
 def test_a_wrong_setting_of_the_server_is_found(
-    own_server: Server, setting: str, value: str, check: str, state: str, what: str, mend: str
+    own_server: LocalRedis, setting: str, value: str, check: str, state: str, what: str, mend: str
 ) -> None:
     with own_server.admin() as client:
         client.config_set(setting, value)
@@ -82,7 +82,7 @@ def test_a_wrong_setting_of_the_server_is_found(
     assert answer.code == (1 if state == "wrong" else 0)
 
 
-def test_a_nearly_full_server_is_a_warning(own_server: Server) -> None:
+def test_a_nearly_full_server_is_a_warning(own_server: LocalRedis) -> None:
     with own_server.admin() as client:
         client.setrange("ballast", 30_000_000, "x")
         client.config_set("maxmemory", str(int(int(client.info("memory")["used_memory"]) * 1.05)))
@@ -91,7 +91,7 @@ def test_a_nearly_full_server_is_a_warning(own_server: Server) -> None:
     assert "of maxmemory is used" in findings["memory"]["what"]
 
 
-def test_snapshots_alone_are_a_warning(own_server: Server) -> None:
+def test_snapshots_alone_are_a_warning(own_server: LocalRedis) -> None:
     with own_server.admin() as client:
         client.config_set("appendonly", "no")
         client.config_set("save", "900 1")
@@ -100,8 +100,8 @@ def test_snapshots_alone_are_a_warning(own_server: Server) -> None:
     assert "a crash loses everything since the last one" in findings["persistence"]["what"]
 
 
-def test_a_replica_is_refused(own_server: Server) -> None:
-    with Server() as primary, own_server.admin() as client:
+def test_a_replica_is_refused(own_server: LocalRedis) -> None:
+    with LocalRedis() as primary, own_server.admin() as client:
         client.replicaof(primary.host, primary.port)
         answer, findings = examined(own_server.settings())
     assert (answer.code, findings["role"]["state"]) == (1, "wrong")
@@ -109,14 +109,14 @@ def test_a_replica_is_refused(own_server: Server) -> None:
 
 
 async def test_another_shard_count_than_the_stored_one_is_found(embedded_server: TestServer) -> None:
-    async with operated(embedded_server, shards=3) as world:
-        other = msgspec.structs.replace(world.settings.redis, shards=2)
+    async with operated(embedded_server, shards=3) as engine:
+        other = msgspec.structs.replace(engine.settings.redis, shards=2)
         answer, findings = await asyncio.to_thread(examined, other)
         assert (answer.code, findings["shards"]["state"]) == (1, "wrong")
         assert findings["shards"]["what"] == "the data is kept in 3 shards, but redis.shards says 2"
         assert "knell reshard --to 2" in findings["shards"]["mend"]
-        await world.client.hset(world.installation.shards[0].stem + "meta", "resharding", "5")
-        answer, findings = await asyncio.to_thread(examined, world.settings.redis)
+        await engine.client.hset(engine.installation.shards[0].stem + "meta", "resharding", "5")
+        answer, findings = await asyncio.to_thread(examined, engine.settings.redis)
         assert (answer.code, "a move to 5 shards" in findings["shards"]["what"]) == (1, True)
 
 
@@ -143,8 +143,8 @@ def test_sentinels_that_know_no_such_master_are_named(sentinel_server: TestServe
     assert "master other" in findings["reachable"]["what"]
 
 
-def limited(server: Server, *rules: str) -> RedisSettings:
-    """The settings of a user with these rules, and a password that must not be shown."""
+def limited(server: LocalRedis, *rules: str) -> RedisSettings:
+    """Settings of a user with these ACL rules, whose password must not be shown."""
     with server.admin() as client:
         client.execute_command("ACL", "SETUSER", "limited", "reset", "on", f">{WORD}", *rules)
     url = RedisUrl("redis", host=server.host, port=server.port, username="limited", password=Secret(WORD))
@@ -156,8 +156,8 @@ def with_password(redis: RedisSettings, password: str = WORD) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("kind", [kind for kind in kinds() if kind in ("embedded", "redis")])
-def test_missing_permissions_are_named_one_by_one(kind: str, request: pytest.FixtureRequest) -> None:
-    server: Server = request.getfixturevalue(f"{kind}_server").server
+def test_missing_permissions_are_listed(kind: str, request: pytest.FixtureRequest) -> None:
+    server: LocalRedis = request.getfixturevalue(f"{kind}_server").server
     redis = limited(server, "~knell:*", "+@all", "-xadd", "-xgroup|create", "-zscan")
     answer, findings = examined(redis, **with_password(redis))
     assert (answer.code, findings["permissions"]["state"]) == (1, "wrong")
@@ -171,7 +171,7 @@ def test_missing_permissions_are_named_one_by_one(kind: str, request: pytest.Fix
     assert "ACL SETUSER <user> ~knell:*" in findings["permissions"]["mend"]
 
 
-def test_what_a_managed_server_hides_can_not_be_told_and_is_not_held_against_it(own_server: Server) -> None:
+def test_what_a_managed_server_hides_is_unknown_and_not_wrong(own_server: LocalRedis) -> None:
     with own_server.admin() as client:
         client.config_set("appendonly", "no")
     redis = limited(own_server, "~knell:*", "+@all", "-config")
@@ -182,7 +182,7 @@ def test_what_a_managed_server_hides_can_not_be_told_and_is_not_held_against_it(
     assert "can't tell" in table.out
 
 
-def test_a_refused_login_is_said_without_the_password(own_server: Server) -> None:
+def test_a_refused_login_is_reported_without_the_password(own_server: LocalRedis) -> None:
     redis = limited(own_server, "~*", "+@all")
     answer, findings = examined(redis, **with_password(redis, "wr0ng-word"))
     assert (answer.code, findings["reachable"]["state"]) == (1, "wrong")

@@ -1,4 +1,4 @@
-"""`knell doctor` looks at the clusters of the settings, too: the way in, the identity, and what the sources need."""
+"""`knell doctor` checks the clusters of the settings: access, identity, and resources and permissions of sources."""
 
 import asyncio
 from pathlib import Path
@@ -8,76 +8,78 @@ import pytest
 
 from service.engine.installation import Installation
 from service.settings import load
-from service.watching.clusters import Identities
-from standins.api import EmbeddedApi
-from tests.clusters import TestApi
-from tests.integration.declared import Declared, declare
-from tests.integration.operating import Answer, environment
-from tests.integration.test_role import clear, confine, grant, kubeconfig
-from tests.servers import TestServer
+from service.watching.cluster_identity import ClusterIdentities
+from standins.kubernetes_api import EmbeddedApi
+from tests.api_servers import TestApi
+from tests.integration.command_line import CommandResult, environment
+from tests.integration.test_watching_rbac import clear, confine, grant, kubeconfig
+from tests.integration.widget_source import WidgetSource, widget_source
+from tests.redis_servers import TestServer
 
 
 @pytest.fixture
-def world(api: TestApi, embedded_server: TestServer, tmp_path: Path) -> Declared:
-    return declare(api, embedded_server, tmp_path)
+def widgets(api: TestApi, embedded_server: TestServer, tmp_path: Path) -> WidgetSource:
+    return widget_source(api, embedded_server, tmp_path)
 
 
-def examined(world: Declared, config: Path, cluster: str = "here") -> tuple[Answer, dict[str, dict[str, Any]]]:
-    """What was found of one cluster, by what was checked."""
-    answer = world.knell(config, "doctor", "--output", "json")
+def examined(
+    widgets: WidgetSource, config: Path, cluster: str = "here"
+) -> tuple[CommandResult, dict[str, dict[str, Any]]]:
+    """Results of one cluster by check."""
+    answer = widgets.knell(config, "doctor", "--output", "json")
     found = [one for one in answer.json["findings"] if one["node"] == f"cluster {cluster}"]
     return answer, {one["check"]: one for one in found}
 
 
-def told(world: Declared) -> str:
-    """A server that does not say what credentials may do leaves it open; only the real one does."""
-    return "fine" if world.api.kind == "real" else "unknown"
+def told(widgets: WidgetSource) -> str:
+    """Only the real API server answers access reviews; on others the check is unknown."""
+    return "fine" if widgets.api.kind == "real" else "unknown"
 
 
-def test_a_cluster_with_everything_is_found_sound(world: Declared) -> None:
-    answer, found = examined(world, world.config())
+def test_a_cluster_with_everything_passes_all_checks(widgets: WidgetSource) -> None:
+    answer, found = examined(widgets, widgets.config())
     assert {check: one["state"] for check, one in found.items()} == {
-        "reachable": "fine", "identity": "fine", "namespace": "fine", "source widgets": "fine", "access": told(world),
+        "reachable": "fine", "identity": "fine", "namespace": "fine", "source widgets": "fine", "access": told(widgets),
     }  # fmt: skip
     assert (answer.code, answer.json["sound"]) == (0, True)
     assert "seen for the first time" in found["identity"]["what"]
     assert "in version v1" in found["source widgets"]["what"]
-    if told(world) == "unknown":
+    if told(widgets) == "unknown":
         assert "not checked" in found["access"]["what"]
-    everything = world.knell(world.config(), "doctor", "--all")
+    everything = widgets.knell(widgets.config(), "doctor", "--all")
     assert (everything.code, "fine: reachable (cluster here): " in everything.out) == (0, True)
 
 
-def test_settings_without_clusters_are_not_asked_about_any(world: Declared) -> None:
-    path = world.folder / "bare.yaml"
+def test_without_clusters_in_the_settings_none_is_checked(widgets: WidgetSource) -> None:
+    path = widgets.folder / "bare.yaml"
     path.write_text("{}\n")
-    answer = world.knell(path, "doctor", "--output", "json")
+    answer = widgets.knell(path, "doctor", "--output", "json")
     assert answer.code == 0
     assert not [one for one in answer.json["findings"] if one["node"].startswith("cluster")]
 
 
-async def test_a_cluster_that_is_another_one_than_it_was_is_wrong_and_asked_nothing_more(world: Declared) -> None:
-    config = world.config()
-    settings = load(config, environment(world.redis))
+async def test_a_name_that_leads_to_another_cluster_is_wrong_and_ends_its_checks(widgets: WidgetSource) -> None:
+    config = widgets.config()
+    settings = load(config, environment(widgets.redis))
     installation = Installation(settings)
     try:
-        await Identities(settings, installation).confirm("here", "another-uid")
+        await ClusterIdentities(settings, installation).confirm("here", "another-uid")
     finally:
         await installation.aclose()
-    answer, found = await asyncio.to_thread(examined, world, config)
+    answer, found = await asyncio.to_thread(examined, widgets, config)
     assert answer.code == 1
     assert {check: one["state"] for check, one in found.items()} == {"reachable": "fine", "identity": "wrong"}
     assert "has always had uid another-uid" in found["identity"]["what"]
     assert "knell clusters forget here" in found["identity"]["mend"]
 
 
-def test_what_the_sources_need_is_missed_by_name(world: Declared) -> None:
-    source = {"resource": world.crd.resource, "collector": "none"}
-    config = world.config(
+def test_a_missing_namespace_and_a_missing_resource_are_reported(widgets: WidgetSource) -> None:
+    source = {"resource": widgets.crd.resource, "collector": "none"}
+    config = widgets.config(
         sources={"widgets": source, "ghosts": {**source, "resource": "ghosts.knell.test"}},
         watch={"namespace": "nowhere-at-all"},
     )
-    answer, found = examined(world, config)
+    answer, found = examined(widgets, config)
     assert answer.code == 1
     assert found["namespace"]["state"] == "wrong"
     assert "knell role --cluster here | kubectl apply -f -" in found["namespace"]["mend"]
@@ -85,104 +87,104 @@ def test_what_the_sources_need_is_missed_by_name(world: Declared) -> None:
     assert "sources.ghosts.resource" in found["source ghosts"]["mend"]
 
 
-def test_a_kind_that_is_not_installed_is_only_a_warning(world: Declared) -> None:
-    answer, found = examined(world, world.config(resource="ghosts.knell.test"))
+def test_a_kind_that_is_not_installed_is_only_a_warning(widgets: WidgetSource) -> None:
+    answer, found = examined(widgets, widgets.config(resource="ghosts.knell.test"))
     assert (answer.code, found["source widgets"]["state"]) == (0, "warning")
 
 
-def test_a_cluster_that_does_not_answer_is_wrong_and_the_others_are_looked_at(world: Declared) -> None:
-    here = {"kubeconfig": str(world.api.kubeconfig(world.folder / "admin")), "context": "local"}
-    away = world.folder / "away"
+def test_a_cluster_that_does_not_answer_is_wrong_and_the_others_are_checked(widgets: WidgetSource) -> None:
+    here = {"kubeconfig": str(widgets.api.kubeconfig(widgets.folder / "admin")), "context": "local"}
+    away = widgets.folder / "away"
     with EmbeddedApi() as gone:
         gone.kubeconfig(away)
-    source = {"resource": world.crd.resource, "collector": "none", "cluster": "here"}
-    config = world.config(
+    source = {"resource": widgets.crd.resource, "collector": "none", "cluster": "here"}
+    config = widgets.config(
         clusters={"away": {"kubeconfig": str(away), "context": "local"}, "here": here}, sources={"widgets": source}
     )
-    answer, found = examined(world, config, "away")
+    answer, found = examined(widgets, config, "away")
     assert answer.code == 1
     assert list(found) == ["reachable"]
     assert found["reachable"]["state"] == "wrong"
     assert "mend clusters.away" in found["reachable"]["mend"]
-    assert examined(world, config)[1]["source widgets"]["state"] == "fine"
+    assert examined(widgets, config)[1]["source widgets"]["state"] == "fine"
 
 
-def test_what_a_role_lacks_is_named_with_how_to_mend_it(world: Declared) -> None:
+def test_what_a_role_lacks_is_named_with_how_to_mend_it(widgets: WidgetSource) -> None:
     """The role was applied, and a source declared since."""
-    added = world.api.crd()
-    account = grant(world, world.config("admin"))
+    added = widgets.api.crd()
+    account = grant(widgets, widgets.config("admin"))
     try:
-        here = {"kubeconfig": str(kubeconfig(world, account.token)), "context": "local"}
-        source = {"resource": world.crd.resource, "collector": "none"}
-        _, before = examined(world, world.config("before", clusters={"here": here}))
+        here = {"kubeconfig": str(kubeconfig(widgets, account.token)), "context": "local"}
+        source = {"resource": widgets.crd.resource, "collector": "none"}
+        _, before = examined(widgets, widgets.config("before", clusters={"here": here}))
         sources = {"widgets": source, "more": {**source, "resource": added.resource}}
-        answer, after = examined(world, world.config("after", clusters={"here": here}, sources=sources))
+        answer, after = examined(widgets, widgets.config("after", clusters={"here": here}, sources=sources))
     finally:
-        clear(world)
-    assert before["access"]["state"] == told(world)
+        clear(widgets)
+    assert before["access"]["state"] == told(widgets)
     assert after["reachable"]["state"] == after["identity"]["state"] == "fine"
-    if told(world) == "unknown":
+    if told(widgets) == "unknown":
         assert after["access"]["state"] == "unknown"
         return
     assert (answer.code, after["access"]["state"]) == (1, "wrong")
     assert f"list {added.resource}" in after["access"]["what"]
     assert f"patch {added.resource}" in after["access"]["what"]
-    assert f"get leases.coordination.k8s.io knell-more-0 in {world.home}" in after["access"]["what"]
-    assert world.crd.resource not in after["access"]["what"]
+    assert f"get leases.coordination.k8s.io knell-more-0 in {widgets.home}" in after["access"]["what"]
+    assert widgets.crd.resource not in after["access"]["what"]
     assert "knell role --cluster here | kubectl apply -f -" in after["access"]["mend"]
 
 
-def test_a_role_that_only_lacks_what_makes_it_quicker_is_a_warning(world: Declared) -> None:
-    account = grant(world, world.config("admin"))
-    confine(world)
+def test_a_role_that_only_lacks_what_makes_it_quicker_is_a_warning(widgets: WidgetSource) -> None:
+    account = grant(widgets, widgets.config("admin"))
+    confine(widgets)
     try:
-        here = {"kubeconfig": str(kubeconfig(world, account.token)), "context": "local"}
-        answer, found = examined(world, world.config("account", clusters={"here": here}))
+        here = {"kubeconfig": str(kubeconfig(widgets, account.token)), "context": "local"}
+        answer, found = examined(widgets, widgets.config("account", clusters={"here": here}))
     finally:
-        clear(world)
+        clear(widgets)
     assert answer.code == 0
-    assert found["access"]["state"] == ("warning" if told(world) == "fine" else "unknown")
-    if told(world) == "fine":
+    assert found["access"]["state"] == ("warning" if told(widgets) == "fine" else "unknown")
+    if told(widgets) == "fine":
         assert "may not list namespaces, watch namespaces: " in found["access"]["what"]
 
 
-def test_a_role_that_only_lacks_what_uninstall_needs_is_fine(world: Declared) -> None:
-    account = grant(world, world.config("admin"))
-    role = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{world.home}/roles/knell-{world.home}-uninstall"
-    world.api.kube.delete(role)
+def test_a_role_that_only_lacks_what_uninstall_needs_is_fine(widgets: WidgetSource) -> None:
+    account = grant(widgets, widgets.config("admin"))
+    role = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{widgets.home}/roles/knell-{widgets.home}-uninstall"
+    widgets.api.kube.delete(role)
     try:
-        here = {"kubeconfig": str(kubeconfig(world, account.token)), "context": "local"}
-        answer, found = examined(world, world.config("account", clusters={"here": here}))
+        here = {"kubeconfig": str(kubeconfig(widgets, account.token)), "context": "local"}
+        answer, found = examined(widgets, widgets.config("account", clusters={"here": here}))
     finally:
-        clear(world)
-    assert (answer.code, found["access"]["state"]) == (0, told(world))
-    if told(world) == "fine":
-        assert f"may not delete configmaps knell-sources in {world.home}" in found["access"]["what"]
+        clear(widgets)
+    assert (answer.code, found["access"]["state"]) == (0, told(widgets))
+    if told(widgets) == "fine":
+        assert f"may not delete configmaps knell-sources in {widgets.home}" in found["access"]["what"]
         assert "only `knell uninstall` needs that" in found["access"]["what"]
 
 
-def test_credentials_that_may_do_nothing_are_told_which_role_they_need(world: Declared) -> None:
-    account = f"/api/v1/namespaces/{world.home}/serviceaccounts"
-    world.api.kube.create(account, {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "nobody"}})
+def test_credentials_that_may_do_nothing_are_told_which_role_they_need(widgets: WidgetSource) -> None:
+    account = f"/api/v1/namespaces/{widgets.home}/serviceaccounts"
+    widgets.api.kube.create(account, {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "nobody"}})
     asked = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
-    token = world.api.kube.create(f"{account}/nobody/token", asked)["status"]["token"]
-    here = {"kubeconfig": str(kubeconfig(world, token)), "context": "local"}
-    answer, found = examined(world, world.config(clusters={"here": here}))
+    token = widgets.api.kube.create(f"{account}/nobody/token", asked)["status"]["token"]
+    here = {"kubeconfig": str(kubeconfig(widgets, token)), "context": "local"}
+    answer, found = examined(widgets, widgets.config(clusters={"here": here}))
     assert (answer.code, found["reachable"]["state"]) == (1, "wrong")
     assert "knell role" in found["reachable"]["mend"]
     assert token not in answer.out
 
 
-def test_settings_that_cannot_be_watched_are_told_before_anybody_tries(world: Declared) -> None:
-    answer = world.knell(world.config(collector="nonesuch"), "doctor", "--output", "json")
+def test_settings_that_cannot_be_watched_are_reported(widgets: WidgetSource) -> None:
+    answer = widgets.knell(widgets.config(collector="nonesuch"), "doctor", "--output", "json")
     assert answer.code == 1
     (found,) = [one for one in answer.json["findings"] if one["check"] == "sources"]
     assert "nonesuch" in found["what"]
 
 
-def test_without_redis_the_clusters_are_looked_at_all_the_same(world: Declared) -> None:
+def test_without_redis_the_clusters_are_still_checked(widgets: WidgetSource) -> None:
     nowhere = {"KNELL_REDIS_URL": "redis://127.0.0.1:1"}
-    answer = world.knell(world.config(), "doctor", "--output", "json", variables=nowhere)
+    answer = widgets.knell(widgets.config(), "doctor", "--output", "json", variables=nowhere)
     found = {one["check"]: one for one in answer.json["findings"] if one["node"] == "cluster here"}
     assert answer.code == 1
     assert (found["identity"]["state"], found["source widgets"]["state"]) == ("unknown", "fine")

@@ -1,4 +1,4 @@
-"""A command that meets trouble says in one sentence what is wrong and what to do; no traceback is shown."""
+"""A command that fails says in one sentence what is wrong and what to do, without a traceback."""
 
 import asyncio
 import os
@@ -10,9 +10,9 @@ import msgspec
 import pytest
 
 from service.cli.main import LazyGroup, cli
-from standins.servers import Server
-from tests.integration.operating import ROOT, environment, invoke, operated, start
-from tests.servers import TestServer
+from standins.redis_servers import LocalRedis
+from tests.integration.command_line import ROOT, environment, invoke, operated, start
+from tests.redis_servers import TestServer
 
 COMMANDS = [
     ["status"],
@@ -42,19 +42,19 @@ def test_a_server_that_is_not_there_is_named_with_what_to_do(words: list[str]) -
 
 
 @pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
-async def test_a_wrong_shard_count_changes_nothing_and_shows_no_half_picture(
+async def test_a_wrong_shard_count_changes_nothing_and_shows_no_partial_result(
     words: list[str], embedded_server: TestServer
 ) -> None:
-    async with operated(embedded_server, shards=3) as world:
-        wrong = msgspec.structs.replace(world.settings.redis, shards=2)
+    async with operated(embedded_server, shards=3) as engine:
+        wrong = msgspec.structs.replace(engine.settings.redis, shards=2)
         answer = await asyncio.to_thread(invoke, environment(wrong), *words)
         assert (answer.code, answer.out) == (1, "")
         assert "the data is kept in 3 shards, but redis.shards says 2" in answer.err
-        assert not any([await world.hash(shard.stem + "paused") for shard in world.installation.shards])
+        assert not any([await engine.hash(shard.stem + "paused") for shard in engine.installation.shards])
 
 
-def test_a_hung_server_is_given_up_soon() -> None:
-    with Server() as server:
+def test_a_hung_server_is_reported_after_a_short_timeout() -> None:
+    with LocalRedis() as server:
         server.freeze()
         try:
             answer = invoke(environment(server.settings()), "status")
@@ -64,7 +64,7 @@ def test_a_hung_server_is_given_up_soon() -> None:
 
 
 def test_a_missing_permission_points_to_the_doctor() -> None:
-    with Server() as server:
+    with LocalRedis() as server:
         with server.admin() as client:
             client.execute_command("ACL", "SETUSER", "weak", "on", ">word", "~*", "+@all", "-zcard")
         url = {"KNELL_REDIS_URL": f"redis://weak:word@{server.host}:{server.port}/0"}
@@ -86,7 +86,7 @@ def test_wrong_settings_name_their_path_and_the_exit_code_is_two(tmp_path: Path)
 
 
 @pytest.mark.parametrize("words", [["stauts"], ["jobs", "list", "--state", "odd"], ["jobs", "list", "--limit", "0"]])
-def test_a_misspelt_order_is_refused(words: list[str]) -> None:
+def test_a_misspelt_command_is_refused(words: list[str]) -> None:
     answer = invoke({}, *words)
     assert answer.code == 2
     assert "Traceback" not in answer.err
@@ -118,7 +118,7 @@ def test_every_command_explains_itself(name: str) -> None:
     assert isinstance(cli, LazyGroup)
 
 
-def test_a_reader_that_goes_away_is_no_trouble_of_the_server(embedded_server: TestServer) -> None:
+def test_a_closed_output_pipe_is_not_reported_as_a_redis_error(embedded_server: TestServer) -> None:
     process = start(environment(embedded_server.settings()), "status", "--watch", "--output", "json")
     try:
         assert process.stdout is not None

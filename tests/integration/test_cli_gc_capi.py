@@ -1,4 +1,4 @@
-"""`knell gc` on clusters on AWS: by the Cluster's name or the infrastructure's, in Cluster API's own annotations."""
+"""`knell gc` for clusters on AWS: by the name of the Cluster or its infrastructure, with Cluster API's annotations."""
 
 import dataclasses
 from collections.abc import Iterator
@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from service.cli.object_marks import Marks, put
-from service.cli.objects import chosen
+from service.cli.gc import MetadataChange, patch_metadata
+from service.cli.object_lookup import resolve_object
 from service.contract.aws import (
     AWS_ACCOUNT,
     AWS_FINALIZER,
@@ -20,22 +20,22 @@ from service.contract.aws import (
     TASKS,
 )
 from service.contract.names import FINALIZER, GC
-from service.kubernetes import Live
+from service.kubernetes import KubeObject
 from service.settings import load
-from tests.capi import AWS_CLUSTERS, AWS_MANAGED_CONTROL_PLANES, CLUSTERS, Capi, clear, reference
-from tests.clusters import TestApi
-from tests.integration.declared import Declared, declare
-from tests.integration.operating import Answer, environment
-from tests.integration.watched import Meddled
+from tests.api_servers import TestApi
+from tests.capi import AWS_CLUSTERS, AWS_MANAGED_CONTROL_PLANES, CLUSTERS, CapiObjects, clear, reference
+from tests.integration.command_line import CommandResult, environment
+from tests.integration.watched_source import InterceptedClient
+from tests.integration.widget_source import WidgetSource, widget_source
 from tests.kube import Crd, KubeRefused
-from tests.servers import TestServer
+from tests.redis_servers import TestServer
 
 PLANE = "two-control-plane"
 
 
-class Operator:
-    def __init__(self, world: Declared) -> None:
-        self.world, self.capi = world, Capi(world.api.kube, world.namespace)
+class GcOperator:
+    def __init__(self, widgets: WidgetSource) -> None:
+        self.widgets, self.capi = widgets, CapiObjects(widgets.api.kube, widgets.namespace)
         self.allowed: tuple[str, ...] = TASKS
 
     def settings(self, *, on: bool = True, **changes: Any) -> Path:
@@ -43,24 +43,24 @@ class Operator:
             "aws": {"resource": AWS_CLUSTERS.resource, "collector": "capa", **changes},
             "eks": {"resource": AWS_MANAGED_CONTROL_PLANES.resource, "collector": "capa", **changes},
         }
-        path = self.world.config(sources=sources)
+        path = self.widgets.config(sources=sources)
         allowed = f"aws: {{allowed_tasks: [{', '.join(self.allowed)}]}}\n"
         path.write_text(f"{path.read_text()}features: {{ExternalResourceGC: {str(on).lower()}}}\n{allowed}")
         return path
 
-    def gc(self, *words: str, config: Path | None = None) -> Answer:
-        return self.world.knell(config or self.settings(), "gc", *words, "-n", self.world.namespace)
+    def gc(self, *words: str, config: Path | None = None) -> CommandResult:
+        return self.widgets.knell(config or self.settings(), "gc", *words, "-n", self.widgets.namespace)
 
     def meta(self, name: str, crd: Crd = AWS_CLUSTERS) -> Any:
         return self.capi.get(crd, name)["metadata"]
 
 
 @pytest.fixture
-def operator(api: TestApi, embedded_server: TestServer, tmp_path: Path) -> Iterator[Operator]:
-    made = Operator(declare(api, embedded_server, tmp_path, AWS_CLUSTERS))
+def operator(api: TestApi, embedded_server: TestServer, tmp_path: Path) -> Iterator[GcOperator]:
+    made = GcOperator(widget_source(api, embedded_server, tmp_path, AWS_CLUSTERS))
     yield made
     for crd in (AWS_CLUSTERS, AWS_MANAGED_CONTROL_PLANES):
-        for item in api.kube.get(crd.path(made.world.namespace))["items"]:  # type: ignore[index]
+        for item in api.kube.get(crd.path(made.widgets.namespace))["items"]:  # type: ignore[index]
             with suppress(KubeRefused):
                 made.capi.patch(crd, item["metadata"]["name"], {"metadata": {"finalizers": []}})
 
@@ -69,7 +69,7 @@ def operator(api: TestApi, embedded_server: TestServer, tmp_path: Path) -> Itera
 @pytest.mark.parametrize(
     "what", ["cluster/one", "Cluster/one", "clusters.cluster.x-k8s.io/one", "awscluster/one-infra"]
 )
-def test_enable_follows_a_cluster_to_its_infrastructure(operator: Operator, what: str, old: bool) -> None:
+def test_enable_follows_a_cluster_to_its_infrastructure(operator: GcOperator, what: str, old: bool) -> None:
     operator.capi.unmanaged("one", infra="one-infra", old=old, finalizers=["a.b/c"], annotations={GC: "disabled"})
     answer = operator.gc("enable", what, "--account", "123456789012")
     assert answer.code == 0, answer.err
@@ -77,12 +77,12 @@ def test_enable_follows_a_cluster_to_its_infrastructure(operator: Operator, what
     assert "has the finalizer" in answer.out
     meta = operator.meta("one-infra")
     assert meta["finalizers"] == ["a.b/c", AWS_FINALIZER]
-    # What said the same in our words would contradict it by now.
+    # Our own annotation, which would contradict it now, was removed.
     assert meta["annotations"] == {EXTERNAL_RESOURCE_GC: "true", AWS_ACCOUNT: "123456789012"}
 
 
 @pytest.mark.parametrize("what", ["cluster/two", f"awsmanagedcontrolplane/{PLANE}"])
-def test_a_cluster_on_eks_is_followed_to_its_control_plane(operator: Operator, what: str) -> None:
+def test_a_cluster_on_eks_is_followed_to_its_control_plane(operator: GcOperator, what: str) -> None:
     operator.capi.managed("two")
     answer = operator.gc("enable", what, "--output", "json")
     assert answer.code == 0, answer.err
@@ -95,13 +95,13 @@ def test_a_cluster_on_eks_is_followed_to_its_control_plane(operator: Operator, w
     assert "finalizers" not in meta
 
 
-def test_disable_takes_only_the_finalizer_of_its_source_off(operator: Operator) -> None:
+def test_disable_takes_only_the_finalizer_of_its_source_off(operator: GcOperator) -> None:
     operator.capi.unmanaged("one", finalizers=[FINALIZER, AWS_FINALIZER])
     assert operator.gc("disable", "cluster/one").code == 0
     assert operator.meta("one")["finalizers"] == [FINALIZER]
 
 
-def test_disable_leaves_one_that_is_going_to_the_workers(operator: Operator) -> None:
+def test_disable_leaves_one_that_is_going_to_the_workers(operator: GcOperator) -> None:
     operator.capi.unmanaged("one", finalizers=[AWS_FINALIZER])
     operator.capi.delete(AWS_CLUSTERS, "one")
     answer = operator.gc("disable", "cluster/one")
@@ -110,7 +110,7 @@ def test_disable_leaves_one_that_is_going_to_the_workers(operator: Operator) -> 
     assert (meta["finalizers"], meta["annotations"]) == ([AWS_FINALIZER], {EXTERNAL_RESOURCE_GC: "false"})
 
 
-def test_configure_says_what_becomes_of_one_that_is_already_going(operator: Operator) -> None:
+def test_configure_says_what_becomes_of_one_that_is_already_going(operator: GcOperator) -> None:
     operator.capi.unmanaged("one", finalizers=[AWS_FINALIZER])
     living = operator.gc("configure", "cluster/one", "--task", "security-group")
     assert (living.code, "already going" in living.out) == (0, False)
@@ -123,15 +123,15 @@ def test_configure_says_what_becomes_of_one_that_is_already_going(operator: Oper
 
 
 @pytest.mark.parametrize("how", ["the feature is off", "the Cluster is paused", "the object is paused", "no Cluster"])
-def test_enable_adds_no_finalizer_where_none_may_be(operator: Operator, how: str) -> None:
-    """The annotation is set all the same: whoever watches marks it when it may be."""
+def test_enable_adds_no_finalizer_where_none_may_be(operator: GcOperator, how: str) -> None:
+    """The annotation is set nevertheless: the watcher adds the finalizer as soon as it may."""
     operator.capi.unmanaged(
         "one", paused=how == "the Cluster is paused", annotations={CLUSTER_PAUSED: ""} if "object" in how else {}
     )
     if how == "no Cluster":
         operator.capi.patch(AWS_CLUSTERS, "one", {"metadata": {"ownerReferences": []}})
         operator.capi.kube.patch(
-            AWS_CLUSTERS.path(operator.world.namespace, "one"),
+            AWS_CLUSTERS.path(operator.widgets.namespace, "one"),
             {"metadata": {"labels": {"cluster.x-k8s.io/cluster-name": "nobody"}}},
         )
     config = operator.settings(on=how != "the feature is off")
@@ -145,10 +145,10 @@ def test_enable_adds_no_finalizer_where_none_may_be(operator: Operator, how: str
 
 
 async def test_a_finalizer_that_was_stripped_meanwhile_is_not_put_back_by_an_older_decision(
-    operator: Operator,
+    operator: GcOperator,
 ) -> None:
     operator.capi.unmanaged("one", finalizers=["a.b/c"])
-    settings = load(operator.settings(), environment(operator.world.redis))
+    settings = load(operator.settings(), environment(operator.widgets.redis))
     asked: list[tuple[str, ...]] = []
 
     def strip(method: str, name: str) -> None:
@@ -156,19 +156,19 @@ async def test_a_finalizer_that_was_stripped_meanwhile_is_not_put_back_by_an_old
             operator.capi.pause("one")
             operator.capi.patch(AWS_CLUSTERS, name, {"metadata": {"finalizers": []}})
 
-    async def decide(live: Live) -> Marks:
+    async def decide(live: KubeObject) -> MetadataChange:
         asked.append(live.finalizers)
-        return Marks({EXTERNAL_RESOURCE_GC: "true"}, finalizer=True if live.finalizers else None)
+        return MetadataChange({EXTERNAL_RESOURCE_GC: "true"}, finalizer=True if live.finalizers else None)
 
-    async with chosen(settings, "cluster/one", operator.world.namespace, None) as one:
-        meddled = dataclasses.replace(one, cluster=Meddled(one.cluster, AWS_CLUSTERS, strip))
-        live = await put(meddled, decide)
+    async with resolve_object(settings, "cluster/one", operator.widgets.namespace, None) as one:
+        meddled = dataclasses.replace(one, cluster=InterceptedClient(one.cluster, AWS_CLUSTERS, strip))
+        live = await patch_metadata(meddled, decide)
     assert asked == [("a.b/c",), ()]
     assert live.finalizers == ()
     assert operator.meta("one")["annotations"] == {EXTERNAL_RESOURCE_GC: "true"}
 
 
-def test_configure_chooses_tasks_and_gives_the_choice_back(operator: Operator) -> None:
+def test_configure_chooses_tasks_and_gives_the_choice_back(operator: GcOperator) -> None:
     operator.capi.unmanaged("one")
     words = ("--task", "volume, load-balancer", "--task", "volume", "--task", "nat-gateway")
     answer = operator.gc("configure", "cluster/one", *words, "--output", "json")
@@ -181,7 +181,7 @@ def test_configure_chooses_tasks_and_gives_the_choice_back(operator: Operator) -
     assert EXTERNAL_RESOURCE_TASKS not in operator.meta("one").get("annotations", {})
 
 
-def test_wrong_words_are_answered_with_what_is_allowed(operator: Operator) -> None:
+def test_invalid_options_are_refused_with_the_allowed_values(operator: GcOperator) -> None:
     operator.capi.unmanaged("one")
     unknown = operator.gc("configure", "cluster/one", "--task", "volume,everything")
     assert unknown.code == 2
@@ -195,7 +195,7 @@ def test_wrong_words_are_answered_with_what_is_allowed(operator: Operator) -> No
     assert "annotations" not in operator.meta("one")
 
 
-def test_a_cluster_that_leads_nowhere_is_answered_in_a_sentence(operator: Operator) -> None:
+def test_a_cluster_without_infrastructure_is_refused_with_one_sentence(operator: GcOperator) -> None:
     missing = operator.gc("enable", "cluster/nobody")
     assert (missing.code, "there is no Cluster nobody" in missing.err) == (1, True)
     operator.capi.cluster("bare")
@@ -210,9 +210,9 @@ def test_a_cluster_that_leads_nowhere_is_answered_in_a_sentence(operator: Operat
     assert (early.code, "there is no AWSCluster early" in early.err) == (1, True)
 
 
-def test_what_only_clusters_on_aws_have_is_refused_for_others(operator: Operator) -> None:
+def test_what_only_clusters_on_aws_have_is_refused_for_others(operator: GcOperator) -> None:
     operator.capi.unmanaged("one")
-    config = operator.world.config(sources={"plain": {"resource": AWS_CLUSTERS.resource, "collector": "none"}})
+    config = operator.widgets.config(sources={"plain": {"resource": AWS_CLUSTERS.resource, "collector": "none"}})
     tasks = operator.gc("configure", "awscluster/one", "--task", "load-balancer", config=config)
     assert (tasks.code, "only clusters on AWS have tasks" in tasks.err) == (2, True)
     account = operator.gc("enable", "awscluster/one", "--account", "123456789012", config=config)
@@ -221,13 +221,13 @@ def test_what_only_clusters_on_aws_have_is_refused_for_others(operator: Operator
     assert (followed.code, "no source watches 'cluster'" in followed.err) == (2, True)
 
 
-def test_a_source_that_is_about_clusters_of_its_own_comes_first(operator: Operator) -> None:
+def test_a_source_that_is_about_clusters_of_its_own_comes_first(operator: GcOperator) -> None:
     operator.capi.unmanaged("one")
     sources = {
         "aws": {"resource": AWS_CLUSTERS.resource, "collector": "capa"},
         "clusters": {"resource": "clusters.cluster.x-k8s.io", "collector": "none"},
     }
-    config = operator.world.config(sources=sources)
+    config = operator.widgets.config(sources=sources)
     answer = operator.gc("enable", "cluster/one", "--output", "json", config=config)
     assert answer.code == 0, answer.err
     assert (answer.json["source"], answer.json["resource"]) == ("clusters", "clusters.cluster.x-k8s.io")
@@ -235,25 +235,25 @@ def test_a_source_that_is_about_clusters_of_its_own_comes_first(operator: Operat
     operator.capi.patch(CLUSTERS, "one", {"metadata": {"finalizers": []}})
 
 
-def test_uninstall_takes_both_finalizers_off(operator: Operator, api: TestApi) -> None:
-    # It looks at all Namespaces of the server.
+def test_uninstall_takes_both_finalizers_off(operator: GcOperator, api: TestApi) -> None:
+    # The command reads all Namespaces of the server.
     clear(api.kube)
     operator.capi.unmanaged("one", finalizers=["a.b/c", FINALIZER, AWS_FINALIZER])
     operator.capi.unmanaged("two", finalizers=[AWS_FINALIZER])
-    answer = operator.world.knell(operator.settings(), "uninstall", "--yes")
+    answer = operator.widgets.knell(operator.settings(), "uninstall", "--yes")
     assert answer.code == 0, answer.err
     assert operator.meta("one")["finalizers"] == ["a.b/c"]
     assert "finalizers" not in operator.meta("two")
 
 
-def test_a_source_whose_feature_is_off_says_so(operator: Operator) -> None:
+def test_a_source_whose_feature_is_off_says_so(operator: GcOperator) -> None:
     off = operator.settings(on=False)
-    listed = operator.world.knell(off, "sources", "list")
+    listed = operator.widgets.knell(off, "sources", "list")
     assert "switched off" in listed.out
     assert "The feature ExternalResourceGC is off: source aws marks nothing" in " ".join(listed.out.split())
-    found = operator.world.knell(off, "sources", "list", "--output", "json").json["sources"]
+    found = operator.widgets.knell(off, "sources", "list", "--output", "json").json["sources"]
     assert {one["name"]: one["feature_off"] for one in found} == dict.fromkeys(("aws", "eks"), "ExternalResourceGC")
-    status = operator.world.knell(off, "status")
+    status = operator.widgets.knell(off, "status")
     assert "ExternalResourceGC is off" in " ".join(status.out.split())
-    on = operator.world.knell(operator.settings(), "sources", "list")
+    on = operator.widgets.knell(operator.settings(), "sources", "list")
     assert "ExternalResourceGC" not in on.out

@@ -1,4 +1,4 @@
-"""`knell plan`: what it tells of an object that lives, and that it leaves everything as it is."""
+"""`knell plan`: what it shows for an object that is not being deleted, and that it changes nothing."""
 
 from collections.abc import Iterator
 from datetime import timedelta
@@ -8,14 +8,15 @@ from typing import Any
 import pytest
 
 from service.contract.names import FINALIZER
-from service.engine.guard import Going, Guard
+from service.engine.guard import DeletedObject, Guard
 from service.engine.installation import Installation
 from service.settings import GuardSettings
-from standins.provider import Behaviour, ProviderProcess, Quota, Seed
-from tests.clusters import TestApi
-from tests.integration.declared import Declared, declare
-from tests.integration.test_work_command import with_installation
-from tests.servers import TestServer
+from tests.api_servers import TestApi
+from tests.integration.knell_process import with_installation
+from tests.integration.widget_source import WidgetSource, widget_source
+from tests.redis_servers import TestServer
+from tests.simulated import Behaviour, ProviderProcess, Quota, Seed
+from tests.simulated.extension import SimulatedExtension
 
 SPEC = {
     "owner": "me",
@@ -28,8 +29,8 @@ SPEC = {
 
 
 @pytest.fixture
-def world(api: TestApi, embedded_server: TestServer, tmp_path: Path) -> Declared:
-    return declare(api, embedded_server, tmp_path)
+def widgets(api: TestApi, embedded_server: TestServer, tmp_path: Path) -> WidgetSource:
+    return widget_source(api, embedded_server, tmp_path)
 
 
 @pytest.fixture(scope="module")
@@ -39,17 +40,26 @@ def cloud() -> Iterator[ProviderProcess]:
         yield process
 
 
-def ask(world: Declared, config: Path, name: str, *words: str) -> Any:
-    answer = world.knell(config, "plan", f"{world.crd.kind}/{name}", "-n", world.namespace, "--output", "json", *words)
+@pytest.fixture
+def simulated(cloud: ProviderProcess) -> SimulatedExtension:
+    return SimulatedExtension(cloud.address)
+
+
+def ask(widgets: WidgetSource, config: Path, name: str, extension: SimulatedExtension | None = None) -> Any:
+    answer = widgets.knell(
+        config, "plan", f"{widgets.crd.kind}/{name}", "-n", widgets.namespace, "--output", "json", extension=extension
+    )
     assert answer.code == 0, answer.err
     return answer.json
 
 
-def test_the_targets_come_in_their_stages_with_reason_and_estimate(world: Declared, cloud: ProviderProcess) -> None:
-    world.create("one", SPEC, finalizers=[FINALIZER])
-    before = world.get("one")
-    config = world.config(collector="simulated")
-    found = ask(world, config, "one", "--simulate", cloud.address)
+def test_the_targets_come_in_their_stages_with_reason_and_estimate(
+    widgets: WidgetSource, cloud: ProviderProcess, simulated: SimulatedExtension
+) -> None:
+    widgets.create("one", SPEC, finalizers=[FINALIZER])
+    before = widgets.get("one")
+    config = widgets.config(collector="simulated")
+    found = ask(widgets, config, "one", simulated)
     assert [(one["chain"], one["stage"], one["id"]) for one in found["targets"]] == [
         ("logs", 0, "log-1"), ("main", 0, "nic-1"), ("main", 1, "vm-1"),
     ]  # fmt: skip
@@ -60,17 +70,17 @@ def test_the_targets_come_in_their_stages_with_reason_and_estimate(world: Declar
     # Three calls on a bucket of two that is refilled in twenty seconds.
     assert (limit["place"], limit["wanted"], limit["available"]) == ("simulated/acct", 3, 2)
     assert found["estimate"]["at_least"] == pytest.approx(10, abs=0.1)
-    table = world.knell(config, "plan", f"{world.crd.resource}/one", "-n", world.namespace, "--simulate", cloud.address)
+    table = widgets.knell(config, "plan", f"{widgets.crd.resource}/one", "-n", widgets.namespace, extension=simulated)
     assert "3 resources would be removed" in table.out
     assert "10s at least" in table.out
     # Nothing was touched: not the object, not the provider, not Redis.
-    assert world.get("one") == before
+    assert widgets.get("one") == before
     assert cloud.lines() == [] or all(line.method == "GET" for line in cloud.lines())
 
     async def keys(installation: Installation) -> list[bytes]:
-        return [key async for key in installation.connections.client.scan_iter(match=f"{world.redis.prefix}:*")]
+        return [key async for key in installation.connections.client.scan_iter(match=f"{widgets.redis.prefix}:*")]
 
-    assert with_installation(world.redis, keys) == []
+    assert with_installation(widgets.redis, keys) == []
 
 
 @pytest.mark.parametrize(
@@ -84,44 +94,49 @@ def test_the_targets_come_in_their_stages_with_reason_and_estimate(world: Declar
         ({"knell.dev/gc": "disabled"}, {}, "retain", 0),
     ],
 )
-def test_policy_is_told_with_its_reason(
-    world: Declared, annotations: dict[str, str], changes: dict[str, Any], kind: str, targets: int
+def test_the_policy_decision_is_shown_with_its_reason(
+    widgets: WidgetSource,
+    annotations: dict[str, str],
+    changes: dict[str, Any],
+    kind: str,
+    targets: int,
+    simulated: SimulatedExtension,
 ) -> None:
-    world.create("one", SPEC, annotations=annotations)
-    found = ask(world, world.config(collector="simulated", **changes), "one")
+    widgets.create("one", SPEC, annotations=annotations)
+    found = ask(widgets, widgets.config(collector="simulated", **changes), "one", simulated)
     assert (found["decision"]["kind"], len(found["targets"])) == (kind, targets)
     assert found["decision"]["reason"]
 
 
-def test_the_namespace_has_a_say(world: Declared) -> None:
-    world.create("one", SPEC)
-    path = f"/api/v1/namespaces/{world.namespace}"
-    world.api.kube.patch(path, {"metadata": {"annotations": {"knell.dev/deletion-policy": "Retain"}}})
-    found = ask(world, world.config(collector="simulated"), "one")
+def test_annotations_of_the_namespace_apply(widgets: WidgetSource, simulated: SimulatedExtension) -> None:
+    widgets.create("one", SPEC)
+    path = f"/api/v1/namespaces/{widgets.namespace}"
+    widgets.api.kube.patch(path, {"metadata": {"annotations": {"knell.dev/deletion-policy": "Retain"}}})
+    found = ask(widgets, widgets.config(collector="simulated"), "one", simulated)
     assert found["decision"]["kind"] == "retain"
     assert "Namespace" in found["decision"]["reason"] or "namespace" in found["decision"]["reason"]
 
 
-def test_what_has_no_finalizer_yet_is_said(world: Declared) -> None:
-    world.create("one")
-    answer = world.knell(world.config(), "plan", f"{world.crd.plural}/one", "-n", world.namespace)
+def test_a_missing_finalizer_is_shown(widgets: WidgetSource) -> None:
+    widgets.create("one")
+    answer = widgets.knell(widgets.config(), "plan", f"{widgets.crd.plural}/one", "-n", widgets.namespace)
     assert answer.code == 0, answer.err
     assert "lives, without our finalizer" in answer.out
     assert "Nothing outside the cluster would be removed." in answer.out
 
 
-def test_a_spec_that_nobody_understands_holds(world: Declared) -> None:
-    world.create("one", {"targets": "all of them"})
-    found = ask(world, world.config(collector="simulated"), "one")
+def test_an_unreadable_spec_holds(widgets: WidgetSource, simulated: SimulatedExtension) -> None:
+    widgets.create("one", {"targets": "all of them"})
+    found = ask(widgets, widgets.config(collector="simulated"), "one", simulated)
     assert "does not name its targets" in found["held"]
     assert found["targets"] == []
 
 
-def test_it_works_without_redis(world: Declared, cloud: ProviderProcess) -> None:
-    world.create("one", SPEC)
-    away = world.knell(
-        world.config(collector="simulated"), "plan", f"{world.crd.plural}/one", "-n", world.namespace,
-        "--simulate", cloud.address,
+def test_it_works_without_redis(widgets: WidgetSource, simulated: SimulatedExtension) -> None:
+    widgets.create("one", SPEC)
+    away = widgets.knell(
+        widgets.config(collector="simulated"), "plan", f"{widgets.crd.plural}/one", "-n", widgets.namespace,
+        extension=simulated,
         variables={"KNELL_REDIS_URL": "redis://127.0.0.1:1"},
     )  # fmt: skip
     assert away.code == 0, away.err
@@ -133,19 +148,19 @@ def test_it_works_without_redis(world: Declared, cloud: ProviderProcess) -> None
 # ---- the guard
 
 
-def counted(world: Declared, guard: GuardSettings, *uids: str) -> list[bool]:
-    """Other deletions of the source, which its guard is really asked for."""
+def counted(widgets: WidgetSource, guard: GuardSettings, *uids: str) -> list[bool]:
+    """Other deletions of the source, which its guard counts."""
 
     async def admit(installation: Installation) -> list[bool]:
-        answers = await Guard(installation).admit("widgets", [Going(uid, 0) for uid in uids], guard)
+        answers = await Guard(installation).admit("widgets", [DeletedObject(uid, 0) for uid in uids], guard)
         return [one.admitted for one in answers]
 
-    found: list[bool] = with_installation(world.redis, admit)
+    found: list[bool] = with_installation(widgets.redis, admit)
     return found
 
 
-def kept(world: Declared) -> dict[str, Any]:
-    """What the guard has written down."""
+def kept(widgets: WidgetSource) -> dict[str, Any]:
+    """What the guard has stored."""
 
     async def read(installation: Installation) -> dict[str, Any]:
         client, stem = installation.connections.client, installation.shards[0].stem
@@ -153,55 +168,55 @@ def kept(world: Declared) -> dict[str, Any]:
                   for name in ("guard", "passed", "guarded")}  # fmt: skip
         return {**scored, "record": await client.hgetall(f"{stem}source:widgets")}
 
-    found: dict[str, Any] = with_installation(world.redis, read)
+    found: dict[str, Any] = with_installation(widgets.redis, read)
     return found
 
 
-def test_it_tells_whether_the_guard_would_hold_it_and_counts_nothing(world: Declared) -> None:
-    uid = world.create("one", finalizers=[FINALIZER])["metadata"]["uid"]
-    config = world.config(guard={"most": 3, "percent": 100, "window": "1h"})
+def test_it_shows_whether_the_guard_would_hold_it_and_counts_nothing(widgets: WidgetSource) -> None:
+    uid = widgets.create("one", finalizers=[FINALIZER])["metadata"]["uid"]
+    config = widgets.config(guard={"most": 3, "percent": 100, "window": "1h"})
     guard = GuardSettings(most=3, percent=100, window=timedelta(hours=1))
-    assert counted(world, guard, "a", "b") == [True, True]
-    before = kept(world)
-    # However often it is asked for, it does not count.
-    for told in [ask(world, config, "one")["guard"] for _ in range(3)]:
+    assert counted(widgets, guard, "a", "b") == [True, True]
+    before = kept(widgets)
+    # Repeated calls count nothing.
+    for told in [ask(widgets, config, "one")["guard"] for _ in range(3)]:
         assert (told["holds"], told["tripped"], told["counted"], told["limit"]) == (False, None, 2, 3)
         assert "would let it through, 2 of 3 deletions within 1h" in told["says"]
-    assert kept(world) == before
+    assert kept(widgets) == before
 
-    assert counted(world, guard, "c") == [True]
-    before = kept(world)
-    told = ask(world, config, "one")["guard"]
+    assert counted(widgets, guard, "c") == [True]
+    before = kept(widgets)
+    told = ask(widgets, config, "one")["guard"]
     assert (told["holds"], told["tripped"], told["counted"]) == (True, None, 3)
     assert "would trip and hold it" in told["says"]
-    assert kept(world) == before
+    assert kept(widgets) == before
 
-    assert counted(world, guard, "d") == [False]
-    before = kept(world)
-    told = ask(world, config, "one")["guard"]
+    assert counted(widgets, guard, "d") == [False]
+    before = kept(widgets)
+    told = ask(widgets, config, "one")["guard"]
     assert told["holds"] is True
     assert told["tripped"] is not None
     assert "`knell guard release widgets`" in told["why"]
-    table = world.knell(config, "plan", f"{world.crd.resource}/one", "-n", world.namespace).out
+    table = widgets.knell(config, "plan", f"{widgets.crd.resource}/one", "-n", widgets.namespace).out
     assert "would hold it, tripped since 20" in table
-    assert kept(world) == before
-    # Just as the guard itself says when it is asked in earnest.
-    assert counted(world, guard, uid) == [False]
+    assert kept(widgets) == before
+    # The same as the guard decides for a real deletion.
+    assert counted(widgets, guard, uid) == [False]
 
 
-def test_what_the_guard_has_let_through_before_is_not_held_although_it_has_tripped(world: Declared) -> None:
-    uid = world.create("one", finalizers=[FINALIZER])["metadata"]["uid"]
-    config = world.config(guard={"most": 1, "percent": 100})
-    assert counted(world, GuardSettings(most=1, percent=100), uid, "a") == [True, False]
-    told = ask(world, config, "one")["guard"]
+def test_what_the_guard_has_let_through_before_is_not_held_although_it_has_tripped(widgets: WidgetSource) -> None:
+    uid = widgets.create("one", finalizers=[FINALIZER])["metadata"]["uid"]
+    config = widgets.config(guard={"most": 1, "percent": 100})
+    assert counted(widgets, GuardSettings(most=1, percent=100), uid, "a") == [True, False]
+    told = ask(widgets, config, "one")["guard"]
     assert (told["holds"], told["passed"]) == (False, True)
 
 
-def test_what_is_retained_is_not_asked_of_the_guard(world: Declared) -> None:
-    world.create("one", annotations={"knell.dev/deletion-policy": "retain"})
-    config = world.config(guard={"most": 1, "percent": 100})
-    counted(world, GuardSettings(most=1, percent=100), "a", "b")
-    told = ask(world, config, "one")["guard"]
+def test_the_guard_does_not_apply_to_a_retained_object(widgets: WidgetSource) -> None:
+    widgets.create("one", annotations={"knell.dev/deletion-policy": "retain"})
+    config = widgets.config(guard={"most": 1, "percent": 100})
+    counted(widgets, GuardSettings(most=1, percent=100), "a", "b")
+    told = ask(widgets, config, "one")["guard"]
     assert (told["asked"], told["holds"]) == (False, False)
-    off = ask(world, world.config(guard={"enabled": False}), "one")["guard"]
+    off = ask(widgets, widgets.config(guard={"enabled": False}), "one")["guard"]
     assert (off["asked"], off["limit"]) == (False, None)

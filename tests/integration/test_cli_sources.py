@@ -1,5 +1,6 @@
-"""`knell sources` shows how the watch of each source stands, and carries out a person's word on what is not believed.
-What it shows was left behind by real watches; they are not under way while a command speaks, for they log, too."""
+"""`knell sources` shows the state of each source, and releases or drops objects that it holds.
+The state comes from real watchers, which are stopped before the command runs, because their log would mix with its
+output."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -11,22 +12,22 @@ import msgspec
 import pytest
 
 from service.contract.names import FINALIZER
-from service.engine.guard import Going, Guard
-from service.engine.inventory import Inventory, Remembered
+from service.engine.guard import DeletedObject, Guard
+from service.engine.inventory import Inventory, InventoryRecord
 from service.settings import GuardSettings, WatchSettings
-from tests.clusters import TestApi
-from tests.engine.world import World
-from tests.integration.operating import Answer, environment, invoke, knell, operated, start
-from tests.integration.watched import OTHER, Watched
-from tests.servers import TestServer
+from tests.api_servers import TestApi
+from tests.engine.engine_under_test import EngineUnderTest
+from tests.integration.command_line import CommandResult, environment, invoke, knell, operated, start
+from tests.integration.watched_source import OTHER, WatchedSource
+from tests.redis_servers import TestServer
 
 LEASE = "knell-widgets-0"
 Write = Callable[..., str]
 
 
 @pytest.fixture
-def config(api: TestApi, watched: Watched, tmp_path: Path) -> Write:
-    """Writes settings that declare what `watched` watches, and says where; what is given changes the source."""
+def config(api: TestApi, watched: WatchedSource, tmp_path: Path) -> Write:
+    """Writes settings with the source of `watched`, changed by what is given; returns the path."""
 
     def write(name: str = "widgets", **changes: Any) -> str:
         source = {"resource": watched.crd.resource, "collector": "none", "namespaces": [watched.namespace], **changes}
@@ -42,34 +43,34 @@ def config(api: TestApi, watched: Watched, tmp_path: Path) -> Write:
     return write
 
 
-async def run(watched: Watched, *words: str, answer: str | None = None) -> Answer:
+async def run(watched: WatchedSource, *words: str, answer: str | None = None) -> CommandResult:
     return await asyncio.to_thread(invoke, environment(watched.settings.redis), *words, answer=answer)
 
 
-async def only(watched: Watched, path: str) -> Any:
+async def only(watched: WatchedSource, path: str) -> Any:
     answer = await run(watched, "sources", "list", "--config", path, "--output", "json")
     assert answer.code == 0
     (one,) = answer.json["sources"]
     return one
 
 
-async def restored(watched: Watched) -> None:
-    """Two observed objects; one vanishes while nobody watches, and the list is then older than the last one."""
+async def restored(watched: WatchedSource) -> None:
+    """Two observed objects; one disappears while no watcher runs, and the next list is older than the last one."""
     watched.create("one")
     watched.create("two")
     first = await watched.start(mode="observe")
     await first.stop()
     field = f"resource_version@{watched.namespace}"
-    await watched.inventory.note({field: int((await watched.facts())[field]) + 1_000_000})
+    await watched.inventory.save_state({field: int((await watched.facts())[field]) + 1_000_000})
     watched.delete("one")
     second = await watched.start(mode="observe")
     await second.stop()
 
 
-# ---- what is shown
+# ---- list
 
 
-async def test_a_source_is_shown_with_where_its_watch_stands(watched: Watched, config: Write) -> None:
+async def test_a_source_is_shown_with_where_its_watch_stands(watched: WatchedSource, config: Write) -> None:
     path = config()
     before = await only(watched, path)
     assert (before["declared"], before["listed"], before["owned"], before["held"]) == (True, None, None, 0)
@@ -77,7 +78,7 @@ async def test_a_source_is_shown_with_where_its_watch_stands(watched: Watched, c
     watched.create("one")
     running = await watched.start()
     await watched.until("it is marked", lambda: watched.marked("one"))
-    await watched.until("that is seen", lambda: running.source.tally.events >= 1)
+    await watched.until("that is seen", lambda: running.source.counters.events >= 1)
     await running.stop()
     one = await only(watched, path)
     shown = {name: one[name] for name in ("name", "resource", "cluster", "mode", "owned", "problem", "held")}
@@ -89,14 +90,16 @@ async def test_a_source_is_shown_with_where_its_watch_stands(watched: Watched, c
     assert one["resource_version"].isdecimal()
     age = datetime.now(UTC) - datetime.fromisoformat(one["listed"])
     assert timedelta(minutes=-1) < age < timedelta(minutes=1)
-    assert [strand["name"] for strand in one["strands"]] == [watched.namespace]
+    assert [each["name"] for each in one["lists"]] == [watched.namespace]
     table = (await run(watched, "sources", "list", "--config", path)).out
     assert "fine" in table
     assert "ago" in table
     assert "in trouble" not in table
 
 
-async def test_a_source_in_trouble_says_what_and_since_when_also_in_the_status(watched: Watched, config: Write) -> None:
+async def test_a_source_with_a_problem_shows_it_and_since_when_also_in_the_status(
+    watched: WatchedSource, config: Write
+) -> None:
     running = await watched.start(ready=False, resource="nothing.knell.test")
     await watched.until("it is in trouble", lambda: running.source.problem)
     await running.stop()
@@ -113,7 +116,7 @@ async def test_a_source_in_trouble_says_what_and_since_when_also_in_the_status(w
     assert picture["sources"][0]["problem"] == one["problem"]
 
 
-async def test_a_source_that_is_well_has_no_line_in_the_status(watched: Watched, config: Write) -> None:
+async def test_a_source_without_a_problem_has_no_line_in_the_status(watched: WatchedSource, config: Write) -> None:
     running = await watched.start()
     await running.stop()
     answer = await run(watched, "status", "--config", config())
@@ -121,16 +124,18 @@ async def test_a_source_that_is_well_has_no_line_in_the_status(watched: Watched,
     assert "widgets" not in answer.out
 
 
-async def test_a_guard_that_has_tripped_is_shown(watched: Watched, config: Write) -> None:
+async def test_a_guard_that_has_tripped_is_shown(watched: WatchedSource, config: Write) -> None:
     guard = Guard(watched.installation)
-    await guard.admit("widgets", [Going(f"u{number}", 0) for number in range(20)], GuardSettings(most=2, percent=100))
+    await guard.admit(
+        "widgets", [DeletedObject(f"u{number}", 0) for number in range(20)], GuardSettings(most=2, percent=100)
+    )
     path = config()
     assert (await only(watched, path))["guard_tripped"] is not None
     answer = await run(watched, "sources", "list", "--config", path)
     assert "The guard of widgets holds new deletions since 20" in answer.out
 
 
-async def test_who_holds_the_lease_is_shown_while_he_renews_it(watched: Watched, config: Write) -> None:
+async def test_the_lease_holder_is_shown_while_it_renews_the_lease(watched: WatchedSource, config: Write) -> None:
     leases = f"/apis/coordination.k8s.io/v1/namespaces/{watched.namespace}/leases"
     lasts = WatchSettings().lease
 
@@ -149,7 +154,9 @@ async def test_who_holds_the_lease_is_shown_while_he_renews_it(watched: Watched,
     assert "nobody (replica-7 until " in table
 
 
-async def test_a_cluster_that_does_not_answer_hides_nothing_but_the_leases(watched: Watched, config: Write) -> None:
+async def test_a_cluster_that_does_not_answer_hides_nothing_but_the_leases(
+    watched: WatchedSource, config: Write
+) -> None:
     path = config()
     text = Path(path).parent / "admin"
     text.write_text(text.read_text().replace(_address(text.read_text()), "http://127.0.0.1:1"))
@@ -168,39 +175,39 @@ def _address(kubeconfig: str) -> str:
 
 
 async def test_without_any_source_it_says_so(embedded_server: TestServer) -> None:
-    async with operated(embedded_server) as world:
-        answer = await knell(world, "sources", "list")
+    async with operated(embedded_server) as engine:
+        answer = await knell(engine, "sources", "list")
     assert (answer.code, "There is no source" in answer.out) == (0, True)
 
 
-# ---- lists on demand
+# ---- relist
 
 
-async def test_a_relist_is_made_by_whoever_watches(watched: Watched, config: Write) -> None:
+async def test_a_relist_is_made_by_the_watcher(watched: WatchedSource, config: Write) -> None:
     running = await watched.start()
-    before = running.source.tally.relists
+    before = running.source.counters.relists
     path = config()
-    # A process of its own: what the run logs here must not get into what it says.
+    # In a process of its own: the log of the watcher here must not mix with its output.
     process = start(environment(watched.settings.redis), "sources", "relist", "widgets", "--config", path)
     out, err = await asyncio.to_thread(process.communicate)
     assert (process.returncode, err) == (0, "")
     assert out == "A list of widgets is asked for; whoever watches it begins within seconds.\n"
-    await watched.until("it is listed again", lambda: running.source.tally.relists > before)
+    await watched.until("it is listed again", lambda: running.source.counters.relists > before)
 
 
 @pytest.mark.parametrize("word", ["relist", "release", "drop"])
-async def test_a_name_that_nobody_knows_is_refused_with_those_that_are_known(
-    watched: Watched, config: Write, word: str
-) -> None:
+async def test_an_unknown_name_is_refused_with_the_known_ones(watched: WatchedSource, config: Write, word: str) -> None:
     answer = await run(watched, "sources", word, "wigdets", "--config", config())
     assert answer.code == 2
     assert "no source wigdets is known; there are: widgets" in answer.err
 
 
-# ---- what is not believed
+# ---- held objects
 
 
-async def test_what_is_held_is_shown_with_the_reason_and_can_be_believed(watched: Watched, config: Write) -> None:
+async def test_held_objects_are_shown_with_the_reason_and_can_be_released(
+    watched: WatchedSource, config: Write
+) -> None:
     await restored(watched)
     path = config(mode="observe")
     one = await only(watched, path)
@@ -226,7 +233,7 @@ async def test_what_is_held_is_shown_with_the_reason_and_can_be_believed(watched
     assert set(await watched.until_published("one")) == {"one"}
 
 
-async def test_what_is_held_can_be_forgotten(watched: Watched, config: Write) -> None:
+async def test_held_objects_can_be_dropped(watched: WatchedSource, config: Write) -> None:
     await restored(watched)
     path = config(mode="observe")
     unasked = await run(watched, "sources", "drop", "widgets", "--config", path)
@@ -240,7 +247,7 @@ async def test_what_is_held_can_be_forgotten(watched: Watched, config: Write) ->
 
 
 @pytest.mark.parametrize("word", ["release", "drop"])
-async def test_a_source_that_holds_nothing_is_left_as_it_is(watched: Watched, config: Write, word: str) -> None:
+async def test_a_source_that_holds_nothing_is_left_as_it_is(watched: WatchedSource, config: Write, word: str) -> None:
     watched.create("one")
     running = await watched.start(mode="observe")
     await running.stop()
@@ -251,8 +258,8 @@ async def test_a_source_that_holds_nothing_is_left_as_it_is(watched: Watched, co
     assert await watched.remembered() == {"one": "lives"}
 
 
-async def test_objects_held_back_while_their_crd_goes_can_be_believed_but_not_forgotten(
-    watched: Watched, config: Write
+async def test_objects_held_while_their_crd_is_deleted_can_be_released_but_not_dropped(
+    watched: WatchedSource, config: Write
 ) -> None:
     watched.create("one", finalizers=[FINALIZER, OTHER])
     running = await watched.start()
@@ -274,11 +281,11 @@ async def test_objects_held_back_while_their_crd_goes_can_be_believed_but_not_fo
     assert set(await watched.until_published("one")) == {"one"}
 
 
-# ---- sources that are declared no more
+# ---- sources that are no longer declared
 
 
-async def test_a_source_that_is_declared_no_more_is_shown_and_can_only_be_forgotten(
-    watched: Watched, config: Write
+async def test_a_source_that_is_no_longer_declared_is_shown_and_can_only_be_dropped(
+    watched: WatchedSource, config: Write
 ) -> None:
     watched.create("one")
     running = await watched.start(mode="observe")
@@ -310,19 +317,19 @@ async def test_a_source_that_is_declared_no_more_is_shown_and_can_only_be_forgot
 
 
 @pytest.fixture
-async def world(server: TestServer) -> AsyncIterator[World]:
+async def engine(server: TestServer) -> AsyncIterator[EngineUnderTest]:
     async with operated(server) as made:
         yield made
 
 
-async def test_remembered_sources_are_found_on_every_kind_of_server(world: World) -> None:
-    old, older = Inventory(world.installation, "old"), Inventory(world.installation, "older")
-    await old.note({"resource": "things.example.com", "mode": "observe", "held": 2, "held_why": "of old"})
-    await older.remember({"u1": Remembered(v=1, name="one", gone=5)})
-    found = (await knell(world, "sources", "list", "--output", "json")).json["sources"]
+async def test_remembered_sources_are_found_on_every_kind_of_server(engine: EngineUnderTest) -> None:
+    old, older = Inventory(engine.installation, "old"), Inventory(engine.installation, "older")
+    await old.save_state({"resource": "things.example.com", "mode": "observe", "held": 2, "held_why": "of old"})
+    await older.save({"u1": InventoryRecord(v=1, name="one", gone=5)})
+    found = (await knell(engine, "sources", "list", "--output", "json")).json["sources"]
     assert [(one["name"], one["declared"], one["held"]) for one in found] == [("old", False, 2), ("older", False, 0)]
-    answer = await knell(world, "sources", "drop", "older", answer="y\n")
+    answer = await knell(engine, "sources", "drop", "older", answer="y\n")
     assert answer.code == 0
     assert "1 object of them is gone" in answer.out
-    left = (await knell(world, "sources", "list", "--output", "json")).json["sources"]
+    left = (await knell(engine, "sources", "list", "--output", "json")).json["sources"]
     assert [one["name"] for one in left] == ["old"]

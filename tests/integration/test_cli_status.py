@@ -1,4 +1,4 @@
-"""`knell status` tells what is really there, on every kind of server, with and without workers."""
+"""`knell status` shows the live data on every kind of server, with and without workers."""
 
 import asyncio
 import json
@@ -13,28 +13,28 @@ from datetime import timedelta
 import pytest
 
 from service.contract import Draw, Hold, Limit
-from service.engine.budgets import Ask, Said
-from standins.servers import Server
-from tests.engine.outside import Outside, event, thing
-from tests.engine.world import World
-from tests.integration.operating import environment, invoke, knell, operated, start
-from tests.servers import TestServer
+from service.engine.budgets import LimitFeedback, ReservationRequest
+from standins.redis_servers import LocalRedis
+from tests.engine.engine_under_test import EngineUnderTest
+from tests.engine.scripted_provider import ScriptedProvider, event, thing
+from tests.integration.command_line import environment, invoke, knell, operated, start
+from tests.redis_servers import TestServer
 
 
 @pytest.fixture
-async def world(server: TestServer) -> AsyncIterator[World]:
+async def engine(server: TestServer) -> AsyncIterator[EngineUnderTest]:
     async with operated(server) as made:
         yield made
 
 
-async def test_status_counts_the_live_sets_without_any_worker(world: World) -> None:
+async def test_status_counts_the_live_sets_without_any_worker(engine: EngineUnderTest) -> None:
     first, second = event("a"), event("b")
-    await world.lay(first, [thing("1"), thing("2"), thing("3", after=timedelta(hours=1))])
-    await world.lay(second, [thing("4", "aws/7/ec2.Delete")])
-    await world.publish(event("unread"))
-    await world.take(first, "hand", "sim/acct/delete", 1)
+    await engine.lay(first, [thing("1"), thing("2"), thing("3", after=timedelta(hours=1))])
+    await engine.lay(second, [thing("4", "aws/7/ec2.Delete")])
+    await engine.publish(event("unread"))
+    await engine.take(first, "hand", "sim/acct/delete", 1)
 
-    answer = await knell(world, "status", "--output", "json")
+    answer = await knell(engine, "status", "--output", "json")
 
     picture = answer.json
     assert (answer.code, answer.err) == (0, "")
@@ -44,41 +44,43 @@ async def test_status_counts_the_live_sets_without_any_worker(world: World) -> N
     lanes = {lane["lane"]: (lane["due"], lane["queued"], lane["leased"]) for lane in picture["lanes"]}
     assert lanes == {"sim/acct/delete": (1, 2, 1), "aws/7/ec2.Delete": (1, 1, 0)}
     assert totals["oldest"] >= 0
-    assert totals["shards"] == len(world.installation.shards)
+    assert totals["shards"] == len(engine.installation.shards)
 
 
 async def test_status_shows_undecodable_events_and_everything_else_that_is_held_or_parked(
-    world: World,
+    engine: EngineUnderTest,
 ) -> None:
-    outside = Outside(plans={"odd": Hold("no such account")})
-    await world.start(outside)
-    stem = world.installation.shards[0].stem
-    await world.client.xadd(stem + "events", {"v": "x", "what": b"\xff\xfe"})
-    await world.client.xadd(stem + "events", {"v": "99"})
-    await world.publish(event("odd"))
+    provider = ScriptedProvider(plans={"odd": Hold("no such account")})
+    await engine.start(provider)
+    stem = engine.installation.shards[0].stem
+    await engine.client.xadd(stem + "events", {"v": "x", "what": b"\xff\xfe"})
+    await engine.client.xadd(stem + "events", {"v": "99"})
+    await engine.publish(event("odd"))
 
     async def all_judged() -> bool:
-        return len(await world.members("held")) == 2 and len(await world.members("newer")) == 1
+        return len(await engine.members("held")) == 2 and len(await engine.members("newer")) == 1
 
-    await world.until("both are held and one is parked", all_judged)
-    totals = (await knell(world, "status", "--output", "json")).json["totals"]
+    await engine.until("both are held and one is parked", all_judged)
+    totals = (await knell(engine, "status", "--output", "json")).json["totals"]
     assert (totals["held"], totals["held_events"], totals["held_deletions"], totals["newer"]) == (2, 1, 1, 1)
     assert totals["workers"] == 1
-    table = (await knell(world, "status")).out
+    table = (await knell(engine, "status")).out
     assert "2  (1 events, 1 deletions, 0 jobs)" in table
     assert "knell held list" in table
 
 
-async def test_status_shows_pauses_dry_lanes_and_budgets(world: World) -> None:
+async def test_status_shows_pauses_dry_lanes_and_budgets(engine: EngineUnderTest) -> None:
     going = event("a")
-    await world.lay(going, [thing("1")])
+    await engine.lay(going, [thing("1")])
     limit = Limit.bucket("deletes", 100, 0.001)
-    await world.installation.budgets.reserve("sim/acct", 0.1, [Ask("sim/acct/delete", 30, 30, 0, (Draw(limit),))])
-    shard = world.shard(going)
+    await engine.installation.budgets.reserve(
+        "sim/acct", 0.1, [ReservationRequest("sim/acct/delete", 30, 30, 0, (Draw(limit),))]
+    )
+    shard = engine.shard(going)
     await shard.pause("sim/acct/delete", stop=True, who="ops")
-    await world.client.hset(shard.stem + "dry", "sim/acct/delete", await world.now() + 60_000)
+    await engine.client.hset(shard.stem + "dry", "sim/acct/delete", await engine.now() + 60_000)
 
-    picture = (await knell(world, "--output", "json", "status")).json
+    picture = (await knell(engine, "--output", "json", "status")).json
     (lane,) = picture["lanes"]
     assert lane["paused"] is True
     assert lane["dry_until"] > picture["at"]
@@ -88,29 +90,29 @@ async def test_status_shows_pauses_dry_lanes_and_budgets(world: World) -> None:
     assert budget["tokens"] == pytest.approx(70, abs=0.5)
     assert (budget["factor"], budget["paused_until"]) == (1, None)
 
-    await world.installation.budgets.correct("sim/acct", [Said(limit, 1, pause=45_000, strike=1)])
-    picture = (await knell(world, "status", "--output", "json")).json
+    await engine.installation.budgets.correct("sim/acct", [LimitFeedback(limit, 1, pause=45_000, strike=1)])
+    picture = (await knell(engine, "status", "--output", "json")).json
     (budget,) = picture["budgets"]
     assert budget["paused_until"] > picture["at"]
     assert (budget["factor"], budget["tokens"]) == (pytest.approx(0.7, abs=0.01), 0)
-    table = (await knell(world, "status")).out
+    table = (await knell(engine, "status")).out
     assert "Lane sim/acct/delete is paused by ops, since 20" in table
     assert "70%" in table
 
 
-async def test_status_shows_what_was_learned_of_a_limit(world: World) -> None:
-    world.stop_clock()
+async def test_status_shows_what_was_learned_of_a_limit(engine: EngineUnderTest) -> None:
+    engine.stop_clock()
     limit = Limit.bucket("deletes", 10, 10, learns=True)
-    await world.lay(event("a"), [thing("1")])
-    ask = Ask("sim/acct/delete", 30, 30, 0, (Draw(limit),))
+    await engine.lay(event("a"), [thing("1")])
+    ask = ReservationRequest("sim/acct/delete", 30, 30, 0, (Draw(limit),))
     for _ in range(60):
-        world.offset += timedelta(milliseconds=100)
-        await world.installation.budgets.reserve("sim/acct", 0.1, [ask])
-    (budget,) = (await knell(world, "status", "--output", "json")).json["budgets"]
+        engine.offset += timedelta(milliseconds=100)
+        await engine.installation.budgets.reserve("sim/acct", 0.1, [ask])
+    (budget,) = (await knell(engine, "status", "--output", "json")).json["budgets"]
     assert (budget["learned"], budget["refused"], budget["factor"]) == (1.25, None, 1)
-    assert "125%" in (await knell(world, "status")).out
-    await world.installation.budgets.correct("sim/acct", [Said(limit, 1, pause=1000, strike=1)])
-    (budget,) = (await knell(world, "status", "--output", "json")).json["budgets"]
+    assert "125%" in (await knell(engine, "status")).out
+    await engine.installation.budgets.correct("sim/acct", [LimitFeedback(limit, 1, pause=1000, strike=1)])
+    (budget,) = (await knell(engine, "status", "--output", "json")).json["budgets"]
     assert (budget["learned"], budget["refused"]) == (1, 1.25)
 
 
@@ -121,15 +123,15 @@ async def test_an_empty_server_has_an_empty_status(server: TestServer) -> None:
 
 
 async def test_a_long_list_of_lanes_is_cut_and_says_so(embedded_server: TestServer) -> None:
-    async with operated(embedded_server) as world:
-        await world.lay(event("a"), [thing(str(number), f"sim/acct/op{number}") for number in range(250)])
-        answer = await knell(world, "status", "--lanes", "7")
+    async with operated(embedded_server) as engine:
+        await engine.lay(event("a"), [thing(str(number), f"sim/acct/op{number}") for number in range(250)])
+        answer = await knell(engine, "status", "--lanes", "7")
         assert answer.out.count("sim/acct/op") == 7
         assert "and 243 more lanes" in answer.out
-        assert len((await knell(world, "status", "--output", "json")).json["lanes"]) == 250
+        assert len((await knell(engine, "status", "--output", "json")).json["lanes"]) == 250
 
 
-def test_a_watch_shows_picture_after_picture_and_ends_well_with_ctrl_c(embedded_server: TestServer) -> None:
+def test_watch_prints_the_status_again_and_again_and_ends_with_ctrl_c(embedded_server: TestServer) -> None:
     process = start(environment(embedded_server.settings()), "status", "--watch", "--output", "json")
     try:
         assert process.stdout is not None
@@ -143,8 +145,8 @@ def test_a_watch_shows_picture_after_picture_and_ends_well_with_ctrl_c(embedded_
 
 
 @pytest.mark.long
-def test_a_watch_on_a_terminal_outlives_the_server_and_shows_when_it_is_back() -> None:
-    with Server() as server:
+def test_watch_on_a_terminal_survives_a_restart_of_the_server() -> None:
+    with LocalRedis() as server:
         terminal, theirs = pty.openpty()
         variables = {**environment(server.settings()), "COLUMNS": "200", "LINES": "40", "TERM": "xterm"}
         process = start(variables, "status", "--watch", output=theirs)
@@ -168,7 +170,7 @@ def test_a_watch_on_a_terminal_outlives_the_server_and_shows_when_it_is_back() -
 
 
 def read_until(terminal: int, words: str, within: float = 60.0) -> None:
-    """What a person sees from now on, until the words are among it."""
+    """The screen from now on, until it has the words."""
     deadline, seen = time.monotonic() + within, ""
     while words not in seen:
         ready, _, _ = select.select([terminal], [], [], max(0.0, deadline - time.monotonic()))

@@ -10,8 +10,8 @@ import pytest
 import redis
 import yaml
 
-from standins.servers import Server
-from tests.integration.operating import ROOT, invoke
+from standins.redis_servers import LocalRedis
+from tests.integration.command_line import ROOT, invoke
 
 PASSWORD = "correct-horse-battery-staple"
 SECRET = "/run/secrets/valkey-password"
@@ -32,7 +32,7 @@ def password_file(tmp_path: Path) -> Path:
     return path
 
 
-class ComposedValkey(Server):
+class ComposedValkey(LocalRedis):
     """Started by the command of the compose file."""
 
     def __init__(self, folder: Path, service: dict[str, Any], password_file: Path) -> None:

@@ -1,8 +1,10 @@
 """The README followed word by word: its settings, commands and Redis keys, in a world where objects are deleted.
-Only what must differ on a test machine differs: where the cluster and Redis are, and a simulated provider."""
+Only what must differ on a test machine differs: where the cluster, Redis and AWS are, and how soon AWS is settled."""
 
+import asyncio
 import re
 import signal
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -11,25 +13,27 @@ import msgspec
 import pytest
 import yaml
 
-from service.contract.names import FINALIZER
-from standins.api import EmbeddedApi
-from standins.provider import Behaviour, ProviderProcess, Resource, Seed
-from standins.servers import Server
-from tests.clusters import TestApi
+from service.contract.aws import AWS_FINALIZER
+from standins.aws import AwsBehaviour, AwsFault, LocalAws
+from standins.aws.builder import REGION, AwsBuilder
+from standins.aws.tags import by_cloud_provider
+from standins.kubernetes_api import EmbeddedApi
+from standins.redis_servers import LocalRedis
+from tests.api_servers import TestApi
+from tests.capi import AWS_CLUSTERS, CapiObjects
 from tests.documents import ROOT, CommandLine, RedisKey, blocks, command_lines, redis_keys
-from tests.integration.operating import environment, invoke
-from tests.integration.test_work_command import Process, until
-from tests.kube import Crd
+from tests.integration.aws_identities import own_credentials
+from tests.integration.command_line import environment, invoke
+from tests.integration.knell_process import KnellProcess, until
 
 # Real processes and a server of its own; that the documents parse is seen in the unit tests.
 pytestmark = pytest.mark.long
 
 README: Final = (ROOT / "README.md").read_text()
 ROWS: Final = redis_keys(README)
-WIDGETS: Final = Crd("example.org", "widgets")
 TEAM: Final = "team"
 # The first two run from the beginning; the others are started and stopped by tests of their own.
-ENDLESS: Final = ("watch", "work", "status --watch", "local azure")
+ENDLESS: Final = ("watch", "work", "status --watch")
 # These settings have no source on Azure.
 AZURE: Final = ("sweep --dry-run",)
 TYPES: Final = {"sorted set": "zset"}
@@ -40,27 +44,26 @@ WRITTEN: Final = {
 }  # fmt: skip
 
 
-class Followed:
-    """A cluster with widgets, a provider with what they own, an empty Valkey, and settings as the README has them."""
+class ReadmeFixture:
+    """A cluster with AWSClusters, an AWS account with what they own, an empty Valkey, and the README's settings."""
 
-    def __init__(self, api: TestApi, server: Server, provider: ProviderProcess, folder: Path) -> None:
-        self.api, self.server, self.folder = api, server, folder
-        self._simulate = ("--simulate", provider.address)
+    def __init__(self, api: TestApi, server: LocalRedis, aws: LocalAws, account: str, folder: Path) -> None:
+        self.api, self.server, self.folder, self._aws, self._account = api, server, folder, aws, account
         (block,) = blocks(README, "yaml")
         document = yaml.safe_load(block.text)
         document["clusters"]["main"] = {"kubeconfig": str(api.kubeconfig(folder / "admin")), "context": "local"}
+        document["aws"] = {"endpoint": aws.address, "settle": "300ms", "check_after": "100ms"}
         config = folder / "knell.yaml"
         config.write_bytes(msgspec.yaml.encode(document))
         self.variables = {**environment(server.settings()), "KNELL_CONFIG": str(config)}
-        self.processes: list[Process] = []
+        self.processes: list[KnellProcess] = []
 
     def words(self, command: CommandLine) -> list[str]:
         """As typed; an optional one is left out."""
-        words = [word for word in command.words[1:] if not word.startswith("[")]
-        return [*words, *(self._simulate if words[0] in ("work", "plan") else ())]
+        return [word for word in command.words[1:] if not word.startswith("[")]
 
     def launch(self, command: CommandLine) -> None:
-        process = Process(self.folder, self.server.settings(), *self.words(command), **self.variables)
+        process = KnellProcess(self.folder, self.server.settings(), *self.words(command), **self.variables)
         self.processes.append(process)
         process.until_ready()
 
@@ -78,17 +81,36 @@ class Followed:
         body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
         self.api.kube.create("/api/v1/namespaces", body)
 
-    def create(self, name: str, namespace: str = TEAM) -> None:
-        """Returns when it has our finalizer."""
-        body = {**WIDGETS.body(name), "spec": {"owner": "us", "targets": [{"account": "acct", "id": name}]}}
-        self.api.kube.create(WIDGETS.path(namespace), body)
-        until(f"{name} is marked", lambda: FINALIZER in self.get(name, namespace)["metadata"].get("finalizers", []))
+    def create(self, name: str) -> str:
+        """An AWSCluster that owns a security group; returns the group's id when the object has our finalizer."""
+        vpc, group = asyncio.run(self._build(name))
+        CapiObjects(self.api.kube, TEAM).unmanaged(name, region=REGION, vpc=vpc)
+        until(f"{name} is marked", lambda: AWS_FINALIZER in self.get(name)["metadata"].get("finalizers", []))
+        return group
 
-    def get(self, name: str, namespace: str = TEAM) -> Any:
-        return self.api.kube.get(WIDGETS.path(namespace, name))
+    async def _build(self, name: str) -> tuple[str, str]:
+        async with AwsBuilder(self._aws.address, account=self._account, region=REGION) as builder:
+            vpc = await builder.vpc()
+            return vpc.id, await builder.group(vpc, by_cloud_provider(name))
+
+    def groups(self) -> set[str]:
+        """The ids of what is in the account."""
+
+        async def read() -> set[str]:
+            async with AwsBuilder(self._aws.address, account=self._account, region=REGION) as builder:
+                return set(await builder.standing())
+
+        return asyncio.run(read())
+
+    def deny(self, action: str) -> None:
+        """From now on this account may not do that."""
+        asyncio.run(self._aws.set_faults(AwsFault(what="deny", action=action, account=self._account)))
+
+    def get(self, name: str) -> Any:
+        return self.api.kube.get(AWS_CLUSTERS.path(TEAM, name))
 
     def delete(self, name: str) -> None:
-        self.api.kube.delete(WIDGETS.path(TEAM, name))
+        self.api.kube.delete(AWS_CLUSTERS.path(TEAM, name))
 
     def redis_keys(self) -> dict[str, str]:
         """With their types, as Redis names them."""
@@ -99,20 +121,21 @@ class Followed:
 
 
 @pytest.fixture
-def followed(tmp_path: Path) -> Iterator[Followed]:
-    owners = {"green": "us", "red": "somebody else", "blue": "us"}
-    seed = Seed(resources=tuple(Resource(account="acct", id=name, owner=owner) for name, owner in owners.items()))
-    with EmbeddedApi() as api, Server() as server, ProviderProcess(Behaviour(), seed) as provider:
-        made = Followed(TestApi("embedded", api), server, provider, tmp_path)
-        made.api.kube.install(WIDGETS)
+def followed(local_aws: LocalAws, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[ReadmeFixture]:
+    account = str(uuid.uuid4().int)[-12:]
+    own_credentials(monkeypatch, tmp_path, account)
+    asyncio.run(local_aws.behave(**msgspec.to_builtins(AwsBehaviour())))
+    with EmbeddedApi() as api, LocalRedis() as server:
+        made = ReadmeFixture(TestApi("embedded", api), server, local_aws, account, tmp_path)
         made.create_namespace(TEAM)
+        CapiObjects(made.api.kube, TEAM)
         try:
             yield made
         finally:
             made.kill()
 
 
-def test_who_follows_the_readme_sees_what_it_says(followed: Followed) -> None:
+def test_who_follows_the_readme_sees_what_it_says(followed: ReadmeFixture) -> None:
     commands = {" ".join(one.words[1:]): one for one in command_lines(README, "knell") if one.whole}
     (role,) = (one for one in command_lines(README, "knell") if one.words[1] == "role")
     for document in yaml.safe_load_all(invoke(followed.variables, *role.words[1:2]).out):
@@ -120,12 +143,13 @@ def test_who_follows_the_readme_sees_what_it_says(followed: Followed) -> None:
             followed.create_namespace(document["metadata"]["name"])
     followed.launch(commands["watch"])
     followed.launch(commands["work"])
-    for name, namespace in (("green", TEAM), ("red", TEAM), ("blue", TEAM), ("blue", "default")):
-        followed.create(name, namespace)
+    groups = {name: followed.create(name) for name in ("green", "red", "blue")}
     followed.delete("green")
+    until("the one whose group may be deleted is gone", lambda: followed.get("green") is None)
+    followed.deny("ec2.DeleteSecurityGroup")
     followed.delete("red")
-    until("the one whose resource is ours is gone", lambda: followed.get("green") is None)
     until("the other one is held and all is written", lambda: described(followed.redis_keys()).keys() >= WRITTEN)
+    assert followed.groups() & {*groups.values()} == {groups["red"], groups["blue"]}
 
     keys = followed.redis_keys()
     compare_with_the_table(keys)
@@ -161,7 +185,7 @@ def compare_with_the_table(keys: dict[str, str]) -> None:
     assert [name for name in others if not re.search(rf"['\"]{name}[:'\"]", code)] == []
 
 
-def run_redis_cli(followed: Followed) -> None:
+def run_redis_cli(followed: ReadmeFixture) -> None:
     with followed.server.admin() as client:
         answers = {one.words[2]: client.execute_command(*one.words[1:]) for one in command_lines(README, "redis-cli")}
     assert {key for key, answer in answers.items() if answer} >= {"knell:{0}:stats", "knell:{0}:audit"}

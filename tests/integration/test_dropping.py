@@ -2,71 +2,78 @@
 
 from datetime import timedelta
 
-from tests.integration.operating import knell
-from tests.integration.staged import Stage
-from tests.integration.watch_side import Side, side, stage
+from service.contract.names import FINALIZER
+from tests.integration.command_line import knell
+from tests.integration.judged_source import JudgedSource
+from tests.integration.watch_side import WatchSide, judged, side
 
-__all__ = ["side", "stage"]
+__all__ = ["judged", "side"]
 
 PROTECTED = "knell.dev/prevent-delete"
 
 
-async def test_a_dropped_deletion_keeps_its_resources_after_its_record_has_expired(stage: Stage, side: Side) -> None:
+async def test_a_dropped_deletion_keeps_its_resources_after_its_record_has_expired(
+    judged: JudgedSource, side: WatchSide
+) -> None:
     await side.begin()
-    await stage.work()
-    one = await stage.gone("w", annotations={PROTECTED: "true"})
-    await stage.until_held(one, PROTECTED)
+    await judged.work()
+    one = await judged.gone("w", annotations={PROTECTED: "true"})
+    await judged.until_held(one, PROTECTED)
     # From here on the source is not watched, until every record has expired.
     await side.end()
-    answer = await knell(stage, "held", "drop", f"deletion:{one.deletion}", "--yes")
+    answer = await knell(judged, "held", "drop", f"deletion:{one.deletion}", "--yes")
     assert answer.code == 0, answer.err
     now = timedelta()
-    await stage.shard(one).expire(finished=now, audit=now, audit_entries=100, lanes=now, most=100)
-    assert await stage.state(one) is None
-    stage.annotate("w", **{PROTECTED: None})
+    await judged.shard(one).expire(finished=now, audit=now, audit_entries=100, lanes=now, most=100)
+    assert await judged.state(one) is None
+    judged.annotate("w", **{PROTECTED: None})
     await side.begin()
 
     async def released() -> bool:
-        return stage.read("w") is None
+        return judged.read("w") is None
 
-    await stage.until("w is released", released)
-    assert stage.there("w")
-    assert stage.deletes == 0
+    await judged.until("w is released", released)
+    assert judged.there("w")
+    assert judged.deletes == 0
     # Of an object that is gone nothing has to be remembered.
     await side.end()
-    assert await stage.inventory.dropped() == {one.uid: (stage.namespace, "w")}
+    assert await judged.inventory.dropped() == {one.uid: (judged.namespace, "w")}
     await side.begin()
-    assert await stage.inventory.dropped() == {}
+    assert await judged.inventory.dropped() == {}
 
 
-async def test_what_was_not_dropped_in_the_end_is_not_remembered_as_dropped(stage: Stage, side: Side) -> None:
+async def test_what_was_not_dropped_in_the_end_is_not_remembered_as_dropped(
+    judged: JudgedSource, side: WatchSide
+) -> None:
     await side.begin()
-    await stage.work()
-    one = await stage.gone("w", annotations={PROTECTED: "true"})
-    await stage.until_held(one, PROTECTED)
-    assert (await knell(stage, "held", "replay", f"deletion:{one.deletion}")).code == 0
-    stage.annotate("w", **{PROTECTED: None})
-    await stage.until_done(one)
-    answer = await knell(stage, "held", "drop", f"deletion:{one.deletion}", "--yes")
+    await judged.work()
+    one = await judged.gone("w", annotations={PROTECTED: "true"})
+    await judged.until_held(one, PROTECTED)
+    assert (await knell(judged, "held", "replay", f"deletion:{one.deletion}")).code == 0
+    judged.annotate("w", **{PROTECTED: None})
+    await judged.until_done(one)
+    answer = await knell(judged, "held", "drop", f"deletion:{one.deletion}", "--yes")
     assert (answer.code, "is not held" in answer.err) == (1, True)
-    assert await stage.inventory.dropped() == {}
+    assert await judged.inventory.dropped() == {}
 
 
 async def test_a_dropped_deletion_is_remembered_while_its_object_is_outside_the_selector(
-    stage: Stage, side: Side
+    judged: JudgedSource, side: WatchSide
 ) -> None:
-    stage.source(selector="team=a")
+    judged.source(selector="team=a")
     await side.begin()
-    await stage.work()
-    one = await stage.gone("w", annotations={PROTECTED: "true"}, labels={"team": "a"})
-    await stage.until_held(one, PROTECTED)
+    await judged.work()
+    # The watch side takes our finalizer off what left the selector; another one keeps the object until it is read.
+    finalizers = [FINALIZER, "example.org/backup"]
+    one = await judged.gone("w", annotations={PROTECTED: "true"}, labels={"team": "a"}, finalizers=finalizers)
+    await judged.until_held(one, PROTECTED)
     await side.end()
-    assert (await knell(stage, "held", "drop", f"deletion:{one.deletion}", "--yes")).code == 0
-    path = stage.path("w")
-    stage.api.kube.patch(path, {"metadata": {"labels": {"team": "b"}}})
+    assert (await knell(judged, "held", "drop", f"deletion:{one.deletion}", "--yes")).code == 0
+    path = judged.path("w")
+    judged.api.kube.patch(path, {"metadata": {"labels": {"team": "b"}}})
     await side.begin()
-    assert await stage.inventory.dropped() == {one.uid: (stage.namespace, "w")}
-    stage.unmark("w")
+    assert await judged.inventory.dropped() == {one.uid: (judged.namespace, "w")}
+    judged.unmark("w")
     await side.end()
     await side.begin()
-    assert await stage.inventory.dropped() == {}
+    assert await judged.inventory.dropped() == {}

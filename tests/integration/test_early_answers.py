@@ -7,16 +7,16 @@ from contextlib import asynccontextmanager
 import pytest
 
 from tests.canned_calls import calls_to
-from tests.early_server import Early, early_server, http_answer
-from workers.handlers.aws.access import Access
-from workers.handlers.aws.sessions import Sessions
+from tests.early_server import EarlyServer, early_server, http_answer
+from workers.handlers.aws.client.credentials import AwsCredentials
+from workers.handlers.aws.client.sessions import SdkSessions
+from workers.handlers.azure.call_meters import BudgetCallMeter
 from workers.handlers.azure.calls import AzureCalls
-from workers.handlers.azure.clients import Clients
+from workers.handlers.azure.clients import AzureClients
 from workers.handlers.azure.kinds import NIC
-from workers.handlers.azure.meters import QuotaMeter
-from workers.handlers.azure.model import Where
+from workers.handlers.azure.model import AzureScope
 
-WHERE = Where(subscription="11111111-1111-1111-1111-111111111111", group="g", region="westeurope")
+WHERE = AzureScope(subscription="11111111-1111-1111-1111-111111111111", group="g", region="westeurope")
 NIC_ID = f"/subscriptions/{WHERE.subscription}/resourceGroups/g/providers/Microsoft.Network/networkInterfaces/nic-1"
 NIC_BODY = {
     "id": NIC_ID,
@@ -49,17 +49,17 @@ async def client(whose: str, url: str) -> AsyncIterator[Ask]:
             finally:
                 await calls.aclose()
         case "AWS":
-            key, named = Access("AKIA1", "s"), {"GroupIds": ["sg-1"]}
-            async with Sessions(url) as sessions:
+            key, named = AwsCredentials("AKIA1", "s"), {"GroupIds": ["sg-1"]}
+            async with SdkSessions(url) as sessions:
                 yield lambda: sessions.call(key, "eu-west-1", "ec2", "describe_security_groups", named)
         case _:
-            async with Clients(url) as clients:
-                azure = AzureCalls(clients, WHERE, QuotaMeter(WHERE, None), 5)
+            async with AzureClients(url) as clients:
+                azure = AzureCalls(clients, WHERE, BudgetCallMeter(WHERE, None), 5)
                 yield lambda: azure.read(NIC, "nic-1")
 
 
 @asynccontextmanager
-async def talkative(whose: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[Early, Ask]]:
+async def talkative(whose: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[EarlyServer, Ask]]:
     async with early_server(ANSWERS[whose][0]) as server:
         monkeypatch.setenv("IDENTITY_ENDPOINT", f"{server.url}/token")
         monkeypatch.setenv("IDENTITY_HEADER", "any")

@@ -11,36 +11,37 @@ from pathlib import Path
 
 import pytest
 
-from tests.clusters import TestApi
-from tests.integration.operating import environment, knell
-from tests.integration.staged import SOURCE, Stage, staged
-from tests.servers import TestServer
+from tests.api_servers import TestApi
+from tests.integration.command_line import environment, knell
+from tests.integration.judged_source import SOURCE, JudgedSource, judged_source
+from tests.redis_servers import TestServer
+from tests.simulated.extension import ADDRESS
 
 PATIENCE = timedelta(seconds=100)
 
 
 @pytest.fixture
-async def stage(api: TestApi, embedded_server: TestServer, tmp_path: Path) -> AsyncIterator[Stage]:
-    async with staged(api, embedded_server, tmp_path) as made:
+async def judged(api: TestApi, embedded_server: TestServer, tmp_path: Path) -> AsyncIterator[JudgedSource]:
+    async with judged_source(api, embedded_server, tmp_path) as made:
         yield made
 
 
 @asynccontextmanager
-async def working(stage: Stage, folder: Path, kubeconfig: Path) -> AsyncIterator[Path]:
+async def working(judged: JudgedSource, folder: Path, kubeconfig: Path) -> AsyncIterator[Path]:
     """A worker of its own, configured by a file; gives its log."""
     config, log = folder / "knell.yaml", folder / "work.log"
     config.write_text(
         f"clusters: {{local: {{kubeconfig: '{kubeconfig}', context: local}}}}\n"
-        f"sources: {{{SOURCE}: {{resource: {stage.crd.resource}, collector: simulated}}}}\n"
+        f"sources: {{{SOURCE}: {{resource: {judged.crd.resource}, collector: simulated}}}}\n"
         "watch: {retry: 200ms}\nretry: {base: 100ms}\nsurface: {host: 127.0.0.1, port: 0}\nlog: {format: json}\n",
         encoding="utf-8",
     )
     clean = {name: value for name, value in os.environ.items() if not name.startswith("KNELL_")}
-    words = ("-c", "from service.cli.main import main; main()", "work", "--config", str(config))
     with log.open("wb") as output:
         process = await asyncio.create_subprocess_exec(
-            sys.executable, *words, "--simulate", stage.provider.address,
-            env={**clean, **environment(stage.settings.redis)}, stdout=output, stderr=output,
+            sys.executable, "-m", "tests.simulated", "work", "--config", str(config),
+            env={**clean, **environment(judged.settings.redis), ADDRESS: judged.provider.address},
+            stdout=output, stderr=output,
         )  # fmt: skip
     try:
         yield log
@@ -53,53 +54,57 @@ async def working(stage: Stage, folder: Path, kubeconfig: Path) -> AsyncIterator
             await process.wait()
 
 
-async def test_a_worker_with_a_settings_file_carries_out_what_its_source_says(stage: Stage, tmp_path: Path) -> None:
-    one = await stage.going("w", 2)
-    async with working(stage, tmp_path, tmp_path / "front.kubeconfig") as log:
-        await stage.until_done(one, within=PATIENCE)
-        assert stage.read("w") is None
-        assert stage.deletes == 2
+async def test_a_worker_with_a_settings_file_carries_out_what_its_source_says(
+    judged: JudgedSource, tmp_path: Path
+) -> None:
+    one = await judged.going("w", 2)
+    async with working(judged, tmp_path, tmp_path / "front.kubeconfig") as log:
+        await judged.until_done(one, within=PATIENCE)
+        assert judged.read("w") is None
+        assert judged.deletes == 2
         assert "Traceback" not in log.read_text()
 
 
-async def test_a_worker_goes_on_trying_for_a_cluster_whose_way_in_can_not_be_read(stage: Stage, tmp_path: Path) -> None:
-    one = await stage.going("w")
+async def test_a_worker_goes_on_trying_for_a_cluster_whose_way_in_can_not_be_read(
+    judged: JudgedSource, tmp_path: Path
+) -> None:
+    one = await judged.going("w")
     late = tmp_path / "late.kubeconfig"
-    async with working(stage, tmp_path, late) as log:
-        await stage.until_held(one, "no way to the cluster")
+    async with working(judged, tmp_path, late) as log:
+        await judged.until_held(one, "no way to the cluster")
         assert "cluster can't be reached" in log.read_text()
-        stage.front.kubeconfig(late)
-        await stage.until_done(one, within=PATIENCE)
+        judged.proxy.kubeconfig(late)
+        await judged.until_done(one, within=PATIENCE)
 
 
-async def test_the_story_of_a_deletion_names_policy_and_withdrawal(stage: Stage) -> None:
-    await stage.stop_lanes()
-    withdrawn, retained = await stage.going("w", 2), await stage.going("r", annotations={"knell.dev/gc": "disabled"})
-    await stage.work()
-    await stage.until_state(withdrawn, "running")
-    stage.unmark("w")
-    await stage.free_lanes()
-    await stage.until_done(withdrawn, retained)
-    told = await knell(stage, "deletions", "show", withdrawn.deletion, "--output", "json")
+async def test_the_story_of_a_deletion_names_policy_and_withdrawal(judged: JudgedSource) -> None:
+    await judged.stop_lanes()
+    withdrawn, retained = await judged.going("w", 2), await judged.going("r", annotations={"knell.dev/gc": "disabled"})
+    await judged.work()
+    await judged.until_state(withdrawn, "running")
+    judged.unmark("w")
+    await judged.free_lanes()
+    await judged.until_done(withdrawn, retained)
+    told = await knell(judged, "deletions", "show", withdrawn.deletion, "--output", "json")
     assert "our finalizer should hold it" in told.json["deletion"]["withdrawn"]
     assert [moment["why"] for moment in told.json["timeline"] if moment["what"] == "withdrawn"] == [
         told.json["deletion"]["withdrawn"]
     ]
-    assert "withdrawn because" in (await knell(stage, "deletions", "show", withdrawn.deletion)).out
-    told = await knell(stage, "deletions", "show", retained.deletion)
+    assert "withdrawn because" in (await knell(judged, "deletions", "show", withdrawn.deletion)).out
+    told = await knell(judged, "deletions", "show", retained.deletion)
     assert "retain: annotation knell.dev/gc of the object says 'disabled'" in told.out
 
 
-async def test_a_job_that_policy_holds_is_shown_with_the_reason(stage: Stage) -> None:
-    await stage.stop_lanes()
-    one = await stage.going("w")
-    await stage.work()
-    await stage.until_state(one, "running")
-    stage.annotate("w", **{"knell.dev/prevent-delete": "true"})
-    await stage.free_lanes()
-    await stage.until_refused(one, "protected:")
-    told = await knell(stage, "deletions", "show", one.deletion, "--output", "json")
+async def test_a_job_that_policy_holds_is_shown_with_the_reason(judged: JudgedSource) -> None:
+    await judged.stop_lanes()
+    one = await judged.going("w")
+    await judged.work()
+    await judged.until_state(one, "running")
+    judged.annotate("w", **{"knell.dev/prevent-delete": "true"})
+    await judged.free_lanes()
+    await judged.until_refused(one, "protected:")
+    told = await knell(judged, "deletions", "show", one.deletion, "--output", "json")
     (job,) = [job for job in told.json["jobs"] if job["kind"] == "simulated"]
     assert "protected: annotation knell.dev/prevent-delete" in job["detail"]
-    held = await knell(stage, "held", "list", "--output", "json")
+    held = await knell(judged, "held", "list", "--output", "json")
     assert "prevent-delete" in held.out

@@ -15,33 +15,33 @@ from click.testing import CliRunner
 
 from service.cli.main import cli
 from service.contract import Event, Gone, Job, Plan, Target
-from service.contract.jobs import decode_record
-from service.engine.arrange import arrange
-from service.engine.attendance import Attendance, WrongShards
-from service.engine.calls import Caller
+from service.contract.jobs import decode_job_record
+from service.engine.calls import RedisCaller
+from service.engine.epoch import EpochTracker, ShardCountMismatch
 from service.engine.installation import Installation
 from service.engine.keys import Keys
-from service.engine.reshard import CannotReshard, Reshard
-from service.engine.rows import Kept, rows
+from service.engine.plan_layout import lay_out_plan
+from service.engine.reshard.reshard import CannotReshard, Reshard
+from service.engine.script_arguments import UnplannedEvent, plan_rows
 from service.engine.views.deletions import one_deletion
 from service.engine.views.timeline import timeline
-from tests.engine.outside import Outside, event, thing
-from tests.engine.world import World
-from tests.integration.operating import operated
-from tests.servers import TestServer
-from workers.runtime.outcomes import judge, settlement
+from tests.engine.engine_under_test import EngineUnderTest
+from tests.engine.scripted_provider import ScriptedProvider, event, thing
+from tests.integration.command_line import operated
+from tests.redis_servers import TestServer
+from workers.runtime.retry_policy import outcome_of, settlement
 
 T = TypeVar("T")
 INDEXES = ("open", "finished", "alone", "dead", "held", "newer", "opening")
 LANES = ("sim/acct/one", "sim/acct/two", "sim/other/three", "sim/acct/stopped", "cluster/c1/release")
 
 
-class Interrupted(Exception):
+class MoverDied(Exception):
     """The process that moved the data died here."""
 
 
 @dataclass
-class Picture:
+class ShardContents:
     """Everything that matters, without the shard that it is in; what has a new name by right is told by content."""
 
     deletions: dict[str, dict[bytes, bytes]] = field(default_factory=dict)
@@ -52,9 +52,9 @@ class Picture:
     counts: Counter[bytes] = field(default_factory=Counter)
 
 
-async def look(world: World, shards: int) -> Picture:
+async def look(engine: EngineUnderTest, shards: int) -> ShardContents:
     """Reads all shards, and fails where something is not in the shard of its deletion."""
-    keys, client, picture = Keys(world.settings.redis.prefix, shards), world.client, Picture()
+    keys, client, picture = Keys(engine.settings.redis.prefix, shards), engine.client, ShardContents()
 
     def belongs(shard: int, deletion: str) -> None:
         assert zlib.crc32(deletion.encode()) % shards == shard, f"{deletion} is in shard {shard} of {shards}"
@@ -82,7 +82,7 @@ async def look(world: World, shards: int) -> Picture:
                 for member, score in await client.zrange(stem + name, 0, -1, withscores=True):
                     belongs(shard, member.decode().partition("#")[0])
                     picture.members.setdefault(name, {})[member] = score
-        for key in await keys_of(world, stem):
+        for key in await keys_of(engine, stem):
             name = key.decode().removeprefix(stem)
             kind, _, rest = name.partition(":")
             if kind == "deletion":
@@ -100,12 +100,12 @@ async def look(world: World, shards: int) -> Picture:
     return picture
 
 
-async def keys_of(world: World, stem: str) -> list[bytes]:
-    return [key async for key in world.client.scan_iter(match=stem.replace("{", "[{]") + "*", count=1000)]
+async def keys_of(engine: EngineUnderTest, stem: str) -> list[bytes]:
+    return [key async for key in engine.client.scan_iter(match=stem.replace("{", "[{]") + "*", count=1000)]
 
 
 @pytest.fixture
-async def world(server: TestServer) -> AsyncIterator[World]:
+async def engine(server: TestServer) -> AsyncIterator[EngineUnderTest]:
     async with operated(server, shards=1) as made:
         yield made
 
@@ -119,18 +119,18 @@ def targets(uid: str) -> list[Target]:
     ]
 
 
-async def fill(world: World, outside: Outside) -> list[Event]:
+async def fill(engine: EngineUnderTest, provider: ScriptedProvider) -> list[Event]:
     """Deletions in every state that there is; the answer are those that must be done in the end."""
-    shard = world.installation.shards[0]
+    shard = engine.installation.shards[0]
 
     def has(uid: str, owned: list[Target], **fields: object) -> Event:
-        outside.plans[uid] = Plan(owned)
+        provider.plans[uid] = Plan(owned)
         return event(uid, **fields)
 
     finished = [has(f"finished-{n}", targets(f"finished-{n}")) for n in range(4)]
-    await world.publish(*finished)
-    running = await world.start(outside)
-    await world.until_done(*finished)
+    await engine.publish(*finished)
+    running = await engine.start(provider)
+    await engine.until_done(*finished)
     await running.stop()
 
     # Something is due later, something is stopped by hand, some of it is background.
@@ -141,60 +141,61 @@ async def fill(world: World, outside: Outside) -> list[Event]:
         if number % 4 == 0:
             owned.append(thing(f"{uid}-stopped", "sim/acct/stopped", chain="stopped"))
         going.append(has(uid, owned, urgent=number % 2))
-        await world.lay(going[-1], owned)
+        await engine.lay(going[-1], owned)
     await shard.pause("sim/acct/stopped", stop=True, who="test")
 
     # A large plan, and one that was being written when its planner died.
     large = [thing(f"large-{n}", LANES[n % 3]) for n in range(1200)]
     going.append(has("large", large))
-    await world.lay(going[-1], large)
+    await engine.lay(going[-1], large)
     writing = has("writing", large)
-    entry = await world.deliver(writing)
-    first = next(iter(rows(writing, entry, arrange(writing, large, timedelta(hours=1)))))
+    entry = await engine.deliver(writing)
+    first = next(iter(plan_rows(writing, entry, lay_out_plan(writing, large, timedelta(hours=1)))))
     (answer,) = await shard.plan([first])
     assert answer.state == "writing"
     going.append(writing)
 
     # Held: a deletion here, and below events that nobody can read, one of which is still on the stream.
     held = has("held", targets("held"))
-    await shard.hold([Kept(await world.deliver(held), "held", "for a person", held.deletion, _flat(held))])
+    await shard.hold([UnplannedEvent(await engine.deliver(held), "held", "for a person", held.deletion, _flat(held))])
 
     # Delivered to a planner that is gone, and not delivered at all.
     for number in range(4):
         going.append(has(f"pending-{number}", targets(f"pending-{number}")))
-        await world.deliver(going[-1])
+        await engine.deliver(going[-1])
     waiting = [has(f"published-{n}", targets(f"published-{n}")) for n in range(12)]
-    await world.publish(*waiting)
+    await engine.publish(*waiting)
     going += waiting
 
-    await world.client.xadd(shard.stem + "events", {b"\xff\x00": b"\xfe", b"v": b"1"})
-    (unreadable,) = [e for e, f in await world.client.xrange(shard.stem + "events") if b"\xff\x00" in f]
-    await shard.hold([Kept(unreadable.decode(), "held", "not text", "", [])])
-    await world.client.xadd(shard.stem + "events", {b"\xff\x01": b"\xfd", b"v": b"1"})
+    await engine.client.xadd(shard.stem + "events", {b"\xff\x00": b"\xfe", b"v": b"1"})
+    (unreadable_settlement,) = [e for e, f in await engine.client.xrange(shard.stem + "events") if b"\xff\x00" in f]
+    await shard.hold([UnplannedEvent(unreadable_settlement.decode(), "held", "not text", "", [])])
+    await engine.client.xadd(shard.stem + "events", {b"\xff\x01": b"\xfd", b"v": b"1"})
     newer = {**event("newer").fields(), "v": 99}
-    parked = await world.client.xadd(shard.stem + "events", newer)
-    await shard.hold([Kept(parked.decode(), "newer", "too new", "", [])])
+    parked = await engine.client.xadd(shard.stem + "events", newer)
+    await shard.hold([UnplannedEvent(parked.decode(), "newer", "too new", "", [])])
 
     # Stages have ended and their successors are not opened yet.
     for number in range(8):
         uid = f"opening-{number}"
         owned = [thing(f"{uid}-a", "sim/acct/half"), thing(f"{uid}-b", LANES[0], stage=1)]
         going.append(has(uid, owned))
-        await plan(world, going[-1], owned)
-    for taken in (await world.take(going[-1], "hand", "sim/acct/half")).lanes:
+        await plan(engine, going[-1], owned)
+    for taken in (await engine.take(going[-1], "hand", "sim/acct/half")).lanes:
         jobs = [
-            Job(name, taken.fence, decode_record(text)) for name, text in zip(taken.jobs, taken.records, strict=True)
+            Job(name, taken.fence, decode_job_record(text))
+            for name, text in zip(taken.jobs, taken.records, strict=True)
         ]
-        verdicts = [judge(job, Gone(), world.settings.retry, 0) for job in jobs]
+        verdicts = [outcome_of(job, Gone(), engine.settings.retry, 0) for job in jobs]
         done = [settlement(job, taken.lane, verdict, called=True) for job, verdict in zip(jobs, verdicts, strict=True)]
         await shard.settle("hand", done)
-    assert await world.client.zcard(shard.stem + "opening") == 8
+    assert await engine.client.zcard(shard.stem + "opening") == 8
 
     # A newer job, and some whose worker died.
-    first_jobs = {target: job for job, target in await world.targets_of(going[0])}
-    await world.rewrite(first_jobs["running-0-a"], v=99)
-    await world.take(going[0], "hand", LANES[0], count=20)
-    await world.jump(timedelta(minutes=5))
+    first_jobs = {target: job for job, target in await engine.targets_of(going[0])}
+    await engine.rewrite(first_jobs["running-0-a"], v=99)
+    await engine.take(going[0], "hand", LANES[0], count=20)
+    await engine.jump(timedelta(minutes=5))
     return going
 
 
@@ -202,87 +203,89 @@ def _flat(one: Event) -> list[Any]:
     return [part for pair in one.fields().items() for part in pair]
 
 
-async def plan(world: World, one: Event, owned: list[Target]) -> None:
-    """Like `World.lay`, but without opening what others have left to open."""
-    await world.publish(one)
-    arranged = arrange(one, owned, timedelta(hours=1))
-    answer = await world.shard(one).plan_whole(one, (await world.deletion(one))["entry"], arranged)
+async def plan(engine: EngineUnderTest, one: Event, owned: list[Target]) -> None:
+    """Like `EngineUnderTest.lay`, but without opening what others have left to open."""
+    await engine.publish(one)
+    arranged = lay_out_plan(one, owned, timedelta(hours=1))
+    answer = await engine.shard(one).plan_whole(one, (await engine.deletion(one))["entry"], arranged)
     assert answer.state == "planned"
 
 
-async def stray(world: World, shards: int) -> None:
+async def stray(engine: EngineUnderTest, shards: int) -> None:
     """Events that name no deletion, one kept and one on the stream, in the last shard there is."""
-    shard = (await install(world, shards)).shards[-1]
+    shard = (await install(engine, shards)).shards[-1]
     for number in range(2):
-        entry = await world.client.xadd(shard.stem + "events", {b"\xff\x02": b"\xfc%d" % number, b"v": b"1"})
+        entry = await engine.client.xadd(shard.stem + "events", {b"\xff\x02": b"\xfc%d" % number, b"v": b"1"})
         if number == 0:
-            assert await shard.hold([Kept(entry.decode(), "held", "not text", "", [])]) == 1
+            assert await shard.hold([UnplannedEvent(entry.decode(), "held", "not text", "", [])]) == 1
 
 
-async def give_back(world: World) -> None:
+async def give_back(engine: EngineUnderTest) -> None:
     """What dead workers held is given back by the move itself; here it is done before the first picture."""
-    while (await world.installation.shards[0].reclaim(deaths=3, silence=timedelta(seconds=10))).given_back:
+    while (await engine.installation.shards[0].reclaim(deaths=3, silence=timedelta(seconds=10))).given_back:
         pass
 
 
-async def install(world: World, shards: int) -> Installation:
-    redis = msgspec.structs.replace(world.settings.redis, shards=shards)
-    return world.install(msgspec.structs.replace(world.settings, redis=redis))
+async def install(engine: EngineUnderTest, shards: int) -> Installation:
+    redis = msgspec.structs.replace(engine.settings.redis, shards=shards)
+    return engine.install(msgspec.structs.replace(engine.settings, redis=redis))
 
 
-def as_told(picture: Picture) -> Any:
+def as_told(picture: ShardContents) -> Any:
     return (
         picture.deletions, picture.jobs, picture.members, picture.kept, picture.events, picture.counts,
     )  # fmt: skip
 
 
-async def finish(world: World, outside: Outside, going: list[Event], shards: int) -> None:
+async def finish(engine: EngineUnderTest, provider: ScriptedProvider, going: list[Event], shards: int) -> None:
     """An ordinary worker with the new count drains everything."""
-    world.change("redis", shards=shards)
-    world.installation = await install(world, shards)
-    await Attendance(world.installation.shards).attend()
-    for shard in world.installation.shards:
-        assert await world.client.hkeys(shard.stem + "paused") == [b"sim/acct/stopped"]
+    engine.change("redis", shards=shards)
+    engine.installation = await install(engine, shards)
+    await EpochTracker(engine.installation.shards).check()
+    for shard in engine.installation.shards:
+        assert await engine.client.hkeys(shard.stem + "paused") == [b"sim/acct/stopped"]
         await shard.pause("sim/acct/stopped", stop=False, who="test")
-    for member in await world.members("newer"):
+    for member in await engine.members("newer"):
         if member.startswith("job:"):
-            await world.rewrite(member.removeprefix("job:"), v=1)
-    world.change("worker", plan_claim=timedelta(milliseconds=200))
-    await world.start(outside)
-    await world.tidy()
-    await world.until_done(*going, within=timedelta(seconds=100))
-    assert set(await world.members("held")) >= {f"deletion:{event('held').deletion}"}
-    assert not [lane for lane in LANES if await world.queue(lane)]
+            await engine.rewrite(member.removeprefix("job:"), v=1)
+    engine.change("worker", plan_claim=timedelta(milliseconds=200))
+    await engine.start(provider)
+    await engine.tidy()
+    await engine.until_done(*going, within=timedelta(seconds=100))
+    assert set(await engine.members("held")) >= {f"deletion:{event('held').deletion}"}
+    assert not [lane for lane in LANES if await engine.queue(lane)]
 
 
 @pytest.mark.long
-async def test_data_in_every_state_moves_to_four_shards_and_to_three_and_is_finished_there(world: World) -> None:
-    outside = Outside()
-    going = await fill(world, outside)
-    await give_back(world)
-    before = as_told(await look(world, 1))
-    done = await Reshard(await install(world, 1), 4).run("test")
+async def test_data_in_every_state_moves_to_four_shards_and_to_three_and_is_finished_there(
+    engine: EngineUnderTest,
+) -> None:
+    provider = ScriptedProvider()
+    going = await fill(engine, provider)
+    await give_back(engine)
+    before = as_told(await look(engine, 1))
+    done = await Reshard(await install(engine, 1), 4).run("test")
     assert (done.before, done.after) == (1, 4)
     assert done.moved > 0
-    assert as_told(await look(world, 4)) == before
+    assert as_told(await look(engine, 4)) == before
     used = [
-        shard for shard in range(4) if await world.client.zcard(Keys(world.settings.redis.prefix).of(shard, "open"))
+        shard for shard in range(4) if await engine.client.zcard(Keys(engine.settings.redis.prefix).of(shard, "open"))
     ]
     assert used == [0, 1, 2, 3]
-    await stray(world, 4)
-    before = as_told(await look(world, 4))
-    await Reshard(await install(world, 4), 3).run("test")
-    assert as_told(await look(world, 3)) == before
-    last = Keys(world.settings.redis.prefix).stem(3)
-    left = {key.decode().removeprefix(last) for key in await keys_of(world, last)}
+    await stray(engine, 4)
+    before = as_told(await look(engine, 4))
+    await Reshard(await install(engine, 4), 3).run("test")
+    assert as_told(await look(engine, 3)) == before
+    last = Keys(engine.settings.redis.prefix).stem(3)
+    left = {key.decode().removeprefix(last) for key in await keys_of(engine, last)}
     assert {name for name in left if not name.startswith("answer:")} <= {"audit"}
-    await finish(world, outside, going, 3)
-    assert await world.decisions("resharded") == ["1 to 4", "4 to 3"] * 3
+    await finish(engine, provider, going, 3)
+    assert await engine.decisions("resharded") == ["1 to 4", "4 to 3"] * 3
 
 
-async def told_of(world: World, shards: int, deletions: list[Event]) -> dict[str, list[tuple[str, str]]]:
+async def told_of(engine: EngineUnderTest, shards: int, deletions: list[Event]) -> dict[str, list[tuple[str, str]]]:
     """What the audit tells of each deletion, when there are so many shards."""
-    installation, told = await install(world, shards), {}
+    installation, told = await install(engine, shards), {}
     for one in deletions:
         view = await one_deletion(installation, one.deletion)
         assert view is not None
@@ -291,31 +294,33 @@ async def told_of(world: World, shards: int, deletions: list[Event]) -> dict[str
     return told
 
 
-async def test_the_story_of_a_deletion_is_told_after_a_move_though_the_audit_stays_where_it_was(world: World) -> None:
-    outside = Outside()
+async def test_the_story_of_a_deletion_is_told_after_a_move_though_the_audit_stays_where_it_was(
+    engine: EngineUnderTest,
+) -> None:
+    provider = ScriptedProvider()
     done, going = [event(f"done-{n}") for n in range(6)], [event(f"going-{n}") for n in range(6)]
-    await world.publish(*done)
-    running = await world.start(outside)
-    await world.until_done(*done)
+    await engine.publish(*done)
+    running = await engine.start(provider)
+    await engine.until_done(*done)
     await running.stop()
     for one in going:
-        await world.lay(one, [thing("first", LANES[0]), thing("second", LANES[1], stage=1)])
-        await world.settle(await world.take(one, "hand", LANES[0]), "hand", Gone())
-    before = await told_of(world, 1, done + going)
+        await engine.lay(one, [thing("first", LANES[0]), thing("second", LANES[1], stage=1)])
+        await engine.settle(await engine.take(one, "hand", LANES[0]), "hand", Gone())
+    before = await told_of(engine, 1, done + going)
     assert all(len(moments) >= 2 for moments in before.values())
-    await world.jump(timedelta(minutes=5))
+    await engine.jump(timedelta(minutes=5))
 
     for here, there in ((1, 4), (4, 2), (2, 3)):
-        await Reshard(await install(world, here), there).run("test")
-        assert await told_of(world, there, done + going) == before
+        await Reshard(await install(engine, here), there).run("test")
+        assert await told_of(engine, there, done + going) == before
 
     # What happens from now on is told beside it, wherever the one and the other is.
-    world.change("redis", shards=3)
-    world.installation = await install(world, 3)
-    await Attendance(world.installation.shards).attend()
-    await world.start(outside)
-    await world.until_done(*going)
-    after = await told_of(world, 3, done + going)
+    engine.change("redis", shards=3)
+    engine.installation = await install(engine, 3)
+    await EpochTracker(engine.installation.shards).check()
+    await engine.start(provider)
+    await engine.until_done(*going)
+    after = await told_of(engine, 3, done + going)
     for one in going:
         assert set(after[one.uid]) > set(before[one.uid])
     assert {uid: after[uid] for uid in before if uid.startswith("done")} == {
@@ -323,16 +328,18 @@ async def test_the_story_of_a_deletion_is_told_after_a_move_though_the_audit_sta
     }
 
 
-async def test_the_audit_of_a_shard_that_comes_back_does_not_end_with_what_it_had_before(world: World) -> None:
-    await Reshard(await install(world, 1), 3).run("test")
-    await Reshard(await install(world, 3), 1).run("test")
-    keys = Keys(world.settings.redis.prefix)
-    assert await world.client.pttl(keys.of(2, "audit")) > 0
-    await Reshard(await install(world, 1), 3).run("test")
-    assert [await world.client.pttl(keys.of(shard, "audit")) for shard in range(3)] == [-1, -1, -1]
+async def test_the_audit_of_a_shard_that_comes_back_does_not_end_with_what_it_had_before(
+    engine: EngineUnderTest,
+) -> None:
+    await Reshard(await install(engine, 1), 3).run("test")
+    await Reshard(await install(engine, 3), 1).run("test")
+    keys = Keys(engine.settings.redis.prefix)
+    assert await engine.client.pttl(keys.of(2, "audit")) > 0
+    await Reshard(await install(engine, 1), 3).run("test")
+    assert [await engine.client.pttl(keys.of(shard, "audit")) for shard in range(3)] == [-1, -1, -1]
 
 
-class DyingCaller(Caller):
+class DyingCaller(RedisCaller):
     """The process dies when the server has carried out so many of its calls; nobody hears the last answer."""
 
     def __init__(self, installation: Installation, offset: Callable[[], timedelta], calls: int) -> None:
@@ -348,11 +355,11 @@ class DyingCaller(Caller):
     async def _until_dead(self, call: Coroutine[Any, Any, T]) -> T:
         if self._calls <= 0:
             call.close()
-            raise Interrupted
+            raise MoverDied
         self._calls -= 1
         answer = await call
         if self._calls == 0:
-            raise Interrupted
+            raise MoverDied
         return answer
 
 
@@ -362,44 +369,44 @@ class DyingCaller(Caller):
 async def test_a_move_that_dies_anywhere_is_finished_by_running_it_again(
     embedded_server: TestServer, closely: int, often: int
 ) -> None:
-    world = World(embedded_server.server, embedded_server.settings(shards=1))
-    await world.arrive()
+    engine = EngineUnderTest(embedded_server.server, embedded_server.settings(shards=1))
+    await engine.arrive()
     try:
-        outside = Outside()
-        going = await fill(world, outside)
-        await give_back(world)
+        provider = ScriptedProvider()
+        going = await fill(engine, provider)
+        await give_back(engine)
         counts = [1, 4, 3, 5, 1]
         deaths, calls, position, here = 0, 1, 0, 1
         while True:
             here, there = counts[position % 4], counts[position % 4 + 1]
-            await stray(world, here)
-            before = as_told(await look(world, here))
-            died = await _die(world, here, there, calls)
+            await stray(engine, here)
+            before = as_told(await look(engine, here))
+            died = await _die(engine, here, there, calls)
             if died:
                 deaths += 1
-                await _check_marks(world, here, there)
+                await _check_marks(engine, here, there)
                 # And once more in the middle of finishing it.
-                await _die(world, here, there, max(1, calls // 2))
-                await _end(world, here, there)
-            assert as_told(await look(world, there)) == before, f"died at call {calls} from {here} to {there}"
+                await _die(engine, here, there, max(1, calls // 2))
+                await _end(engine, here, there)
+            assert as_told(await look(engine, there)) == before, f"died at call {calls} from {here} to {there}"
             position += 1
             if not died:
                 break
             calls += max(1, calls // closely)
         assert deaths > often
-        await _end(world, there, 3)
-        await finish(world, outside, going, 3)
+        await _end(engine, there, 3)
+        await finish(engine, provider, going, 3)
     finally:
-        await world.close()
+        await engine.close()
 
 
-async def _die(world: World, here: int, there: int, calls: int) -> bool:
+async def _die(engine: EngineUnderTest, here: int, there: int, calls: int) -> bool:
     """Whether it died before it was over."""
-    installation = await install(world, here)
-    installation.caller = DyingCaller(installation, lambda: world.offset, calls)
+    installation = await install(engine, here)
+    installation.caller = DyingCaller(installation, lambda: engine.offset, calls)
     try:
         await Reshard(installation, there).run("test")
-    except Interrupted:
+    except MoverDied:
         return True
     except CannotReshard:
         # The death before was after the last step.
@@ -407,46 +414,46 @@ async def _die(world: World, here: int, there: int, calls: int) -> bool:
     return False
 
 
-async def _check_marks(world: World, here: int, there: int) -> None:
+async def _check_marks(engine: EngineUnderTest, here: int, there: int) -> None:
     """Once it has begun, nobody works and nobody begins another move."""
-    if (await world.meta()).get("resharding") is None:
+    if (await engine.meta()).get("resharding") is None:
         return
-    with pytest.raises(WrongShards, match=f"run `knell reshard --to {there}` again"):
-        await Attendance((await install(world, here)).shards).attend()
+    with pytest.raises(ShardCountMismatch, match=f"run `knell reshard --to {there}` again"):
+        await EpochTracker((await install(engine, here)).shards).check()
     with pytest.raises(CannotReshard, match=f"reshard --to {there}"):
-        await Reshard(await install(world, here), there + 1).run("test")
+        await Reshard(await install(engine, here), there + 1).run("test")
 
 
-async def _end(world: World, here: int, there: int) -> None:
+async def _end(engine: EngineUnderTest, here: int, there: int) -> None:
     """Run it, unless there is nothing left to do."""
-    move = Reshard(await install(world, here), there)
+    move = Reshard(await install(engine, here), there)
     if await move.stored() != (there, False):
         await move.run("test")
 
 
-async def test_a_running_worker_is_named_and_nothing_is_touched(world: World) -> None:
-    running = await world.start(name="busy-one")
-    key = world.installation.shards[0].stem + "workers"
+async def test_a_running_worker_is_named_and_nothing_is_touched(engine: EngineUnderTest) -> None:
+    running = await engine.start(name="busy-one")
+    key = engine.installation.shards[0].stem + "workers"
 
     async def heard() -> Any:
-        return await world.client.zscore(key, "busy-one")
+        return await engine.client.zscore(key, "busy-one")
 
-    await world.until("the worker is heard of", heard)
+    await engine.until("the worker is heard of", heard)
     with pytest.raises(CannotReshard, match="worker busy-one was heard of"):
-        await Reshard(world.installation, 2).run("test")
-    assert "resharding" not in await world.meta()
+        await Reshard(engine.installation, 2).run("test")
+    assert "resharding" not in await engine.meta()
     await running.stop()
-    await Reshard(world.installation, 2).run("test")
-    assert (await world.meta())["shards"] == "2"
+    await Reshard(engine.installation, 2).run("test")
+    assert (await engine.meta())["shards"] == "2"
 
 
-async def test_leases_that_still_run_are_somebody_s_work(world: World) -> None:
+async def test_leases_that_still_run_are_somebody_s_work(engine: EngineUnderTest) -> None:
     going = event("a")
-    await world.lay(going, [thing("one", LANES[0])])
-    await world.take(going, "silent", LANES[0], lease=timedelta(minutes=2))
+    await engine.lay(going, [thing("one", LANES[0])])
+    await engine.take(going, "silent", LANES[0], lease=timedelta(minutes=2))
     with pytest.raises(CannotReshard, match=f"1 jobs of lane {LANES[0]} are still leased"):
-        await Reshard(world.installation, 2).run("test")
-    assert "resharding" not in await world.meta()
+        await Reshard(engine.installation, 2).run("test")
+    assert "resharding" not in await engine.meta()
 
 
 def test_the_command_moves_the_data_and_says_what_to_set(
@@ -457,12 +464,12 @@ def test_the_command_moves_the_data_and_says_what_to_set(
     monkeypatch.setenv("KNELL_REDIS_PREFIX", settings.prefix)
 
     async def publish() -> None:
-        world = World(embedded_server.server, settings)
+        engine = EngineUnderTest(embedded_server.server, settings)
         try:
-            await world.arrive()
-            await world.publish(*(event(str(number)) for number in range(20)))
+            await engine.arrive()
+            await engine.publish(*(event(str(number)) for number in range(20)))
         finally:
-            await world.close()
+            await engine.close()
 
     asyncio.run(publish())
     asked = CliRunner().invoke(cli, ["reshard", "--to", "3"], input="n\n")

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from standins.controlplane import ControlPlane
-from tests.clusters import need_real
-from tests.integration.test_controlplane import need_snapshots
-from tests.integration.witnessed import CLUSTER, witnessing
+from tests.api_servers import need_real
+from tests.integration.restorable_cluster import CLUSTER, restorable_cluster
+from tests.integration.test_standin_controlplane import need_snapshots
 from tests.kube import Crd, Kube
-from tests.servers import TestServer
+from tests.redis_servers import TestServer
 
 need_real()
 pytestmark = pytest.mark.long
@@ -34,7 +34,7 @@ async def test_a_restored_etcd_is_recognised_and_what_it_misses_is_held(
 ) -> None:
     kube = Kube(own_plane.url, own_plane.token, own_plane.ca)
     kube.install(CRD)
-    async with witnessing(own_plane, kube, embedded_server.settings(), tmp_path, CRD, "default") as here:
+    async with restorable_cluster(own_plane, kube, embedded_server.settings(), tmp_path, CRD, "default") as here:
         here.create("before")
         await here.watch()
         await here.until_remembered(before="lives")

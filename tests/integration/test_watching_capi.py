@@ -19,22 +19,22 @@ from service.contract.aws import (
 from service.contract.names import FINALIZER, GC
 from service.settings import FeatureSettings, SourceSettings
 from service.watching.collectors import COLLECTORS
-from tests.capi import AWS_CLUSTERS, AWS_MANAGED_CONTROL_PLANES, CLUSTERS, Capi
-from tests.clusters import TestApi
-from tests.integration.watched import OTHER, Meddled, Running, Watched, watching
+from tests.api_servers import TestApi
+from tests.capi import AWS_CLUSTERS, AWS_MANAGED_CONTROL_PLANES, CLUSTERS, CapiObjects
+from tests.integration.watched_source import OTHER, InterceptedClient, RunningWatch, WatchedSource, watched_source
 from tests.kube import Crd, KubeRefused
-from tests.servers import TestServer
+from tests.redis_servers import TestServer
 
 CAPAS = "awscluster.infrastructure.cluster.x-k8s.io"
 """CAPA's own finalizer."""
 
 
-class Clusters(Watched):
+class WatchedCapiClusters(WatchedSource):
     """With Cluster API and its AWS provider installed, and the feature on."""
 
-    capi: Capi
+    capi: CapiObjects
 
-    async def start_aws(self, crd: Crd = AWS_CLUSTERS, **how: Any) -> Running:
+    async def start_aws(self, crd: Crd = AWS_CLUSTERS, **how: Any) -> RunningWatch:
         given = {"name": "aws", "resource": crd.resource, "collector": CAPA, "recognise": COLLECTORS[CAPA], **how}
         return await self.start(**given)
 
@@ -52,9 +52,9 @@ class Clusters(Watched):
     async def until_marked(self, name: str, crd: Crd = AWS_CLUSTERS) -> None:
         await self.until(f"{name} is marked", lambda: AWS_FINALIZER in self.aws(name, crd))
 
-    async def is_left_alone(self, running: Running, name: str, finalizers: Sequence[str] = ()) -> None:
+    async def is_left_alone(self, running: RunningWatch, name: str, finalizers: Sequence[str] = ()) -> None:
         """The source has seen everything that was done to that object so far, for a later one, which nothing stands
-        against, is marked; and wishes that rested came back meanwhile."""
+        against, is marked; and deferred patches were queued again meanwhile."""
         witness = f"witness-of-{name}"
         self.owned(witness)
         await self.until_marked(witness)
@@ -63,12 +63,14 @@ class Clusters(Watched):
 
 
 @pytest.fixture
-async def clusters(api: TestApi, embedded_server: TestServer, tmp_path: Path) -> AsyncIterator[Clusters]:
+async def clusters(api: TestApi, embedded_server: TestServer, tmp_path: Path) -> AsyncIterator[WatchedCapiClusters]:
     namespace = api.namespace()
-    made = Capi(api.kube, namespace)
+    made = CapiObjects(api.kube, namespace)
     redis = embedded_server.settings()
-    async with watching(api.server, api.kube, redis, tmp_path, AWS_CLUSTERS, namespace, Clusters) as found:
-        assert isinstance(found, Clusters)
+    async with watched_source(
+        api.server, api.kube, redis, tmp_path, AWS_CLUSTERS, namespace, WatchedCapiClusters
+    ) as found:
+        assert isinstance(found, WatchedCapiClusters)
         found.capi = made
         found.switch(on=True)
         yield found
@@ -81,7 +83,7 @@ async def clusters(api: TestApi, embedded_server: TestServer, tmp_path: Path) ->
 # ---- marking
 
 
-async def test_both_kinds_of_cluster_get_the_finalizer_of_aws_and_are_published(clusters: Clusters) -> None:
+async def test_both_kinds_of_cluster_get_the_finalizer_of_aws_and_are_published(clusters: WatchedCapiClusters) -> None:
     await clusters.start_aws()
     await clusters.start_aws(AWS_MANAGED_CONTROL_PLANES, name="eks")
     clusters.capi.unmanaged("one", finalizers=[CAPAS])
@@ -96,7 +98,9 @@ async def test_both_kinds_of_cluster_get_the_finalizer_of_aws_and_are_published(
     assert [found[name].source for name in ("one", "two-control-plane")] == ["aws", "eks"]
 
 
-async def test_an_object_that_belongs_to_no_cluster_is_marked_when_it_belongs_to_one(clusters: Clusters) -> None:
+async def test_an_object_that_belongs_to_no_cluster_is_marked_when_it_belongs_to_one(
+    clusters: WatchedCapiClusters,
+) -> None:
     running = await clusters.start_aws()
     clusters.capi.create(AWS_CLUSTERS, "alone", {"region": "us-east-1"})
     await clusters.is_left_alone(running, "alone")
@@ -106,7 +110,9 @@ async def test_an_object_that_belongs_to_no_cluster_is_marked_when_it_belongs_to
 
 
 @pytest.mark.parametrize("old", [{EXTERNAL_RESOURCE_GC: "true"}, {GC: "enabled"}])
-async def test_what_is_older_than_the_source_is_marked_only_when_told(clusters: Clusters, old: dict[str, str]) -> None:
+async def test_objects_older_than_the_source_get_the_finalizer_only_when_adopted(
+    clusters: WatchedCapiClusters, old: dict[str, str]
+) -> None:
     clusters.capi.unmanaged("old")
     clusters.capi.unmanaged("told", annotations=old)
     running = await clusters.start_aws(enabled_at=4_000_000_000_000)
@@ -118,7 +124,7 @@ async def test_what_is_older_than_the_source_is_marked_only_when_told(clusters: 
     await clusters.until_marked("old")
 
 
-async def test_an_opt_out_before_and_after_creation_keeps_the_finalizer_off(clusters: Clusters) -> None:
+async def test_an_opt_out_before_and_after_creation_keeps_the_finalizer_off(clusters: WatchedCapiClusters) -> None:
     running = await clusters.start_aws()
     clusters.capi.unmanaged("never", annotations={EXTERNAL_RESOURCE_GC: "false"})
     clusters.capi.unmanaged("once")
@@ -136,7 +142,7 @@ async def test_an_opt_out_before_and_after_creation_keeps_the_finalizer_off(clus
 
 
 @pytest.mark.parametrize("how", ["spec", "annotation", "object"])
-async def test_a_paused_cluster_is_marked_when_it_is_paused_no_more(clusters: Clusters, how: str) -> None:
+async def test_a_paused_cluster_is_marked_when_it_is_paused_no_more(clusters: WatchedCapiClusters, how: str) -> None:
     running = await clusters.start_aws()
     mark = {CLUSTER_PAUSED: "true"}
     clusters.capi.unmanaged("one", paused=how == "spec", annotations=mark if how == "object" else {})
@@ -157,7 +163,7 @@ async def test_a_paused_cluster_is_marked_when_it_is_paused_no_more(clusters: Cl
     assert running.source.problem == ""
 
 
-async def test_an_object_whose_cluster_is_missing_is_marked_when_that_comes(clusters: Clusters) -> None:
+async def test_an_object_whose_cluster_is_missing_is_marked_when_that_comes(clusters: WatchedCapiClusters) -> None:
     running = await clusters.start_aws()
     clusters.capi.create(AWS_CLUSTERS, "early", {}, labels={CLUSTER_NAME: "later"})
     await clusters.is_left_alone(running, "early")
@@ -165,7 +171,7 @@ async def test_an_object_whose_cluster_is_missing_is_marked_when_that_comes(clus
     await clusters.until_marked("early")
 
 
-async def test_a_marked_object_keeps_its_finalizer_while_it_is_paused(clusters: Clusters) -> None:
+async def test_a_marked_object_keeps_its_finalizer_while_it_is_paused(clusters: WatchedCapiClusters) -> None:
     running = await clusters.start_aws()
     clusters.capi.unmanaged("one")
     await clusters.until_marked("one")
@@ -180,7 +186,7 @@ async def test_a_marked_object_keeps_its_finalizer_while_it_is_paused(clusters: 
 class Clusterctl:
     """As `clusterctl move` goes through one Cluster, step by step. Releases before 1.9 do not mark what they delete."""
 
-    def __init__(self, clusters: Clusters, name: str, *, marks: bool) -> None:
+    def __init__(self, clusters: WatchedCapiClusters, name: str, *, marks: bool) -> None:
         self._capi, self._name, self._marks = clusters.capi, name, marks
 
     def pause(self) -> None:
@@ -199,7 +205,7 @@ class Clusterctl:
 
 @pytest.mark.parametrize("marks", [True, False])
 async def test_a_move_takes_the_object_away_and_nothing_is_collected(
-    clusters: Clusters, api: TestApi, marks: bool
+    clusters: WatchedCapiClusters, api: TestApi, marks: bool
 ) -> None:
     running = await clusters.start_aws()
     clusters.capi.unmanaged("one", finalizers=[CAPAS])
@@ -208,25 +214,25 @@ async def test_a_move_takes_the_object_away_and_nothing_is_collected(
     move = Clusterctl(clusters, "one", marks=marks)
     move.pause()
     # The copy lives on in another management cluster, which is not watched here.
-    elsewhere = Capi(api.kube, api.namespace())
+    elsewhere = CapiObjects(api.kube, api.namespace())
     elsewhere.unmanaged("one", paused=True)
     move.strip()
     # Between the two steps it is a live object without our finalizer, which is what is marked else.
     await clusters.is_left_alone(running, "one")
-    marked = running.source.tally.marked
+    marked = running.source.counters.marked
     move.delete()
     await clusters.until("it is gone", lambda: clusters.capi.get(AWS_CLUSTERS, "one") is None)
     await clusters.until_listed_again(running)
     assert before["metadata"]["finalizers"] == [CAPAS, AWS_FINALIZER]
     assert await clusters.deletions() == {}
-    tally = running.source.tally
-    assert (tally.marked, tally.published, tally.missed) == (marked, 0, 0)
+    counters = running.source.counters
+    assert (counters.marked, counters.published, counters.missed) == (marked, 0, 0)
     assert elsewhere.get(AWS_CLUSTERS, "one") is not None
 
 
 @pytest.mark.parametrize("marks", [True, False])
 async def test_a_finalizer_that_a_move_stripped_is_not_put_back_by_an_older_decision(
-    clusters: Clusters, marks: bool
+    clusters: WatchedCapiClusters, marks: bool
 ) -> None:
     """The Cluster is paused and the finalizers go between our look at the Cluster and our patch."""
     move = Clusterctl(clusters, "one", marks=marks)
@@ -239,7 +245,7 @@ async def test_a_finalizer_that_a_move_stripped_is_not_put_back_by_an_older_deci
                 move.strip()
             patches.append(name)
 
-    running = await clusters.start_aws(cluster=Meddled(clusters.cluster, AWS_CLUSTERS, meddle))
+    running = await clusters.start_aws(cluster=InterceptedClient(clusters.cluster, AWS_CLUSTERS, meddle))
     clusters.capi.unmanaged("one", finalizers=[CAPAS])
     await clusters.until("it was to be marked", lambda: patches)
     await clusters.is_left_alone(running, "one")
@@ -253,7 +259,9 @@ async def test_a_finalizer_that_a_move_stripped_is_not_put_back_by_an_older_deci
 # ---- the feature
 
 
-async def test_without_the_feature_nothing_is_marked_or_let_go_and_what_goes_is_published(clusters: Clusters) -> None:
+async def test_without_the_feature_no_finalizer_is_added_or_removed_and_deletions_are_published(
+    clusters: WatchedCapiClusters,
+) -> None:
     clusters.switch(on=False)
     running = await clusters.start_aws()
     clusters.capi.unmanaged("one", annotations={EXTERNAL_RESOURCE_GC: "true"})
@@ -265,7 +273,7 @@ async def test_without_the_feature_nothing_is_marked_or_let_go_and_what_goes_is_
     await clusters.until_listed_again(running)
     assert clusters.aws("one") == []
     assert clusters.aws("opted-out") == clusters.aws("going") == [AWS_FINALIZER]
-    assert running.source.tally.marked == running.source.tally.missed == 0
+    assert running.source.counters.marked == running.source.counters.missed == 0
     await running.stop()
     clusters.switch(on=True)
     await clusters.start_aws()
@@ -276,7 +284,9 @@ async def test_without_the_feature_nothing_is_marked_or_let_go_and_what_goes_is_
 # ---- beside others
 
 
-async def test_sources_of_one_resource_with_different_finalizers_leave_each_other_alone(clusters: Clusters) -> None:
+async def test_sources_of_one_resource_with_different_finalizers_leave_each_other_alone(
+    clusters: WatchedCapiClusters,
+) -> None:
     plain = SourceSettings(
         resource=AWS_CLUSTERS.resource, collector="none", namespaces=(clusters.namespace,), selector="team=a"
     )
@@ -297,10 +307,10 @@ async def test_sources_of_one_resource_with_different_finalizers_leave_each_othe
     assert {name: (view.source, view.state) for name, view in found.items()} == {
         "ours": ("plain", "published"), "theirs": ("aws", "published"),
     }  # fmt: skip
-    assert first.source.tally.withdrawn == second.source.tally.withdrawn == 0
+    assert first.source.counters.withdrawn == second.source.counters.withdrawn == 0
 
 
-async def test_an_object_that_changes_sources_changes_its_finalizer(clusters: Clusters) -> None:
+async def test_an_object_that_changes_sources_changes_its_finalizer(clusters: WatchedCapiClusters) -> None:
     plain = SourceSettings(
         resource=AWS_CLUSTERS.resource, collector="none", namespaces=(clusters.namespace,), opt_in="team=a"
     )
@@ -315,7 +325,9 @@ async def test_an_object_that_changes_sources_changes_its_finalizer(clusters: Cl
     await clusters.until("it is aws's alone", lambda: clusters.aws("one") == [AWS_FINALIZER])
 
 
-async def test_an_object_of_two_collectors_goes_in_the_name_of_one_after_the_other(clusters: Clusters) -> None:
+async def test_an_object_of_two_collectors_goes_in_the_name_of_one_after_the_other(
+    clusters: WatchedCapiClusters,
+) -> None:
     plain = SourceSettings(resource=AWS_CLUSTERS.resource, collector="none", namespaces=(clusters.namespace,))
     aws = msgspec.structs.replace(plain, collector=CAPA)
     running = await clusters.start_aws(others={"plain": plain})
@@ -333,10 +345,10 @@ async def test_an_object_of_two_collectors_goes_in_the_name_of_one_after_the_oth
     await clusters.until_listed_again(names[other][0])
     found = await clusters.until_published("one", "one 2")
     assert found["one 2"].source == other
-    assert running.source.tally.withdrawn == second.source.tally.withdrawn == 0
+    assert running.source.counters.withdrawn == second.source.counters.withdrawn == 0
 
 
-async def test_a_source_that_got_another_collector_withdraws_nothing(clusters: Clusters) -> None:
+async def test_a_source_that_got_another_collector_withdraws_nothing(clusters: WatchedCapiClusters) -> None:
     """It is a changed setting, no changed mind: the object waits until somebody says what is meant."""
     running = await clusters.start_aws()
     clusters.capi.unmanaged("one", finalizers=[OTHER])
@@ -347,5 +359,5 @@ async def test_a_source_that_got_another_collector_withdraws_nothing(clusters: C
     changed = await clusters.start_aws(collector="none", recognise=COLLECTORS["none"])
     await clusters.until_listed_again(changed)
     (view,) = (await clusters.deletions()).values()
-    assert (view.state, changed.source.tally.withdrawn) == ("published", 0)
+    assert (view.state, changed.source.counters.withdrawn) == ("published", 0)
     assert clusters.aws("one") == [OTHER, AWS_FINALIZER]

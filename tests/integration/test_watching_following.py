@@ -10,25 +10,27 @@ import msgspec
 import pytest
 
 from service.kubernetes import connect
-from standins.api import EmbeddedApi
 from standins.controlplane import ControlPlane
-from tests.clusters import each_kind
-from tests.integration.gate import Gate
-from tests.integration.watched import QUICK, Watched, watching
+from standins.kubernetes_api import EmbeddedApi
+from tests.api_servers import each_kind
+from tests.integration.cutting_proxy import CuttingProxy
+from tests.integration.watched_source import QUICK, WatchedSource, watched_source
 from tests.kube import Crd, Kube
-from tests.servers import TestServer
+from tests.redis_servers import TestServer
 
 Server = ControlPlane | EmbeddedApi
 
 
-class Own(Watched):
+class WatchedOnOwnServer(WatchedSource):
     """On an API server of the test's own, which it may restart."""
 
     server: Server
 
 
 @pytest.fixture(params=each_kind())
-async def own(request: pytest.FixtureRequest, embedded_server: TestServer, tmp_path: Path) -> AsyncIterator[Own]:
+async def own(
+    request: pytest.FixtureRequest, embedded_server: TestServer, tmp_path: Path
+) -> AsyncIterator[WatchedOnOwnServer]:
     with ExitStack() as stack:
         server: Server = ControlPlane(controllers=False) if request.param == "real" else EmbeddedApi()
         stack.enter_context(server)
@@ -36,21 +38,23 @@ async def own(request: pytest.FixtureRequest, embedded_server: TestServer, tmp_p
         kube.install(crd)
         kube.create("/api/v1/namespaces", {"metadata": {"name": "here"}})
         redis = embedded_server.settings()
-        async with watching(server, kube, redis, tmp_path, crd, "here", Own) as made:
-            assert isinstance(made, Own)
+        async with watched_source(server, kube, redis, tmp_path, crd, "here", WatchedOnOwnServer) as made:
+            assert isinstance(made, WatchedOnOwnServer)
             made.server = server
             yield made
 
 
 @pytest.mark.parametrize("mode", ["finalizer", "observe"])
-async def test_a_restart_of_the_server_during_a_burst_loses_and_doubles_nothing(own: Own, mode: str) -> None:
+async def test_a_restart_of_the_server_during_a_burst_loses_and_doubles_nothing(
+    own: WatchedOnOwnServer, mode: str
+) -> None:
     names = [f"w{number}" for number in range(60)]
     running = await own.start(mode=mode)
     for name in names:
         own.create(name)
-    await own.until("all are known", lambda: running.source.tally.owned == 60)
+    await own.until("all are known", lambda: running.source.counters.owned == 60)
     if mode == "finalizer":
-        await own.until("all are marked", lambda: running.source.tally.marked >= 60)
+        await own.until("all are marked", lambda: running.source.counters.marked >= 60)
     for name in names[:30]:
         own.delete(name)
     await own.server.revive_apiserver()
@@ -59,15 +63,20 @@ async def test_a_restart_of_the_server_during_a_burst_loses_and_doubles_nothing(
     assert set(await own.until_published(*names)) == set(names)
     await own.until("it has recovered", lambda: running.source.problem == "")
     assert {view.round for view in (await own.deletions()).values()} == {1}
-    await own.until("all are counted", lambda: running.source.tally.published == 60)
+    await own.until("all are counted", lambda: running.source.counters.published == 60)
 
 
 @pytest.mark.parametrize("mode", ["finalizer", "observe"])
-async def test_a_410_leads_to_a_list_that_finds_what_vanished(own: Own, tmp_path: Path, mode: str) -> None:
+async def test_a_410_leads_to_a_list_that_finds_what_vanished(
+    own: WatchedOnOwnServer, tmp_path: Path, mode: str
+) -> None:
     names = [f"w{number}" for number in range(10)]
     for name in names:
         own.create(name)
-    async with Gate(own.server.url) as gate, await connect("gated", gate.settings(own.server, tmp_path)) as gated:
+    async with (
+        CuttingProxy(own.server.url) as gate,
+        await connect("gated", gate.settings(own.server, tmp_path)) as gated,
+    ):
         running = await own.start(mode=mode, cluster=gated)
         if mode == "finalizer":
             await own.until("all are marked", lambda: all(own.marked(name) for name in names))
@@ -81,20 +90,20 @@ async def test_a_410_leads_to_a_list_that_finds_what_vanished(own: Own, tmp_path
         gate.open()
         assert set(await own.until_published(*names[:4])) == set(names[:4])
         # What vanished is published while the list is made, which counts when it is over.
-        await own.until("it is listed again", lambda: running.source.tally.relists >= 2)
+        await own.until("it is listed again", lambda: running.source.counters.relists >= 2)
         await own.until("it has recovered", lambda: running.source.problem == "")
-        assert running.source.tally.relists == 2
+        assert running.source.counters.relists == 2
         await running.stop()
 
 
-async def test_a_watch_that_expires_while_it_runs_is_begun_anew(own: Own) -> None:
+async def test_a_watch_that_expires_while_it_runs_leads_to_a_new_list(own: WatchedOnOwnServer) -> None:
     running = await own.start()
     own.create("one")
     await own.until("it is marked", lambda: own.marked("one"))
-    relists = running.source.tally.relists
+    relists = running.source.counters.relists
     if isinstance(own.server, EmbeddedApi):
         own.server.compact(end_watches=True)
-        await own.until("it lists again", lambda: running.source.tally.relists > relists)
+        await own.until("it lists again", lambda: running.source.counters.relists > relists)
     else:
         own.server.compact()
         await own.server.revive_apiserver()
@@ -109,7 +118,7 @@ async def test_a_list_that_expires_in_the_middle_starts_over(embedded_server: Te
         kube, crd = Kube(server.url, server.token, server.ca), Crd(group="knell.test", plural="widgets")
         kube.install(crd)
         kube.create("/api/v1/namespaces", {"metadata": {"name": "here"}})
-        async with watching(server, kube, embedded_server.settings(), tmp_path, crd, "here") as made:
+        async with watched_source(server, kube, embedded_server.settings(), tmp_path, crd, "here") as made:
             for number in range(8):
                 made.create(f"w{number}", {"number": number})
             first = await made.start(mode="observe")
@@ -128,34 +137,34 @@ async def test_a_list_that_expires_in_the_middle_starts_over(embedded_server: Te
             running = await made.start(mode="observe", recognise=recognise)
             assert set(await made.until_published("w7")) == {"w7"}
             assert len(seen) > 8
-            assert running.source.tally.relists == 1
+            assert running.source.counters.relists == 1
             lives = {name for name, what in (await made.remembered()).items() if what == "lives"}
             assert lives == {f"w{number}" for number in (0, 1, 2, 3, 4, 5, 6, 8)}
 
 
-async def test_an_object_that_can_t_be_read_is_counted_and_never_taken_for_gone(
+async def test_an_unreadable_object_is_counted_and_never_counts_as_gone(
     embedded_server: TestServer, tmp_path: Path
 ) -> None:
     with EmbeddedApi() as server:
         kube, crd = Kube(server.url, server.token, server.ca), Crd(group="knell.test", plural="widgets")
         kube.install(crd)
         kube.create("/api/v1/namespaces", {"metadata": {"name": "here"}})
-        async with watching(server, kube, embedded_server.settings(), tmp_path, crd, "here") as made:
+        async with watched_source(server, kube, embedded_server.settings(), tmp_path, crd, "here") as made:
             made.create("spoiled", labels={"spoil": "yes"})
             made.create("sound")
             first = await made.start(mode="observe")
             await first.stop()
             async with (
-                Gate(server.url, spoil=(b'"spoil":"yes"', b'"spoil": 1234')) as gate,
+                CuttingProxy(server.url, spoil=(b'"spoil":"yes"', b'"spoil": 1234')) as gate,
                 await connect("spoiling", gate.settings(server, tmp_path)) as spoiling,
             ):
                 running = await made.start(mode="observe", cluster=spoiling)
                 # In the list, and when it is asked for because it is missing there.
-                assert running.source.tally.unreadable == 2
+                assert running.source.counters.unreadable == 2
                 made.create("late", labels={"spoil": "yes"})
-                await made.until("it is counted", lambda: running.source.tally.unreadable == 3)
+                await made.until("it is counted", lambda: running.source.counters.unreadable == 3)
                 made.delete("late")
-                await made.until("it is counted again", lambda: running.source.tally.unreadable == 4)
+                await made.until("it is counted again", lambda: running.source.counters.unreadable == 4)
                 made.delete("sound")
                 assert set(await made.until_published("sound")) == {"sound"}
                 assert await made.remembered() == {"spoiled": "lives", "sound": "gone"}
@@ -163,11 +172,11 @@ async def test_an_object_that_can_t_be_read_is_counted_and_never_taken_for_gone(
                 await running.stop()
 
 
-async def test_a_silent_watch_is_replaced_and_misses_nothing(watched: Watched) -> None:
+async def test_a_silent_watch_is_replaced_and_misses_nothing(watched: WatchedSource) -> None:
     quiet = msgspec.structs.replace(QUICK, silence=timedelta(milliseconds=150))
     running = await watched.start(watch=quiet)
-    await watched.until("it was replaced often", lambda: running.source.tally.resumed >= 8)
-    assert running.source.tally.relists == 1
+    await watched.until("it was replaced often", lambda: running.source.counters.resumed >= 8)
+    assert running.source.counters.relists == 1
     assert running.source.problem == ""
     watched.create("one")
     await watched.until("it is marked", lambda: watched.marked("one"))
@@ -175,15 +184,15 @@ async def test_a_silent_watch_is_replaced_and_misses_nothing(watched: Watched) -
     assert set(await watched.until_published("one")) == {"one"}
 
 
-async def test_everything_is_listed_again_from_time_to_time(watched: Watched) -> None:
+async def test_everything_is_listed_again_from_time_to_time(watched: WatchedSource) -> None:
     often = msgspec.structs.replace(QUICK, relist=timedelta(milliseconds=100))
     running = await watched.start(watch=often)
-    await watched.until("it was listed again", lambda: running.source.tally.relists >= 3)
+    await watched.until("it was listed again", lambda: running.source.counters.relists >= 3)
     watched.create("one")
     await watched.until("it is marked", lambda: watched.marked("one"))
 
 
-async def test_the_resume_point_moves_only_when_everything_before_it_is_published(watched: Watched) -> None:
+async def test_the_resume_point_moves_only_when_everything_before_it_is_published(watched: WatchedSource) -> None:
     running = await watched.start()
     watched.create("one")
     await watched.until("it is marked", lambda: watched.marked("one"))
@@ -207,7 +216,7 @@ async def test_the_resume_point_moves_only_when_everything_before_it_is_publishe
     await watched.until("the point moves on", up_to_date)
 
 
-async def test_who_holds_no_lease_marks_nothing(watched: Watched) -> None:
+async def test_without_the_lease_no_finalizer_is_added(watched: WatchedSource) -> None:
     running = await watched.start()
     running.holding = False
     watched.create("one")
@@ -216,7 +225,7 @@ async def test_who_holds_no_lease_marks_nothing(watched: Watched) -> None:
     await watched.until("it is marked", lambda: watched.marked("one"))
 
 
-async def test_a_list_may_be_asked_for(watched: Watched) -> None:
+async def test_a_list_may_be_asked_for(watched: WatchedSource) -> None:
     running = await watched.start()
     await watched.until_listed_again(running)
-    assert running.source.tally.relists == 2
+    assert running.source.counters.relists == 2

@@ -1,14 +1,7 @@
-"""`knell work` as a real process: how it starts, what stands in its way, and how it ends."""
+"""`knell work` as a real process: start, errors and shutdown."""
 
-import asyncio
-import os
 import signal
 import socket
-import subprocess
-import sys
-import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -17,86 +10,26 @@ from typing import Any
 
 import msgspec
 import pytest
-from prometheus_client.parser import text_string_to_metric_families
 
 from service.contract import Event
+from service.contract.names import FINALIZER
 from service.engine.installation import Installation
-from service.settings import RedisSettings, RedisUrl, Settings
+from service.settings import RedisSettings, RedisUrl
 from standins.ports import free_ports
-from standins.provider import Behaviour, Object, ProviderProcess, Resource, Seed, TargetOf
-from standins.servers import Server
-from tests.servers import TestServer
-
-PATIENCE = timedelta(seconds=100)
-AT_ONCE = timedelta(seconds=20)
-"""Less than the grace period that a worker has by default."""
-
-
-def until(what: str, look: Callable[[], Any], within: timedelta = PATIENCE) -> Any:
-    deadline = time.monotonic() + within.total_seconds()
-    while not (seen := look()):
-        assert time.monotonic() < deadline, f"waited in vain until {what}"
-        time.sleep(0.02)
-    return seen
-
-
-class Process:
-    """One `knell` process, with a surface of its own."""
-
-    def __init__(self, directory: Path, redis: RedisSettings, *words: str, **variables: str) -> None:
-        (self.port,) = free_ports(1)
-        self.log = directory / f"{self.port}.log"
-        clean = {key: value for key, value in os.environ.items() if not key.startswith("KNELL_")}
-        settings = {
-            "KNELL_REDIS_URL": str(redis.url),
-            "KNELL_REDIS_PREFIX": redis.prefix,
-            "KNELL_REDIS_SHARDS": str(redis.shards),
-            "KNELL_SURFACE_HOST": "127.0.0.1",
-            "KNELL_SURFACE_PORT": str(self.port),
-            "KNELL_WORKER_NAME": f"worker-{self.port}",
-            "KNELL_LOG_FORMAT": "json",
-        }
-        with self.log.open("wb") as output:
-            self.process = subprocess.Popen(
-                [sys.executable, "-c", "from service.cli.main import main; main()", *words],
-                env={**clean, **settings, **variables},
-                stdout=output,
-                stderr=output,
-            )
-
-    def get(self, path: str) -> tuple[int, str]:
-        """0 while nobody listens."""
-        try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=5) as answer:
-                return answer.status, answer.read().decode()
-        except urllib.error.HTTPError as error:
-            with error:
-                return error.code, error.read().decode()
-        except OSError:
-            assert self.process.poll() is None, self.log.read_text()
-            return 0, ""
-
-    def until_ready(self) -> None:
-        until("it is ready", lambda: self.get("/readyz")[0] == 200)
-
-    def number(self, metric: str) -> float:
-        families = text_string_to_metric_families(self.get("/metrics")[1])
-        return sum(sample.value for family in families for sample in family.samples if sample.name == metric)
-
-    def end(self, within: timedelta = PATIENCE) -> int:
-        return self.process.wait(within.total_seconds())
-
-    def said(self, event: str) -> list[dict[str, Any]]:
-        lines = [msgspec.json.decode(line) for line in self.log.read_bytes().splitlines() if line[:1] == b"{"]
-        return [line for line in lines if line["event"] == event]
+from standins.redis_servers import LocalRedis
+from tests.api_servers import TestApi
+from tests.integration.knell_process import AT_ONCE, KnellProcess, until, with_installation
+from tests.integration.widget_source import WidgetSource, widget_source
+from tests.redis_servers import TestServer
+from tests.simulated import Behaviour, ProviderProcess, Seed, SeededResource
 
 
 @pytest.fixture
-def knell(tmp_path: Path) -> Iterator[Callable[..., Process]]:
-    started: list[Process] = []
+def knell(tmp_path: Path) -> Iterator[Callable[..., KnellProcess]]:
+    started: list[KnellProcess] = []
 
-    def start(redis: RedisSettings, *words: str, **variables: str) -> Process:
-        started.append(Process(tmp_path, redis, *words, **variables))
+    def start(redis: RedisSettings, *words: str, **variables: str) -> KnellProcess:
+        started.append(KnellProcess(tmp_path, redis, *words, **variables))
         return started[-1]
 
     yield start
@@ -108,35 +41,44 @@ def knell(tmp_path: Path) -> Iterator[Callable[..., Process]]:
 
 @contextmanager
 def provider(latency: timedelta, *names: str) -> Iterator[ProviderProcess]:
-    """Resources of one account, each owned by an object of the same name."""
-    seed = Seed(
-        resources=tuple(Resource(account="acct", id=name, owner=name) for name in names),
-        objects=tuple(Object(uid=name, owner=name, targets=(TargetOf(account="acct", id=name),)) for name in names),
-    )
+    """Resources of one account, each tagged with the name of the object that owns it."""
+    seed = Seed(resources=tuple(SeededResource(account="acct", id=name, owner=name) for name in names))
     with ProviderProcess(Behaviour(latency=(latency, latency)), seed) as process:
         yield process
 
 
-def with_installation(redis: RedisSettings, work: Callable[[Installation], Any]) -> Any:
-    async def run() -> Any:
-        installation = Installation(Settings(redis=redis))
-        try:
-            return await work(installation)
-        finally:
-            await installation.aclose()
-
-    return asyncio.run(run())
+def working(knell: Callable[..., KnellProcess], widgets: WidgetSource, cloud: ProviderProcess) -> KnellProcess:
+    config = widgets.config(collector="simulated")
+    return knell(widgets.redis, "work", "--config", str(config), SIMULATED_PROVIDER=cloud.address)
 
 
-def publish(redis: RedisSettings, *names: str, source: str = "simulated") -> None:
-    events = [Event(cluster="c", resource="things", uid=name, name=name, source=source) for name in names]
-    with_installation(redis, lambda installation: installation.publish(events))
+@pytest.fixture
+def widgets(api: TestApi, embedded_server: TestServer, tmp_path: Path) -> WidgetSource:
+    return widget_source(api, embedded_server, tmp_path)
 
 
-def state(redis: RedisSettings, name: str) -> str:
+def delete(widgets: WidgetSource, name: str) -> Event:
+    """An object that owns the resource of its name is deleted and waits for us; its event is published."""
+    widgets.create(name, {"owner": name, "targets": [{"account": "acct", "id": name}]}, finalizers=[FINALIZER])
+    widgets.delete(name)
+    system: Any = widgets.api.kube.get("/api/v1/namespaces/kube-system")
+    uid = widgets.get(name)["metadata"]["uid"]
+    event = Event(
+        cluster=system["metadata"]["uid"], resource=widgets.crd.resource, uid=uid, name=name,
+        namespace=widgets.namespace,
+        source="widgets",
+    )  # fmt: skip
+    publish(widgets.redis, event)
+    return event
+
+
+def publish(redis: RedisSettings, event: Event) -> None:
+    with_installation(redis, lambda installation: installation.publish([event]))
+
+
+def state(redis: RedisSettings, event: Event) -> str:
     async def read(installation: Installation) -> str:
-        deletion = f"c/things/{name}/1"
-        key = installation.shard_of(deletion).stem + "deletion:" + deletion
+        key = installation.shard_of(event.deletion).stem + "deletion:" + event.deletion
         found: bytes | None = await installation.caller.command("HGET", key, "state")
         return (found or b"").decode()
 
@@ -144,14 +86,13 @@ def state(redis: RedisSettings, name: str) -> str:
 
 
 def test_a_worker_carries_out_a_deletion_and_counts_it(
-    knell: Callable[..., Process], embedded_server: TestServer
+    knell: Callable[..., KnellProcess], widgets: WidgetSource
 ) -> None:
-    redis = embedded_server.settings()
     with provider(timedelta(0), "a", "b") as cloud:
-        publish(redis, "a", "b")
-        worker = knell(redis, "work", "--simulate", cloud.address)
+        events = [delete(widgets, "a"), delete(widgets, "b")]
+        worker = working(knell, widgets, cloud)
         worker.until_ready()
-        until("both are done", lambda: {state(redis, "a"), state(redis, "b")} == {"done"})
+        until("both are done", lambda: {state(widgets.redis, event) for event in events} == {"done"})
         until("it is counted", lambda: worker.number("knell_process_settled_total") == 4)
         assert worker.number("knell_process_planned_total") == 2
         assert worker.number("knell_process_taken_total") == 4
@@ -165,7 +106,7 @@ def test_a_worker_carries_out_a_deletion_and_counts_it(
 
 @pytest.mark.parametrize("command", ["work", "run"])
 def test_a_collector_that_does_not_exist_is_refused_with_those_that_do(
-    knell: Callable[..., Process], embedded_server: TestServer, tmp_path: Path, command: str
+    knell: Callable[..., KnellProcess], embedded_server: TestServer, tmp_path: Path, command: str
 ) -> None:
     config = tmp_path / "settings.yaml"
     config.write_text(
@@ -175,25 +116,28 @@ def test_a_collector_that_does_not_exist_is_refused_with_those_that_do(
     process = knell(embedded_server.settings(), "--config", str(config), command)
     assert process.end() == 2
     said = " ".join(process.log.read_text().split())
-    assert "sources.clusters.collector: 'cappa' given; allowed: capa, karpenter-azure, none, simulated" in said
+    assert "sources.clusters.collector: 'cappa' given; allowed: capa, karpenter-azure, none" in said
 
 
 @pytest.mark.long
-def test_run_works_like_a_worker(knell: Callable[..., Process], embedded_server: TestServer) -> None:
+def test_run_works_like_a_worker(knell: Callable[..., KnellProcess], embedded_server: TestServer) -> None:
     redis = embedded_server.settings()
     process = knell(redis, "run")
     process.until_ready()
-    publish(redis, "stranger", source="nobody-knows")
-    until("an event of an unknown source is held", lambda: state(redis, "stranger") == "held")
+    event = Event(cluster="c", resource="things", uid="stranger", name="stranger", source="nobody-knows")
+    publish(redis, event)
+    until("an event of an unknown source is held", lambda: state(redis, event) == "held")
     assert process.number("knell_process_held_total") == 1
     process.process.send_signal(signal.SIGINT)
     assert process.end(AT_ONCE) == 0
 
 
 @pytest.mark.long
-def test_a_worker_before_its_server_is_alive_and_says_why_it_is_not_ready(knell: Callable[..., Process]) -> None:
+def test_a_worker_started_before_redis_is_alive_and_reports_why_it_is_not_ready(
+    knell: Callable[..., KnellProcess],
+) -> None:
     (port,) = free_ports(1)
-    server = Server(port=port)
+    server = LocalRedis(port=port)
     worker = knell(server.settings(), "work")
     try:
         until("it lives", lambda: worker.get("/healthz")[0] == 200)
@@ -203,35 +147,32 @@ def test_a_worker_before_its_server_is_alive_and_says_why_it_is_not_ready(knell:
         assert set(hindrances) == {"redis", "starting"}
         assert f"127.0.0.1:{port}" in hindrances["redis"]
         assert worker.number("knell_redis_up") == 0
-        until("it is said once", lambda: worker.said("server away, trying on"))
+        until("it is said once", lambda: worker.said("server unavailable, retrying"))
         server.start()
         worker.until_ready()
-        assert len(worker.said("server away, trying on")) == 1
+        assert len(worker.said("server unavailable, retrying")) == 1
         server.kill()
         until("it is not ready any more", lambda: worker.get("/readyz")[0] == 503)
         worker.process.send_signal(signal.SIGTERM)
-        # The server stays away: it goes all the same.
+        # Redis is still down: the worker stops nevertheless.
         assert worker.end(timedelta(seconds=45)) == 0
     finally:
         server.stop()
 
 
-def test_a_worker_that_never_found_its_server_stops_at_once(knell: Callable[..., Process]) -> None:
+def test_a_worker_that_never_reached_redis_stops_at_once(knell: Callable[..., KnellProcess]) -> None:
     (port,) = free_ports(1)
     worker = knell(RedisSettings(url=RedisUrl("redis", host="127.0.0.1", port=port)), "work")
-    until("it knocks", lambda: worker.said("server away, trying on"))
+    until("it knocks", lambda: worker.said("server unavailable, retrying"))
     worker.process.send_signal(signal.SIGTERM)
     assert worker.end(AT_ONCE) == 0
 
 
 @pytest.mark.long
-def test_a_stopping_worker_finishes_what_it_has_in_hand(
-    knell: Callable[..., Process], embedded_server: TestServer
-) -> None:
-    redis = embedded_server.settings()
+def test_a_stopping_worker_finishes_its_leased_jobs(knell: Callable[..., KnellProcess], widgets: WidgetSource) -> None:
     with provider(timedelta(seconds=1), "slow") as cloud:
-        publish(redis, "slow")
-        worker = knell(redis, "work", "--simulate", cloud.address)
+        delete(widgets, "slow")
+        worker = working(knell, widgets, cloud)
         until("it has it in hand", lambda: worker.number("knell_process_in_hand") == 1)
         worker.process.send_signal(signal.SIGTERM)
         until("it says that it stops", lambda: '"what":"stopping"' in worker.get("/readyz")[1])
@@ -245,15 +186,14 @@ def test_a_stopping_worker_finishes_what_it_has_in_hand(
         workers = await installation.caller.command("ZCARD", stem + "workers")
         return leases, batches, workers
 
-    assert with_installation(redis, left) == (0, 0, 0)
+    assert with_installation(widgets.redis, left) == (0, 0, 0)
 
 
 @pytest.mark.long
-def test_a_second_signal_ends_at_once_with_an_error(knell: Callable[..., Process], embedded_server: TestServer) -> None:
-    redis = embedded_server.settings()
+def test_a_second_signal_ends_at_once_with_an_error(knell: Callable[..., KnellProcess], widgets: WidgetSource) -> None:
     with provider(timedelta(seconds=4), "very-slow") as cloud:
-        publish(redis, "very-slow")
-        worker = knell(redis, "work", "--simulate", cloud.address)
+        delete(widgets, "very-slow")
+        worker = working(knell, widgets, cloud)
         until("it has it in hand", lambda: worker.number("knell_process_in_hand") == 1)
         worker.process.send_signal(signal.SIGTERM)
         until("it stops", lambda: worker.said("stopping"))
@@ -263,7 +203,7 @@ def test_a_second_signal_ends_at_once_with_an_error(knell: Callable[..., Process
 
 
 def test_a_wrong_shard_count_refuses_in_one_sentence(
-    knell: Callable[..., Process], embedded_server: TestServer
+    knell: Callable[..., KnellProcess], embedded_server: TestServer
 ) -> None:
     redis = embedded_server.settings()
     first = knell(redis, "work")
@@ -285,15 +225,15 @@ def test_a_wrong_shard_count_refuses_in_one_sentence(
     ],
 )
 def test_bad_settings_are_named_by_their_path(
-    knell: Callable[..., Process], variables: dict[str, str], code: int, words: str
+    knell: Callable[..., KnellProcess], variables: dict[str, str], code: int, words: str
 ) -> None:
     worker = knell(RedisSettings(), "work", **variables)
     assert worker.end() == code
     assert words in worker.log.read_text()
 
 
-def test_a_taken_port_and_a_missing_provider_are_said_in_one_sentence(
-    knell: Callable[..., Process], embedded_server: TestServer
+def test_a_taken_port_and_a_missing_provider_are_reported_in_one_sentence(
+    knell: Callable[..., KnellProcess], embedded_server: TestServer
 ) -> None:
     redis = embedded_server.settings()
     with socket.socket() as other:
@@ -304,7 +244,7 @@ def test_a_taken_port_and_a_missing_provider_are_said_in_one_sentence(
         assert taken.end() == 1
         assert f"Error: can't listen on 127.0.0.1:{port}" in taken.log.read_text()
     (nobody,) = free_ports(1)
-    lonely = knell(redis, "work", "--simulate", f"http://127.0.0.1:{nobody}")
+    lonely = knell(redis, "work", SIMULATED_PROVIDER=f"http://127.0.0.1:{nobody}")
     assert lonely.end() == 1
     assert "Error: can't reach the simulated provider" in lonely.log.read_text()
     assert "Traceback" not in taken.log.read_text() + lonely.log.read_text()

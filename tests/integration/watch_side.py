@@ -1,4 +1,4 @@
-"""The watch side of a stage's source in a test's own hands, and the fixtures `stage` and `side`."""
+"""The watch side of a stage's source in a test's own hands, and the fixtures `judged` and `side`."""
 
 import asyncio
 import contextlib
@@ -9,14 +9,14 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from service.kubernetes import Cluster
+from service.kubernetes import KubernetesClient
 from service.watching.assignment import Assignment
-from service.watching.collectors import COLLECTORS
-from service.watching.namespace_marks import NamespaceMarks
-from service.watching.run import SourceRun
-from tests.clusters import TestApi
-from tests.integration.staged import SOURCE, Stage, staged
-from tests.servers import TestServer
+from service.watching.namespace_watch import NamespaceWatch
+from service.watching.source_watch import SourceWatch
+from tests.api_servers import TestApi
+from tests.integration.judged_source import SOURCE, JudgedSource, judged_source
+from tests.redis_servers import TestServer
+from tests.simulated.collector import recognise
 
 
 @contextlib.asynccontextmanager
@@ -30,23 +30,23 @@ async def ongoing(work: Awaitable[None]) -> AsyncIterator[None]:
             await task
 
 
-class Side:
+class WatchSide:
     """The watch side of the stage's source: it begins, ends, and begins anew, as if another replica had taken over."""
 
-    def __init__(self, stage: Stage, cluster: Cluster) -> None:
-        self.stage, self.cluster = stage, cluster
-        self.namespaces: NamespaceMarks | None = None
+    def __init__(self, judged: JudgedSource, cluster: KubernetesClient) -> None:
+        self.stage, self.cluster = judged, cluster
+        self.namespaces: NamespaceWatch | None = None
         self._open = contextlib.AsyncExitStack()
 
-    async def begin(self) -> SourceRun:
-        run = SourceRun(
+    async def begin(self) -> SourceWatch:
+        run = SourceWatch(
             Assignment(
                 name=SOURCE,
                 settings=self.stage.settings.sources[SOURCE],
                 cluster=self.cluster,
                 cluster_uid=self.stage.identity,
                 installation=self.stage.install(),
-                recognise=COLLECTORS["simulated"],
+                recognise=recognise,
                 namespaces=self.namespaces,
             )
         )
@@ -58,9 +58,9 @@ class Side:
         await self.stage.until("everything is listed", ready)
         return run
 
-    async def follow_namespaces(self, cluster: Cluster | None = None) -> NamespaceMarks:
+    async def follow_namespaces(self, cluster: KubernetesClient | None = None) -> NamespaceWatch:
         watch = msgspec.structs.replace(self.stage.settings.watch, retry=timedelta(milliseconds=100))
-        self.namespaces = NamespaceMarks(cluster or self.cluster, watch)
+        self.namespaces = NamespaceWatch(cluster or self.cluster, watch)
         await self._open.enter_async_context(ongoing(self.namespaces.run()))
         return self.namespaces
 
@@ -69,15 +69,15 @@ class Side:
 
 
 @pytest.fixture
-async def stage(api: TestApi, embedded_server: TestServer, tmp_path: Path) -> AsyncIterator[Stage]:
-    async with staged(api, embedded_server, tmp_path) as made:
+async def judged(api: TestApi, embedded_server: TestServer, tmp_path: Path) -> AsyncIterator[JudgedSource]:
+    async with judged_source(api, embedded_server, tmp_path) as made:
         made.source(namespaces=(made.namespace,))
         made.have_patience()
         yield made
 
 
 @pytest.fixture
-async def side(stage: Stage, cluster: Cluster) -> AsyncIterator[Side]:
-    made = Side(stage, cluster)
+async def side(judged: JudgedSource, cluster: KubernetesClient) -> AsyncIterator[WatchSide]:
+    made = WatchSide(judged, cluster)
     yield made
     await made.end()

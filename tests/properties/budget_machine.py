@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from service.contract import Draw, Limit
-from service.engine.budgets import Ask, Budgets, Grant, Said
-from service.engine.scripts import Scripts
+from service.engine.budgets import Budgets, LimitFeedback, ReservationRequest, TokenGrant
+from service.engine.script_loading import Scripts
+from tests.properties.actions import Action, action, actions_of
 from tests.properties.clock import JumpingClock
-from tests.properties.deeds import Deed, deed, deeds_of
 from tests.properties.laws import require
 from tests.properties.rig import Rig
-from tests.properties.spending import Book, Spent
+from tests.properties.spending_log import SpendingLog, Spent
 
 ASKED = "nobody gets more than was asked for"
 TOLD = "a told remainder is believed"
@@ -57,20 +57,20 @@ class Reservation:
     entries: dict[str, Spent]
 
 
-class BudgetDeeds:
+class BudgetActions:
     """Somebody who spends on the limits of one place, in every way that there is."""
 
     def __init__(self, rig: Rig, scripts: Scripts | None) -> None:
         self.rig, self.clock, self.keys = rig, JumpingClock(), rig.keys()
         self.caller = rig.caller(self.clock, scripts)
         self.budgets = Budgets(self.caller, self.keys)
-        self.books = {limit.name: Book(limit) for limit in LIMITS}
+        self.books = {limit.name: SpendingLog(limit) for limit in LIMITS}
         self.open: list[Reservation] = []
         self.told: dict[str, float] = {}
 
     # ---- what can happen
 
-    @deed(
+    @action(
         wants=st.lists(st.tuples(LANE, st.integers(1, 12), FEW, FEW), min_size=1, max_size=3),
         share=st.sampled_from((0.0, 0.1, 0.5, 1.0)),
     )
@@ -84,7 +84,7 @@ class BudgetDeeds:
                 f"{grant} for {lane}, {most} of {urgent} and {background}",
             )
 
-    @deed(which=st.integers(0, 20), part=st.integers(1, 12))
+    @action(which=st.integers(0, 20), part=st.integers(1, 12))
     def give_back(self, which: int, part: int) -> None:
         """Some of the calls were not made."""
         if not self.open:
@@ -95,24 +95,24 @@ class BudgetDeeds:
             return
         reservation.count -= count
         draws = LANES[reservation.lane]
-        self._timed([draw.limit for draw in draws], self.budgets.give_back(
+        self._timed([draw.limit for draw in draws], self.budgets.return_unused(
             PLACE, reservation.corrections, [(draw.limit, draw.cost * count) for draw in draws]
         ))  # fmt: skip
         for draw in draws:
             reservation.entries[draw.limit.name].tokens -= draw.cost * count
 
-    @deed(
+    @action(
         limit=st.sampled_from(LIMITS),
         wait=st.sampled_from((0, 500, 4_000, 30_000)),
         age=st.sampled_from((0, 700)),
         strike=st.integers(0, 1),
     )
     def pause(self, limit: Limit, wait: int, age: int, strike: int) -> None:
-        self._timed([limit], self.budgets.correct(PLACE, [Said(limit, 1, age=age, pause=wait, strike=strike)]))
+        self._timed([limit], self.budgets.correct(PLACE, [LimitFeedback(limit, 1, age=age, pause=wait, strike=strike)]))
         # The call's own tick is in the clock by now; offset and server time are cut to whole milliseconds.
         self.books[limit.name].paused(self.clock.at - 2 + wait)
 
-    @deed(
+    @action(
         limit=st.sampled_from(LIMITS),
         left=st.integers(0, 12),
         age=st.sampled_from((0, 2_000)),
@@ -120,7 +120,7 @@ class BudgetDeeds:
     )
     def hear_what_is_left(self, limit: Limit, left: int, age: int, answered: int) -> None:
         book, at = self.books[limit.name], self.clock.at - age
-        self._timed([limit], self.budgets.correct(PLACE, [Said(limit, answered, remaining=left, age=age)]))
+        self._timed([limit], self.budgets.correct(PLACE, [LimitFeedback(limit, answered, remaining=left, age=age)]))
         newest = at > self.told.get(limit.name, 0.0) + SLACK
         self.told[limit.name] = max(at, self.told.get(limit.name, 0.0))
         if self.clock.at <= max(book.pauses, default=0.0) + SLACK:
@@ -130,11 +130,11 @@ class BudgetDeeds:
             require(TOLD, tokens <= left, f"{limit.name}: {tokens} tokens, told were {left}")
         book.corrected()
 
-    @deed(by=st.sampled_from(JUMPS))
+    @action(by=st.sampled_from(JUMPS))
     def jump(self, by: int) -> None:
         self.clock.jump(timedelta(milliseconds=by))
 
-    @deed(back=st.integers(0, 6))
+    @action(back=st.integers(0, 6))
     def say_it_again(self, back: int) -> None:
         """An answer got lost and the call is sent once more."""
         if back >= len(self.caller.calls):
@@ -144,7 +144,7 @@ class BudgetDeeds:
         require(REPEAT, answer == call.answer, f"{call.name}: {answer!r}")
         require(REPEAT, self._stored() == before, call.name)
 
-    @deed(lane=LANE)
+    @action(lane=LANE)
     def come_again_when_told(self, lane: str) -> None:
         """Who is told when to come again gets something then, if nobody else came in between."""
         for _ in range(25):
@@ -159,7 +159,7 @@ class BudgetDeeds:
                 return
         require(AGAIN, False, f"{lane}: nothing after 25 visits, {self._stored()}")
 
-    @deed(background=st.booleans())
+    @action(background=st.booleans())
     def come_for_many(self, background: bool) -> None:
         """None at all or so many, and then so many, unless somebody else waits."""
         if self._crowded():
@@ -172,7 +172,7 @@ class BudgetDeeds:
             require(TOGETHER, given == 0 and visit == 0, f"{grant}, {self._stored()}")
             self.clock.jump(timedelta(milliseconds=grant.again + 1))
 
-    @deed(visits=st.lists(st.integers(1, 12), min_size=1, max_size=5))
+    @action(visits=st.lists(st.integers(1, 12), min_size=1, max_size=5))
     def come_between(self, visits: list[int]) -> None:
         """Others who want less come while a lane waits for many: it gets them all the same."""
         if self._crowded():
@@ -193,9 +193,11 @@ class BudgetDeeds:
         """Whether somebody else may have been told to come for tokens of the bucket."""
         return any(self._field(BUCKET, side, 0.0) > self.clock.at - SLACK for side in ("urgent", "background"))
 
-    def _reserve(self, wants: list[tuple[str, int, int, int]], share: float) -> list[Grant]:
+    def _reserve(self, wants: list[tuple[str, int, int, int]], share: float) -> list[TokenGrant]:
         limits = [draw.limit for lane, *_ in wants for draw in LANES[lane]]
-        answer = self._timed(limits, self.budgets.reserve(PLACE, share, [Ask(*want, LANES[want[0]]) for want in wants]))
+        answer = self._timed(
+            limits, self.budgets.reserve(PLACE, share, [ReservationRequest(*want, LANES[want[0]]) for want in wants])
+        )
         for grant, (lane, *_) in zip(answer.grants, wants, strict=True):
             count = grant.urgent + grant.background
             entries = {
@@ -228,23 +230,23 @@ class BudgetDeeds:
 class BudgetMachine(RuleBasedStateMachine):
     """`rig` and `scripts` are set by whoever runs it."""
 
-    kinds = BudgetDeeds
+    kinds = BudgetActions
     rig: ClassVar[Rig]
     scripts: ClassVar[Scripts | None] = None
     shard: ClassVar[int] = 0  # a budget belongs to no shard
 
     def __init__(self) -> None:
         super().__init__()
-        self.deeds = BudgetDeeds(self.rig, self.scripts)
+        self.actions = BudgetActions(self.rig, self.scripts)
 
-    @rule(deed=deeds_of(BudgetDeeds))
-    def step(self, deed: Deed) -> None:
-        deed.do(self.deeds)
+    @rule(action=actions_of(BudgetActions))
+    def step(self, action: Action) -> None:
+        action.do(self.actions)
 
     @invariant()
     def laws_hold(self) -> None:
-        for book in self.deeds.books.values():
+        for book in self.actions.books.values():
             book.check()
 
     def teardown(self) -> None:
-        self.rig.clear(self.deeds.keys.budget(PLACE))
+        self.rig.clear(self.actions.keys.budget(PLACE))

@@ -7,7 +7,7 @@ import time
 from datetime import timedelta
 from typing import Final
 
-from service.engine.scripts import lua_text
+from service.engine.script_loading import lua_text
 
 TICK = 150
 """Milliseconds between two calls: more than a call takes, so that time does not go back by itself."""

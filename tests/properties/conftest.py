@@ -1,11 +1,11 @@
-"""A rig on the embedded server, for properties that are checked without a machine of random deeds."""
+"""A rig on the embedded server, for properties that are checked without a machine of random actions."""
 
 from collections.abc import Iterator
 
 import pytest
 
 from tests.properties.rig import Rig
-from tests.servers import TestServer
+from tests.redis_servers import TestServer
 
 
 @pytest.fixture

@@ -10,20 +10,20 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from service.contract import Event, Job, Record, decode_event
-from service.engine.arrange import Arranged, arrange
-from service.engine.engine import MOMENT, Shard
-from service.engine.rows import Settlement, Want, flat, ms, rows
-from service.engine.scripts import Scripts
+from service.contract import Event, Job, JobRecord, decode_event
+from service.engine.plan_layout import PlanLayout, lay_out_plan
+from service.engine.script_arguments import JobSettlement, LaneRequest, event_fields, ms, plan_rows
+from service.engine.script_loading import Scripts
+from service.engine.shard import MOMENT, Shard
 from service.settings import RetrySettings
+from tests.properties import drawn_plans
 from tests.properties import engine_laws as laws
-from tests.properties import shapes
 from tests.properties.clock import JumpingClock
 from tests.properties.history import History
-from tests.properties.laws import Broken, require
-from tests.properties.rig import Call, Rig
-from tests.properties.world import World, read_world
-from workers.runtime.outcomes import judge, settlement, unreadable
+from tests.properties.laws import BrokenLaw, require
+from tests.properties.rig import RecordedMove, Rig
+from tests.properties.shard_state import ShardState, read_shard_state
+from workers.runtime.retry_policy import outcome_of, settlement, unreadable_settlement
 
 T = TypeVar("T")
 NEWEST = 2
@@ -32,12 +32,12 @@ NEWEST = 2
 LEASE = timedelta(seconds=60)
 RETRY = RetrySettings(held_after=2)
 DEADLINE = timedelta(seconds=45)
-EVERYWHERE = [Want(lane, 2, 2, shapes.CAP) for lane in shapes.ALL_LANES]
-_record = msgspec.json.Decoder(type=Record, strict=False).decode
+EVERYWHERE = [LaneRequest(lane, 2, 2, drawn_plans.CAP) for lane in drawn_plans.ALL_LANES]
+_record = msgspec.json.Decoder(type=JobRecord, strict=False).decode
 
 
 @dataclass(frozen=True, slots=True)
-class InHand:
+class TakenJob:
     """A job that some worker took and may still believe to be its own."""
 
     worker: str
@@ -48,12 +48,12 @@ class InHand:
 
 
 @dataclass(slots=True)
-class Writing:
+class UnfinishedPlan:
     """A plan that is being written in chunks, and perhaps never finished."""
 
     event: Event
     entry: str
-    arranged: Arranged
+    arranged: PlanLayout
     number: int = 0
     offset: int = 0
 
@@ -66,27 +66,27 @@ class EngineActor:
         self.furthest = self.clock.at
         self.caller = rig.caller(self.clock, scripts)
         self.shard = Shard(self.caller, rig.keys(), shard)
-        self.history = History(shapes.CAP)
+        self.history = History(drawn_plans.CAP)
         self.hands: list[tuple[str, Event]] = []
-        self.writing: list[Writing] = []
-        self.taken: list[InHand] = []
-        self.over: list[InHand] = []
-        self.world = World([])
-        self.run(self.shard.attend("history", ""))
+        self.writing: list[UnfinishedPlan] = []
+        self.taken: list[TakenJob] = []
+        self.over: list[TakenJob] = []
+        self.shard_state = ShardState([])
+        self.run(self.shard.check_epoch("history", ""))
 
     def run(self, call: Coroutine[Any, Any, T]) -> T:
         self.furthest = max(self.furthest, self.clock.at)
         return self.rig.run(call)
 
     def look_round(self) -> None:
-        self.world = self.rig.run(read_world(self.rig.client, self.shard.stem))
-        self.history.learn(self.world)
+        self.shard_state = self.rig.run(read_shard_state(self.rig.client, self.shard.stem))
+        self.history.learn(self.shard_state)
 
     def check_laws(self) -> None:
         self.look_round()
         for law in laws.LAWS:
-            for name, what in law(self.world, self.history):
-                raise Broken(name, what)
+            for name, what in law(self.shard_state, self.history):
+                raise BrokenLaw(name, what)
 
     def hand(self, command: str, name: str, *words: Any) -> None:
         """Somebody types a command, past the engine."""
@@ -95,8 +95,8 @@ class EngineActor:
     # ---- planners
 
     def publish(self, numbers: list[int]) -> None:
-        events = [shapes.event(number) for number in numbers]
-        known = set(self.world.deletions)
+        events = [drawn_plans.event(number) for number in numbers]
+        known = set(self.shard_state.deletions)
         for answer, event in zip(self.run(self.shard.publish(events)), events, strict=True):
             new = event.deletion not in known
             known.add(event.deletion)
@@ -127,21 +127,21 @@ class EngineActor:
 
     def in_hand(self, which: int, *, keep: bool = False) -> tuple[str, Event]:
         """An entry that a planner has; if none has one, one comes in, if need be past publish."""
-        event = shapes.event(which % 3)
+        event = drawn_plans.event(which % 3)
         if not self.hands:
             self.read("p0", 1)
         if not self.hands:
             self.publish([which % 3])
             self.read("p0", 1)
         if not self.hands:
-            self.hand("XADD", "events", "*", *flat(event))
+            self.hand("XADD", "events", "*", *event_fields(event))
             self.read("p0", 1)
         self.look_round()
         return self.hands[which % len(self.hands)] if keep else self.hands.pop(which % len(self.hands))
 
-    def write_plan(self, writing: Writing, size: int) -> None:
-        state = self.world.deletions.get(writing.event.deletion, {}).get("state")
-        (whole,) = rows(writing.event, writing.entry, writing.arranged)
+    def write_plan(self, writing: UnfinishedPlan, size: int) -> None:
+        state = self.shard_state.deletions.get(writing.event.deletion, {}).get("state")
+        (whole,) = plan_rows(writing.event, writing.entry, writing.arranged)
         jobs = writing.arranged.jobs[writing.offset : writing.offset + size]
         final = writing.offset + size >= len(writing.arranged.jobs)
         row = whole._replace(
@@ -163,25 +163,25 @@ class EngineActor:
 
     def unhold(self, member: str, *, replay: bool) -> str:
         kind, _, name = member.partition(":")
-        record = self.world.deletions.get(name, {}) if kind == "deletion" else {}
+        record = self.shard_state.deletions.get(name, {}) if kind == "deletion" else {}
         event = [part for field in Event.__struct_fields__ if field in record for part in (field, record[field])]
         return self.run(self.shard.unhold(member, replay=replay, who="hand", event=event))
 
     def is_under_way(self, entry: str) -> bool:
-        after = _entry_id(entry) > _entry_id(self.world.delivered)
-        return f"kept:{entry}" in self.world.raw or (
-            entry in self.world.entries and (entry in self.world.pending or after)
+        after = _entry_id(entry) > _entry_id(self.shard_state.delivered)
+        return f"kept:{entry}" in self.shard_state.raw or (
+            entry in self.shard_state.entries and (entry in self.shard_state.pending or after)
         )
 
     # ---- workers
 
     def look(self, most: int, *, alone: bool = False) -> list[str]:
-        answer = self.run(self.shard.look(most, alone=alone))
+        answer = self.run(self.shard.due_lanes(most, alone=alone))
         for lane in answer.lanes:
             self.history.claims[lane.name] = answer.now + ms(MOMENT)
         return [lane.name for lane in answer.lanes]
 
-    def take(self, worker: str, wants: list[Want], lease: timedelta = LEASE, version: int = NEWEST) -> None:
+    def take(self, worker: str, wants: list[LaneRequest], lease: timedelta = LEASE, version: int = NEWEST) -> None:
         self.look_round()
         answer = self.run(self.shard.take(worker, lease, wants, version))
         for want in wants:
@@ -189,29 +189,29 @@ class EngineActor:
         for lane in answer.lanes:
             self.history.counts["taken"] += len(lane.jobs)
             for name, text in zip(lane.jobs, lane.records, strict=True):
-                due = self.world.queued(lane.lane).get(name, 0.0)
+                due = self.shard_state.queued(lane.lane).get(name, 0.0)
                 require(laws.WAITS, due <= answer.now, f"{name} is due {due} and was taken {answer.now}")
                 record = _record(text)
                 require(laws.ANSWER, record.v <= version, f"{name} has version {record.v}")
-                self.taken.append(InHand(worker, lane.lane, Job(name, lane.fence, record), len(lane.jobs)))
+                self.taken.append(TakenJob(worker, lane.lane, Job(name, lane.fence, record), len(lane.jobs)))
         self.look_round()
 
     def take_alone(self, worker: str, lease: timedelta = LEASE) -> bool:
-        look = self.run(self.shard.look(0, alone=True))
+        look = self.run(self.shard.due_lanes(0, alone=True))
         if look.alone:
             job, lane = look.alone
-            self.take(worker, [Want(lane, 1, 0, shapes.CAP, 0, job)], lease)
+            self.take(worker, [LaneRequest(lane, 1, 0, drawn_plans.CAP, 0, job)], lease)
         return bool(look.alone)
 
-    def of(self, worker: str) -> list[InHand]:
+    def of(self, worker: str) -> list[TakenJob]:
         """Whatever this worker ever took."""
         return [one for one in self.taken if one.worker == worker]
 
-    def is_live(self, one: InHand) -> bool:
-        return self.world.holder(one.lane, one.job.id) == (one.job.fence, one.worker)
+    def is_live(self, one: TakenJob) -> bool:
+        return self.shard_state.holder(one.lane, one.job.id) == (one.job.fence, one.worker)
 
-    def settle(self, worker: str, picks: list[tuple[InHand, str]]) -> None:
-        before = self.world
+    def settle(self, worker: str, picks: list[tuple[TakenJob, str]]) -> None:
+        before = self.shard_state
         live = {one.job.id for one, _ in picks if one.worker == worker and self.is_live(one)}
         expected = [one.job.fence if one.worker == worker and self.is_live(one) else 0 for one, _ in picks]
         items = [self._settlement(one, verdict) for one, verdict in picks]
@@ -219,7 +219,7 @@ class EngineActor:
         require(laws.ZOMBIE, answer.accepted == expected, f"{answer.accepted} where {expected} are live")
         self.look_round()
         if not live:
-            require(laws.ZOMBIE, self.world == before, f"{picks}: {difference(before, self.world)}")
+            require(laws.ZOMBIE, self.shard_state == before, f"{picks}: {difference(before, self.shard_state)}")
         for item, (one, verdict), fence in zip(items, picks, expected, strict=True):
             if fence and one.job.id in live:
                 # Of two words on the same job the first counts.
@@ -228,17 +228,17 @@ class EngineActor:
                 self.history.counts[item.kind] += 1
                 self._check_settled(one, verdict, item)
 
-    def _settlement(self, one: InHand, verdict: str) -> Settlement:
-        said = shapes.VERDICTS[verdict]()
+    def _settlement(self, one: TakenJob, verdict: str) -> JobSettlement:
+        said = drawn_plans.VERDICTS[verdict]()
         if said is None:
-            return unreadable(one.job.id, one.job.fence, one.lane, "for a test")
-        outcome = judge(one.job, said, RETRY, int(self.clock.at), lambda: 0.5)
+            return unreadable_settlement(one.job.id, one.job.fence, one.lane, "for a test")
+        outcome = outcome_of(one.job, said, RETRY, int(self.clock.at), lambda: 0.5)
         return settlement(one.job, one.lane, outcome, called=True, of=one.of)
 
-    def _check_settled(self, one: InHand, verdict: str, item: Settlement) -> None:
-        record = self.world.jobs[one.job.id]
-        if verdict in shapes.EXACT and item.kind != "dead" and not one.job.record.deadline:
-            late = record["due"] - self.clock.at - shapes.EXACT[verdict]
+    def _check_settled(self, one: TakenJob, verdict: str, item: JobSettlement) -> None:
+        record = self.shard_state.jobs[one.job.id]
+        if verdict in drawn_plans.EXACT and item.kind != "dead" and not one.job.record.deadline:
+            late = record["due"] - self.clock.at - drawn_plans.EXACT[verdict]
             require(laws.WAITS, abs(late) < 1000, f"{one.job.id} was told to wait and is {late} ms late")
         require(laws.ANSWER, record.get("state", item.kind) in (item.kind, "aside"), f"{verdict}: {record}")
 
@@ -246,7 +246,7 @@ class EngineActor:
         mine = self.of(worker)
         batches = sorted({(one.lane, one.job.fence) for one in mine})
         _, strangers = self.run(self.shard.renew(worker, lease, batches, patience=lease))
-        kept = {(lane, fence) for (lane, fence), batch in self.world.batches.items() if batch.worker == worker}
+        kept = {(lane, fence) for (lane, fence), batch in self.shard_state.batches.items() if batch.worker == worker}
         lost = [fence for lane, fence in batches if (lane, fence) not in kept]
         require(laws.ZOMBIE, strangers == lost, f"lost were {lost}, told were {strangers}")
         for one in mine:
@@ -272,24 +272,24 @@ class EngineActor:
             cursor, _, _ = self.run(self.shard.requeue(cursor, jobs=jobs, grace=at_once, version=version))
             rounds += 1
             require(laws.LOST, rounds < 100, f"the janitor goes round in circles: {cursor}")
-        self.run(self.shard.mend(grace=at_once))
+        self.run(self.shard.repair(grace=at_once))
 
     # ---- repeats
 
-    def say_again(self, call: Call) -> None:
+    def say_again(self, call: RecordedMove) -> None:
         """An answer got lost, and the call is sent once more, perhaps much later."""
-        answer, before = self.run(self.caller.again(call)), self.world
+        answer, before = self.run(self.caller.again(call)), self.shard_state
         require(laws.REPEAT, self._is_same(call, answer), f"{call.name}: {call.answer!r} became {answer!r}")
         self.look_round()
-        require(laws.REPEAT, self.world == before, f"{call.name}: {difference(before, self.world)}")
+        require(laws.REPEAT, self.shard_state == before, f"{call.name}: {difference(before, self.shard_state)}")
 
-    def _is_same(self, call: Call, answer: bytes) -> bool:
+    def _is_same(self, call: RecordedMove, answer: bytes) -> bool:
         if call.name != "take":
             return answer == call.answer
         # Of what was taken then, the worker is told what it still holds.
         then, now = msgspec.msgpack.decode(call.answer), msgspec.msgpack.decode(answer)
         for lane, fence, jobs, _ in then[1]:
-            held = {job for job in jobs if self.world.holder(lane, job) == (fence, call.args[0])}
+            held = {job for job in jobs if self.shard_state.holder(lane, job) == (fence, call.args[0])}
             if not any(other[0] == lane and other[1] == fence and set(other[2]) == held for other in now[1]):
                 return False
         return len(then[1]) == len(now[1])
@@ -298,19 +298,21 @@ class EngineActor:
 
     def finish(self) -> None:
         """Everybody comes back to his senses: whatever was published gets done."""
-        for lane in self.world.fields("paused"):
+        for lane in self.shard_state.fields("paused"):
             self.run(self.shard.pause(lane, stop=False, who="hand"))
         for _ in range(40):
             self.look_round()
             if not self._unfinished():
                 return
             self._round()
-        raise Broken(laws.DONE, f"{self._unfinished()}; {dict(self.world.places)}; {self.world.scores('lanes')}")
+        raise BrokenLaw(
+            laws.DONE, f"{self._unfinished()}; {dict(self.shard_state.places)}; {self.shard_state.scores('lanes')}"
+        )
 
     def _unfinished(self) -> dict[str, dict[str, str]]:
         return {
             name: record
-            for name, record in self.world.deletions.items()
+            for name, record in self.shard_state.deletions.items()
             if record.get("state") not in ("done", "dropped")
         }
 
@@ -320,29 +322,32 @@ class EngineActor:
         # Longer than any lease, wait or recheck.
         self.clock.jump(timedelta(hours=2))
         self.run(self.shard.reclaim(deaths=1000, deaths_in_all=1000, silence=LEASE))
-        while self.run(self.shard.open())[1]:
+        while self.run(self.shard.open_stages())[1]:
             pass
         self.look_round()
-        for member in (*self.world.scores("held"), *self.world.scores("waiting")):
+        for member in (*self.shard_state.scores("held"), *self.shard_state.scores("waiting")):
             self.unhold(member, replay=True)
-        for job in self.world.scores("dead"):
+        for job in self.shard_state.scores("dead"):
             self.run(self.shard.retry(job, "hand"))
         self.claim("p0")
         self.read("p0", 10)
         for entry, event in self.hands:
             self.look_round()
-            self.write_plan(Writing(event, entry, arranged(event, [shapes.Piece(0, 0, 0, False, False)])), size=1000)
+            self.write_plan(
+                UnfinishedPlan(event, entry, arranged(event, [drawn_plans.DrawnTarget(0, 0, 0, False, False)])),
+                size=1000,
+            )
         self.hands.clear()
-        self.take("w0", [Want(lane, 9, 9, 9) for lane in self.look(9)])
+        self.take("w0", [LaneRequest(lane, 9, 9, 9) for lane in self.look(9)])
         self.take_alone("w0")
         self.settle("w0", [(one, "gone") for one in self.of("w0") if self.is_live(one)])
 
 
-def arranged(event: Event, pieces: list[shapes.Piece]) -> Arranged:
-    return arrange(event, shapes.targets(pieces), DEADLINE)
+def arranged(event: Event, pieces: list[drawn_plans.DrawnTarget]) -> PlanLayout:
+    return lay_out_plan(event, drawn_plans.targets(pieces), DEADLINE)
 
 
-def difference(before: World, after: World) -> dict[str, tuple[Any, Any]]:
+def difference(before: ShardState, after: ShardState) -> dict[str, tuple[Any, Any]]:
     names = before.raw.keys() | after.raw.keys()
     return {n: (before.raw.get(n), after.raw.get(n)) for n in names if before.raw.get(n) != after.raw.get(n)}
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 from service.contract import FINALLY
 from tests.properties.history import History
-from tests.properties.world import Stage, World
+from tests.properties.shard_state import ShardState, StoredStage
 
 LOST = "no job is lost"
 TWICE = "no job is in two places"
@@ -35,28 +35,28 @@ SLACK = 5.0
 Breach = tuple[str, str]
 
 
-def each_job_has_one_place(world: World, _: History) -> Iterator[Breach]:
+def each_job_has_one_place(shard: ShardState, _: History) -> Iterator[Breach]:
     current = set()
-    for deletion, record in world.planned.items():
-        for stage in world.stages(deletion).values():
-            for position, job in enumerate(world.jobs_of(deletion, stage)):
+    for deletion, record in shard.planned.items():
+        for stage in shard.stages(deletion).values():
+            for position, job in enumerate(shard.jobs_of(deletion, stage)):
                 current.add(job)
-                if job not in world.jobs:
+                if job not in shard.jobs:
                     yield LOST, f"{job} has no record"
                 else:
-                    yield from _place(world, record, stage, position, job)
-    for job, places in world.places.items():
-        if job in world.jobs and job not in current:
+                    yield from _place(shard, record, stage, position, job)
+    for job, places in shard.places.items():
+        if job in shard.jobs and job not in current:
             yield TWICE, f"{job} of no flipped plan is in {places}"
 
 
-def _place(world: World, record: dict[str, str], stage: Stage, position: int, job: str) -> Iterator[Breach]:
-    told, places = world.jobs[job], world.places.get(job, [])
+def _place(shard: ShardState, record: dict[str, str], stage: StoredStage, position: int, job: str) -> Iterator[Breach]:
+    told, places = shard.jobs[job], shard.places.get(job, [])
     kinds = {kind for kind, _ in places}
     cursor = record.get(f"cursor.{stage.number}")
     if len(places) > 1:
         yield TWICE, f"{job} is in {places}"
-    elif not world.unfinished(job):
+    elif not shard.unfinished(job):
         if places and (told["state"], kinds) != ("dead", {"dead"}):
             yield TWICE, f"{job} is {told['state']} and in {places}"
     elif f"opened.{stage.number}" not in record or (cursor is not None and position >= int(cursor)):
@@ -74,12 +74,12 @@ def _place(world: World, record: dict[str, str], stage: Stage, position: int, jo
         yield LOST, f"{job} is not to be tried alone: {told}"
 
 
-def counts_are_right(world: World, history: History) -> Iterator[Breach]:
-    for deletion, record in world.planned.items():
-        stages = world.stages(deletion)
-        jobs = {number: world.jobs_of(deletion, stage) for number, stage in stages.items()}
+def counts_are_right(shard: ShardState, history: History) -> Iterator[Breach]:
+    for deletion, record in shard.planned.items():
+        stages = shard.stages(deletion)
+        jobs = {number: shard.jobs_of(deletion, stage) for number, stage in stages.items()}
         for number, names in jobs.items():
-            unfinished = sum(map(world.unfinished, names))
+            unfinished = sum(map(shard.unfinished, names))
             if record.get(f"left.{number}") != str(unfinished):
                 yield COUNTS, f"{deletion}: {unfinished} are left of stage {number}: {record}"
         open_ends = [
@@ -90,33 +90,33 @@ def counts_are_right(world: World, history: History) -> Iterator[Breach]:
         if record["chains_left"] != str(len(open_ends)):
             yield COUNTS, f"{deletion}: {len(open_ends)} chains are left: {record}"
         for field, state in (("given_up", "dead"), ("abandoned", "abandoned")):
-            real = sum(world.jobs[job].get("state") == state for names in jobs.values() for job in names)
+            real = sum(shard.jobs[job].get("state") == state for names in jobs.values() for job in names)
             if field == "abandoned":
                 # And by plans before this one.
                 plan = f"{deletion}#{record['plan']}."
-                real += sum(not job.startswith(plan) for job in world.fields(f"abandoned:{deletion}"))
+                real += sum(not job.startswith(plan) for job in shard.fields(f"abandoned:{deletion}"))
             if int(record.get(field, 0)) != real:
                 yield COUNTS, f"{deletion}: {real} are {state}: {record}"
-    yield from _stats(world, history)
+    yield from _stats(shard, history)
 
 
-def _stats(world: World, history: History) -> Iterator[Breach]:
-    stats = world.fields("stats")
+def _stats(shard: ShardState, history: History) -> Iterator[Breach]:
+    stats = shard.fields("stats")
     expected = dict(history.counts) if history.lost else {**history.counts, "lost": 0}
     for name, number in expected.items():
         if int(stats.get(name, 0)) != number:
             yield COUNTS, f"stats {name}: {stats.get(name)}, really {number}"
     seen = {name[5:].rsplit("/", 1)[0] for name in stats if name.startswith("lane/")}
-    for lane in world.lanes | seen:
-        for name, real in (("queued", len(world.queued(lane))), ("leased", len(world.leases.get(lane, {})))):
+    for lane in shard.lanes | seen:
+        for name, real in (("queued", len(shard.queued(lane))), ("leased", len(shard.leases.get(lane, {})))):
             if int(stats.get(f"lane/{lane}/{name}", 0)) != real:
                 yield COUNTS, f"stats lane/{lane}/{name}: {stats.get(f'lane/{lane}/{name}')}, really {real}"
 
 
-def stages_open_in_order(world: World, _: History) -> Iterator[Breach]:
-    opening = world.scores("opening")
-    for deletion, record in world.planned.items():
-        stages, release = world.stages(deletion), int(record["release"])
+def stages_open_in_order(shard: ShardState, _: History) -> Iterator[Breach]:
+    opening = shard.scores("opening")
+    for deletion, record in shard.planned.items():
+        stages, release = shard.stages(deletion), int(record["release"])
         before = {stage.successor: [stage] for stage in stages.values() if stage.successor is not None}
         before[release] = [stage for stage in stages.values() if stage.number != release]
         finale = min((stage.number for stage in stages.values() if stage.chain == FINALLY), default=release)
@@ -124,55 +124,55 @@ def stages_open_in_order(world: World, _: History) -> Iterator[Breach]:
         if record["state"] == "done":
             before[-1] = list(stages.values())
         for number, earlier in before.items():
-            waiting = [job for stage in earlier for job in world.jobs_of(deletion, stage) if world.unfinished(job)]
+            waiting = [job for stage in earlier for job in shard.jobs_of(deletion, stage) if shard.unfinished(job)]
             begun = number == -1 or f"opened.{number}" in record or f"{deletion}|{number}" in opening
             if begun and waiting:
                 yield ORDER, f"{deletion}: stage {number} is open before {waiting}: {record}"
 
 
-def finished_stays_finished(world: World, history: History) -> Iterator[Breach]:
-    opened = set(world.scores("open"))
-    busy = {job.rpartition("#")[0] for job in world.jobs if world.places.get(job, [("dead", "")])[0][0] != "dead"}
+def finished_stays_finished(shard: ShardState, history: History) -> Iterator[Breach]:
+    opened = set(shard.scores("open"))
+    busy = {job.rpartition("#")[0] for job in shard.jobs if shard.places.get(job, [("dead", "")])[0][0] != "dead"}
     for deletion, record in history.finished.items():
         # A leftover entry may come back to the stream, and is noted; it is acked when it is read.
-        now = world.deletions.get(deletion, {}) | {"entry": record["entry"]}
+        now = shard.deletions.get(deletion, {}) | {"entry": record["entry"]}
         if now != record:
             yield FINAL, f"{deletion}: {record} became {now}"
         if deletion in busy:
             yield FINAL, f"{deletion} is {record['state']} and has a job to be done"
-    unfinished = set(world.deletions) - set(history.finished)
+    unfinished = set(shard.deletions) - set(history.finished)
     if unfinished != opened:
         yield FINAL, f"unfinished are {unfinished}, open are {opened}"
 
 
-def leases_end(world: World, history: History) -> Iterator[Breach]:
+def leases_end(shard: ShardState, history: History) -> Iterator[Breach]:
     """Whoever holds a job is known, and so is when the lease runs out."""
-    for lane, leases in world.leases.items():
+    for lane, leases in shard.leases.items():
         for job, fence in leases.items():
-            if (lane, int(fence)) not in world.batches:
+            if (lane, int(fence)) not in shard.batches:
                 yield HOLDERS, f"nobody knows when the lease of {job} in {lane} ends"
         if len(leases) > history.cap:
             yield CAP, f"{lane}: {len(leases)} at once"
 
 
-def lanes_are_scored_in_time(world: World, history: History) -> Iterator[Breach]:
-    scores, dry, paused = world.scores("lanes"), world.fields("dry"), world.fields("paused")
-    for lane in world.lanes:
-        queued = world.queued(lane)
+def lanes_are_scored_in_time(shard: ShardState, history: History) -> Iterator[Breach]:
+    scores, dry, paused = shard.scores("lanes"), shard.fields("dry"), shard.fields("paused")
+    for lane in shard.lanes:
+        queued = shard.queued(lane)
         if not queued or lane in paused:
             continue
         latest = max(min(queued.values()), float(dry.get(lane, 0)), history.claims.get(lane, 0.0))
-        if len(world.leases.get(lane, {})) >= history.cap:
+        if len(shard.leases.get(lane, {})) >= history.cap:
             latest = max(latest, history.full.get(lane, 0.0))
         if scores.get(lane, float("inf")) > latest + SLACK:
             yield SERVED, f"{lane} is scored {scores.get(lane)}, should be by {latest}"
 
 
-def published_has_an_entry(world: World, history: History) -> Iterator[Breach]:
-    kept = {name[5:]: world.fields(name) for name in world.raw if name.startswith("kept:")}
-    known = {_identity(fields) for fields in (*world.entries.values(), *kept.values())}
-    for deletion, record in world.deletions.items():
-        there = record["entry"] in world.entries or record["entry"] in kept or deletion in known
+def published_has_an_entry(shard: ShardState, history: History) -> Iterator[Breach]:
+    kept = {name[5:]: shard.fields(name) for name in shard.raw if name.startswith("kept:")}
+    known = {_identity(fields) for fields in (*shard.entries.values(), *kept.values())}
+    for deletion, record in shard.deletions.items():
+        there = record["entry"] in shard.entries or record["entry"] in kept or deletion in known
         # One that was begun for an old entry has none; the janitor adds it.
         if record["state"] == "published" and not there and deletion not in history.revived:
             yield EVENTS, f"{deletion} has no entry: {record}"
@@ -182,63 +182,63 @@ def _identity(fields: dict[str, str]) -> str:
     return "/".join(fields.get(name, "") for name in ("cluster", "resource", "uid", "round"))
 
 
-def nothing_is_left_over(world: World, _: History) -> Iterator[Breach]:
+def nothing_is_left_over(shard: ShardState, _: History) -> Iterator[Breach]:
     owned = {
         f"{deletion}#{record[name]}"
-        for deletion, record in world.deletions.items()
+        for deletion, record in shard.deletions.items()
         for name in ("plan", "plan_writing")
         if name in record
     }
-    for plan in world.plans - owned:
+    for plan in shard.plans - owned:
         yield LEFTOVERS, f"records of jobs that belong to nobody: {plan}"
-    members = {*world.scores("held"), *world.scores("newer")}
-    for name in world.raw:
+    members = {*shard.scores("held"), *shard.scores("newer")}
+    for name in shard.raw:
         kind, entry = name.split(":", 1) if ":" in name else (name, "")
         if kind in ("kept", "why") and f"event:{entry}" not in members:
             yield LEFTOVERS, f"kept for nobody: {name}"
-    for lane, score in world.scores("lanes").items():
-        if not world.queued(lane):
+    for lane, score in shard.scores("lanes").items():
+        if not shard.queued(lane):
             yield LEFTOVERS, f"{lane} is scored {score} and empty"
 
 
-def held_is_shown(world: World, history: History) -> Iterator[Breach]:
+def held_is_shown(shard: ShardState, history: History) -> Iterator[Breach]:
     for index in ("held", "waiting"):
-        yield from _shown(world, history, index)
+        yield from _shown(shard, history, index)
 
 
-def _shown(world: World, history: History, index: str) -> Iterator[Breach]:
-    shown, dead = world.scores(index), world.scores("dead")
-    for deletion, record in world.deletions.items():
+def _shown(shard: ShardState, history: History, index: str) -> Iterator[Breach]:
+    shown, dead = shard.scores(index), shard.scores("dead")
+    for deletion, record in shard.deletions.items():
         if (f"deletion:{deletion}" in shown) != (record["state"] == index):
             yield HELD, f"{deletion}: {record}, shown as {index} are {list(shown)}"
-    for job, told in world.jobs.items():
-        held = world.unfinished(job) and told.get(index) == 1
-        aside = world.unfinished(job) and job in dead and index == "held"
+    for job, told in shard.jobs.items():
+        held = shard.unfinished(job) and told.get(index) == 1
+        aside = shard.unfinished(job) and job in dead and index == "held"
         if f"job:{job}" in shown and not held and not aside:
             yield HELD, f"{job} is shown as {index}: {told}"
         if f"job:{job}" not in shown and held:
             yield HELD, f"{job} is {index} and not shown: {told}"
     for member in shown:
-        if member.startswith("job:") and member[4:] not in world.jobs and not history.lost:
+        if member.startswith("job:") and member[4:] not in shard.jobs and not history.lost:
             yield HELD, f"{member} is shown as {index} and gone"
 
 
-def held_since_it_began(world: World, history: History) -> Iterator[Breach]:
-    for deletion, record in world.deletions.items():
+def held_since_it_began(shard: ShardState, history: History) -> Iterator[Breach]:
+    for deletion, record in shard.deletions.items():
         before, now = history.since.get(deletion), (record.get("held_as", ""), record.get("held_since", ""))
         if before and before[0] == now[0] and before != now:
             yield SINCE, f"{deletion} is {now}, and was {before}"
 
 
-def waits_are_kept(world: World, _: History) -> Iterator[Breach]:
-    for lane in world.lanes:
-        for job, score in world.queued(lane).items():
-            due = world.jobs.get(job, {}).get("due", 0)
+def waits_are_kept(shard: ShardState, _: History) -> Iterator[Breach]:
+    for lane in shard.lanes:
+        for job, score in shard.queued(lane).items():
+            due = shard.jobs.get(job, {}).get("due", 0)
             if score < due:
                 yield WAITS, f"{job} is due {due} and scored {score}"
 
 
-LAWS: tuple[Callable[[World, History], Iterator[Breach]], ...] = (
+LAWS: tuple[Callable[[ShardState, History], Iterator[Breach]], ...] = (
     each_job_has_one_place,
     finished_stays_finished,
     stages_open_in_order,

@@ -5,17 +5,17 @@ They are texts replaced in a Lua file: a fault whose text no longer stands there
 
 from dataclasses import dataclass
 
-from service.engine.scripts import Scripts, lua_text
+from service.engine.script_loading import Scripts, lua_text
 from tests.properties import budget_machine as budget
 from tests.properties import engine_laws as laws
-from tests.properties import spending
+from tests.properties import spending_log
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
     """In `script` the text `old` becomes `new`; one of `breaks` must be found, the first is what it is meant for.
 
-    Where the whole machine takes long to come across it, `focus` names the deeds that it is left with.
+    Where the whole machine takes long to come across it, `focus` names the actions that it is left with.
     """
 
     name: str
@@ -49,7 +49,7 @@ ENGINE = (
           "if redis.call('ZCOUNT', leases, token, token) ~= number then return false end",
           "if number == taken then return true end",
           (laws.ZOMBIE, laws.TWICE), ("publish", "plan", "settle", "abandon")),
-    Fault("an abandoned job still counts as left", "_ending", "job_ended(id, record.stage)", "", (laws.COUNTS,)),
+    Fault("an abandoned job still counts as left", "_end_job", "job_ended(id, record.stage)", "", (laws.COUNTS,)),
     Fault("the lane's numbers are not kept", "_shard", "    gauge(lane)\n", "", (laws.COUNTS,)),
     Fault("a stage ends one job early", "_shard", "if left == 0 then", "if left <= 1 then",
           (laws.ORDER, laws.COUNTS, laws.FINAL, laws.LOST)),
@@ -57,7 +57,7 @@ ENGINE = (
           (laws.ORDER, laws.TWICE, laws.COUNTS, laws.FINAL)),
     Fault("what comes last does not wait for every chain", "_shard", "if chains == 1 then last, finale",
           "if chains >= 1 then last, finale", (laws.ORDER, laws.COUNTS), ("publish", "plan", "work_on", "settle")),
-    Fault("the janitor opens what comes last", "mend", "turn = tonumber(record['chains_left']) == 1", "turn = true",
+    Fault("the janitor opens what comes last", "repair", "turn = tonumber(record['chains_left']) == 1", "turn = true",
           (laws.ORDER,), ("publish", "plan", "janitor", "work_on")),
     Fault("what is done can be planned again", "plan", "if state ~= 'published' and not is_held(state) then",
           "if false then", (laws.FINAL, laws.ANSWER)),
@@ -76,13 +76,13 @@ ENGINE = (
     Fault("a lane is not scored when jobs come", "_shard", "    rescore(lane)\n    gauge", "    gauge",
           (laws.SERVED, laws.LEFTOVERS)),
     Fault("a lane stays full after a settle", "settle", "  fresh(lane)\n", "", (laws.SERVED, laws.COUNTS)),
-    Fault("a lane is not woken", "wake", "redis.call('HDEL', stem .. 'dry', lane)", "", (laws.SERVED,)),
+    Fault("a lane is not woken", "wake_lanes", "redis.call('HDEL', stem .. 'dry', lane)", "", (laws.SERVED,)),
     Fault("a wait is forgotten", "settle", "local due = now + delay_of(item)", "local due = now", (laws.WAITS,)),
     Fault("what is not due is taken", "take", "'-inf', now, 'LIMIT', 0, most)", "'-inf', '+inf', 'LIMIT', 0, most)",
           (laws.WAITS,)),
     Fault("an entry is acked before its plan is whole", "plan", "answers[i] = {'writing', number}",
           "answers[i] = {'writing', number}; ack(plan[2])", (laws.EVENTS, laws.ANSWER, laws.DONE)),
-    Fault("an entry that is gone is not added again", "mend",
+    Fault("an entry that is gone is not added again", "repair",
           "if not (record['entry'] and under_way(record['entry'])) then", "if false then",
           (laws.EVENTS, laws.DONE)),
     Fault("a lane's cap is not looked at", "take",
@@ -101,7 +101,7 @@ ENGINE = (
           "", (laws.HELD,), ("settle", "jump")),
     Fault("since when it is held begins anew", "hold", "if before ~= where or not since then", "if true then",
           (laws.SINCE,), ("publish", "hold_for_a_while", "jump", "janitor")),
-    Fault("a stage that was forgotten stays so", "mend", "open_stage(id, stage)", "", (laws.LOST, laws.DONE),
+    Fault("a stage that was forgotten stays so", "repair", "open_stage(id, stage)", "", (laws.LOST, laws.DONE),
           ("settle", "work_on", "a_hand_forgets_that_a_stage_opens", "abandon")),
     Fault("the janitor forgets jobs in no place", "requeue", "if text then look_at", "if false then look_at",
           (laws.LOST, laws.COUNTS)),
@@ -119,29 +119,30 @@ ENGINE = (
 
 BUDGET = (
     Fault("tokens are taken at half price", "reserve", "d.tokens = d.tokens - given * draw[2]",
-          "d.tokens = d.tokens - given * draw[2] / 2", (spending.BUCKET, spending.WINDOW)),
+          "d.tokens = d.tokens - given * draw[2] / 2", (spending_log.BUCKET, spending_log.WINDOW)),
     Fault("a bucket is rounded up", "reserve", "math.floor((has - l.spare) / cost + 1e-9)",
-          "math.ceil((has - l.spare) / cost)", (spending.BUCKET, spending.PAUSE)),
-    Fault("spare tokens are used", "reserve", "(has - l.spare) / cost", "has / cost", (spending.BUCKET,)),
+          "math.ceil((has - l.spare) / cost)", (spending_log.BUCKET, spending_log.PAUSE)),
+    Fault("spare tokens are used", "reserve", "(has - l.spare) / cost", "has / cost", (spending_log.BUCKET,)),
     Fault("a window begins anew at half its length", "_budget", "if elapsed >= l.per then",
-          "if elapsed >= l.per / 2 then", (spending.WINDOW,), ("reserve", "jump")),
+          "if elapsed >= l.per / 2 then", (spending_log.WINDOW,), ("reserve", "jump")),
     Fault("a clock that goes back refills again", "_budget", "l.at = math.max(l.at, now)", "l.at = now",
-          (spending.BUCKET,), ("reserve", "jump")),
-    Fault("a return counts every time it is sent", "give_back", REMEMBERED, "", (budget.REPEAT, spending.BUCKET)),
+          (spending_log.BUCKET,), ("reserve", "jump")),
+    Fault("a return counts every time it is sent", "return_tokens", REMEMBERED, "",
+          (budget.REPEAT, spending_log.BUCKET)),
     Fault("a reservation counts every time it is sent", "reserve", REMEMBERED, "", (budget.REPEAT,)),
     Fault("a return is credited though the bucket was full since", "_budget", "math.min(tokens, l.capacity - fullest)",
-          "math.min(tokens, l.capacity - l.tokens)", (spending.BUCKET,)),
+          "math.min(tokens, l.capacity - l.tokens)", (spending_log.BUCKET,)),
     Fault("a return is credited in the next window", "_budget", "reserved >= l.since and", "true and",
-          (spending.WINDOW,), ("reserve", "give_back", "jump")),
+          (spending_log.WINDOW,), ("reserve", "give_back", "jump")),
     Fault("a return is credited after a correction", "_budget", "reserved <= l.fixed or ", "",
-          (spending.EMPTY, spending.PAUSE, spending.BUCKET, spending.WINDOW)),
+          (spending_log.EMPTY, spending_log.PAUSE, spending_log.BUCKET, spending_log.WINDOW)),
     Fault("a pause leaves the tokens", "correct", "l.tokens, l.at, l.from, l.ramp = 0,",
-          "l.tokens, l.at, l.from, l.ramp = l.tokens,", (spending.PAUSE, spending.EMPTY)),
+          "l.tokens, l.at, l.from, l.ramp = l.tokens,", (spending_log.PAUSE, spending_log.EMPTY)),
     Fault("the refill begins before the pause is over", "correct", "math.max(l.at, l.pause), math.max(l.at, l.pause)",
-          "math.max(l.at, l.pause - 3000), math.max(l.at, l.pause - 3000)", (spending.EMPTY, spending.PAUSE),
+          "math.max(l.at, l.pause - 3000), math.max(l.at, l.pause - 3000)", (spending_log.EMPTY, spending_log.PAUSE),
           ("reserve", "pause", "jump")),
     Fault("the refill goes on during a pause", "correct", "math.max(l.at, l.pause), math.max(l.at, l.pause)",
-          "l.at, l.at", (spending.PAUSE, spending.EMPTY)),
+          "l.at, l.at", (spending_log.PAUSE, spending_log.EMPTY)),
     Fault("more is given than was asked for", "reserve", "math.min(urgent, n - spent, places - spent - left)",
           "math.min(n - spent, places - spent - left)",
           (budget.ASKED,)),

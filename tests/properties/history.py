@@ -3,7 +3,7 @@
 from collections import Counter
 from dataclasses import dataclass, field
 
-from tests.properties.world import World
+from tests.properties.shard_state import ShardState
 
 
 @dataclass(slots=True)
@@ -23,8 +23,8 @@ class History:
     since: dict[str, tuple[str, str]] = field(default_factory=dict)
     counts: Counter[str] = field(default_factory=Counter)
 
-    def learn(self, world: World) -> None:
-        for deletion, record in world.deletions.items():
+    def learn(self, shard: ShardState) -> None:
+        for deletion, record in shard.deletions.items():
             if record.get("state") in ("done", "dropped") and deletion not in self.finished:
                 self.finished[deletion] = record
                 self.counts["done"] += record["state"] == "done"

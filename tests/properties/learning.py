@@ -9,8 +9,8 @@ from datetime import timedelta
 from typing import NamedTuple
 
 from service.contract import Draw, Limit
-from service.engine.budgets import Ask, Budgets, Said
-from service.engine.scripts import Scripts
+from service.engine.budgets import Budgets, LimitFeedback, ReservationRequest
+from service.engine.script_loading import Scripts
 from tests.properties.clock import GIVEN_CLOCK, GivenClock
 from tests.properties.laws import require
 from tests.properties.rig import Rig
@@ -36,7 +36,7 @@ class Phase(NamedTuple):
     absent: float = 0.0
 
 
-class Case(NamedTuple):
+class LearningCase(NamedTuple):
     """The provider grants `grants` times the declared rate, and holds `holds` times the declared capacity."""
 
     limit: Limit
@@ -54,7 +54,7 @@ class Case(NamedTuple):
 
 
 @dataclass(slots=True)
-class Provider:
+class ProviderBucket:
     """A bucket, written independently of the budgets."""
 
     capacity: float
@@ -72,7 +72,7 @@ class Provider:
 
 
 @dataclass(slots=True)
-class Seen:
+class Observations:
     """Everything that a run is judged by; times are in ms since its beginning."""
 
     served: list[float] = field(default_factory=list)
@@ -90,11 +90,11 @@ class Seen:
         return len(self.refused) / max(1, len(self.refused) + len(self.served))
 
 
-class Learning:
+class LearningRun:
     """One run of a case."""
 
-    def __init__(self, rig: Rig, case: Case, scripts: Scripts | None = None) -> None:
-        self.rig, self.case, self.seen = rig, case, Seen()
+    def __init__(self, rig: Rig, case: LearningCase, scripts: Scripts | None = None) -> None:
+        self.rig, self.case, self.seen = rig, case, Observations()
         self.clock, self.keys = GivenClock(tick=0), rig.keys()
         given = Scripts(changed={**(scripts.changed if scripts is not None else {}), "_move": GIVEN_CLOCK})
         self.budgets = Budgets(rig.caller(self.clock, given), self.keys, learn_up_to=case.most)
@@ -103,7 +103,7 @@ class Learning:
         rate = case.limit.capacity / case.limit.per.total_seconds()
         self.rate = rate
         full = case.limit.capacity * case.holds
-        self._provider = Provider(full, rate * case.grants, full, 0.0)
+        self._provider = ProviderBucket(full, rate * case.grants, full, 0.0)
         self._events: list[tuple[float, int, Callable[[], None]]] = []
         self._count = 0
         self._backlog = [0.0] * case.workers
@@ -118,7 +118,7 @@ class Learning:
     def now(self) -> float:
         return self.clock.at - self._begun
 
-    def run(self) -> Seen:
+    def run(self) -> Observations:
         for worker in range(self.case.workers):
             self._at(worker, lambda worker=worker: self._come(worker))  # type: ignore[misc]
         end = sum(phase.lasts for phase in self.case.phases) * 1000
@@ -154,7 +154,7 @@ class Learning:
         if wanted == 0:
             self._at(now + 100, lambda: self._come(worker))
             return
-        ask = Ask(f"{PLACE}/{worker}", PLENTY, wanted, 0, (Draw(self.case.limit),))
+        ask = ReservationRequest(f"{PLACE}/{worker}", PLENTY, wanted, 0, (Draw(self.case.limit),))
         answer = self.rig.run(self.budgets.reserve(PLACE, 0.1, [ask]))
         given = answer.grants[0].urgent
         if given:
@@ -174,7 +174,7 @@ class Learning:
 
     def _unused(self, turn: int) -> None:
         self.seen.drawn.append((self.now, -1))
-        self.rig.run(self.budgets.give_back(PLACE, turn, [(self.case.limit, 1.0)]))
+        self.rig.run(self.budgets.return_unused(PLACE, turn, [(self.case.limit, 1.0)]))
         self._look(refused=None)
 
     def _arrive(self, turn: int) -> None:
@@ -186,7 +186,7 @@ class Learning:
 
     def _tell(self, turn: int) -> None:
         reserved = turn if self.case.turns_known else 0
-        said = Said(self.case.limit, 1, pause=int(self.case.pause * 1000), strike=1, reserved=reserved)
+        said = LimitFeedback(self.case.limit, 1, pause=int(self.case.pause * 1000), strike=1, reserved=reserved)
         self.rig.run(self.budgets.correct(PLACE, [said]))
         self._look(refused=turn)
         self._told.append(self.now)
@@ -247,7 +247,7 @@ class Learning:
         return all(other - one <= longest for one, other in zip(times, [*times[1:], self.now], strict=True))
 
 
-def cases() -> Iterator[Case]:
+def cases() -> Iterator[LearningCase]:
     """Accounts that grant what is declared, more, and a little more; workers that have plenty to do, too little, or
     nothing to call for."""
     steady = Limit.bucket("steady", 20, rate=5, spare=4, learns=True)
@@ -260,15 +260,15 @@ def cases() -> Iterator[Case]:
     lulls = (Phase(25), *(Phase(3), Phase(4, jobs=0.0)) * 5)
     for seed, limit in enumerate((steady, small)):
         for grants, holds in ((1.0, 1.0), (1.2, 1.0), (2.0, 2.0), (3.0, 3.0), (10.0, 1.0)):
-            yield Case(limit, grants, busy, holds=holds, seed=seed)
-        yield Case(limit, 3.0, calm, seed=seed)
-        yield Case(limit, 3.0, absent, seed=seed)
-        yield Case(limit, 1.5, busy, workers=12, seed=seed)
-        yield Case(limit, 1.5, busy, slowest=4.0, seed=seed)
-        yield Case(limit, 1.5, busy, turns_known=False, seed=seed)
-        yield Case(limit, 1.5, (Phase(150),), pause=45, seed=seed)
-        yield Case(limit, 0.8, (Phase(150),), seed=seed)
-        yield Case(limit, 10.0, busy, most=1.6, seed=seed)
-        yield Case(limit, 10.0, busy, most=1.0, seed=seed)
-    yield Case(deep, 3.0, lulls)
-    yield Case(slow, 3.0, (Phase(200), Phase(60, jobs=0.05), Phase(60)))
+            yield LearningCase(limit, grants, busy, holds=holds, seed=seed)
+        yield LearningCase(limit, 3.0, calm, seed=seed)
+        yield LearningCase(limit, 3.0, absent, seed=seed)
+        yield LearningCase(limit, 1.5, busy, workers=12, seed=seed)
+        yield LearningCase(limit, 1.5, busy, slowest=4.0, seed=seed)
+        yield LearningCase(limit, 1.5, busy, turns_known=False, seed=seed)
+        yield LearningCase(limit, 1.5, (Phase(150),), pause=45, seed=seed)
+        yield LearningCase(limit, 0.8, (Phase(150),), seed=seed)
+        yield LearningCase(limit, 10.0, busy, most=1.6, seed=seed)
+        yield LearningCase(limit, 10.0, busy, most=1.0, seed=seed)
+    yield LearningCase(deep, 3.0, lulls)
+    yield LearningCase(slow, 3.0, (Phase(200), Phase(60, jobs=0.05), Phase(60)))

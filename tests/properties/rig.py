@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, TypeVar
 
-from service.engine.calls import Caller
-from service.engine.connection import Client, Connections
+from service.engine.calls import RedisCaller
+from service.engine.clients import RedisClient, RedisClients
 from service.engine.keys import Keys
-from service.engine.scripts import Scripts
+from service.engine.script_loading import Scripts
 from service.settings import RedisSettings
 from tests.properties.clock import JumpingClock
 
@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class RecordedMove:
     """One move that was made; `args` are what was sent."""
 
     name: str
@@ -32,13 +32,13 @@ class Call:
     answer: bytes
 
 
-class WrittenDown(Caller):
+class RecordingCaller(RedisCaller):
     """A caller that remembers every move, so that any of them can be sent again under its own name."""
 
-    def __init__(self, client: Client, clock: JumpingClock, scripts: Scripts | None = None) -> None:
+    def __init__(self, client: RedisClient, clock: JumpingClock, scripts: Scripts | None = None) -> None:
         super().__init__(client, scripts=scripts, clock_offset=clock.offset)
         self.clock = clock
-        self.calls: list[Call] = []
+        self.calls: list[RecordedMove] = []
 
     async def move(
         self,
@@ -54,10 +54,10 @@ class WrittenDown(Caller):
         sent = args() if callable(args) else args
         request = request or self.request()
         answer = await super().move(name, key, stem, sent, patience=patience, request=request)
-        self.calls.append(Call(name, key, stem, sent, request, answer))
+        self.calls.append(RecordedMove(name, key, stem, sent, request, answer))
         return answer
 
-    async def again(self, call: Call) -> bytes:
+    async def again(self, call: RecordedMove) -> bytes:
         """The same call once more, as after an answer that got lost."""
         self.clock.tick()
         return await super().move(call.name, call.key, call.stem, call.args, request=call.request)
@@ -69,18 +69,18 @@ class Rig:
     def __init__(self, settings: RedisSettings) -> None:
         self.settings = settings
         self._loop = asyncio.new_event_loop()
-        self._connections = Connections(settings, name="properties")
+        self._connections = RedisClients(settings, name="properties")
         self._numbers = itertools.count(1)
 
     @property
-    def client(self) -> Client:
+    def client(self) -> RedisClient:
         return self._connections.client
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         return self._loop.run_until_complete(coroutine)
 
-    def caller(self, clock: JumpingClock, scripts: Scripts | None = None) -> WrittenDown:
-        return WrittenDown(self.client, clock, scripts)
+    def caller(self, clock: JumpingClock, scripts: Scripts | None = None) -> RecordingCaller:
+        return RecordingCaller(self.client, clock, scripts)
 
     def keys(self) -> Keys:
         return Keys(f"example{next(self._numbers)}", self.settings.shards)
@@ -103,5 +103,5 @@ return #found
 """
 
 
-async def _clear(client: Client, name: str) -> None:
+async def _clear(client: RedisClient, name: str) -> None:
     await client.execute_command("EVAL", _CLEAR, 1, name, name)

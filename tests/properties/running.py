@@ -5,13 +5,13 @@ from typing import Any
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import rule, run_state_machine_as_test
 
+from tests.properties.actions import Action, actions_of
 from tests.properties.budget_machine import BudgetMachine
-from tests.properties.deeds import Deed, deeds_of
 from tests.properties.engine_machine import EngineMachine
 from tests.properties.faults import Fault
-from tests.properties.laws import Broken
+from tests.properties.laws import BrokenLaw
 from tests.properties.rig import Rig
-from tests.servers import TestServer
+from tests.redis_servers import TestServer
 
 Machine = type[EngineMachine] | type[BudgetMachine]
 STEPS = 50
@@ -41,22 +41,22 @@ def hunt(machine: Machine, server: TestServer, fault: Fault, examples: int = 400
     rig = Rig(server.settings(shards=1))
 
     class Planted(machine):  # type: ignore[misc,valid-type]  # which one is given
-        @rule(deed=deeds_of(machine.kinds, fault.focus))
-        def step(self, deed: Deed) -> None:
-            machine.step(self, deed)
+        @rule(action=actions_of(machine.kinds, fault.focus))
+        def step(self, action: Action) -> None:
+            machine.step(self, action)
 
     Planted.rig, Planted.scripts = rig, fault.scripts()
     found = _settings(examples, derandomize=True, phases=[Phase.generate], report_multiple_bugs=False)
-    Broken.first = None
+    BrokenLaw.first = None
     try:
         run_state_machine_as_test(Planted, settings=found)
     except BaseException:
         # Whatever hypothesis makes of it: an example that does not fail again counts, too.
-        if Broken.first is None:
+        if BrokenLaw.first is None:
             raise
     finally:
         rig.close()
-    return Broken.first
+    return BrokenLaw.first
 
 
 def _settings(examples: int, **others: Any) -> settings:

@@ -7,25 +7,25 @@ from datetime import timedelta
 
 import pytest
 
-from tests.properties.deeds import Deed
-from tests.properties.engine_actor import EngineActor, Writing, arranged
-from tests.properties.engine_machine import EngineDeeds
+from tests.properties.actions import Action
+from tests.properties.drawn_plans import DrawnTarget
+from tests.properties.engine_actor import EngineActor, UnfinishedPlan, arranged
+from tests.properties.engine_machine import EngineActions
 from tests.properties.rig import Rig
-from tests.properties.shapes import Piece
-from tests.servers import TestServer
+from tests.redis_servers import TestServer
 
 SECOND = timedelta(seconds=1)
-ONE = Piece(0, 0, 0, False, False)
+ONE = DrawnTarget(0, 0, 0, False, False)
 OPTIONAL = ONE._replace(best_effort=True)
 ELSEWHERE = ONE._replace(lane=1)
 LATER = ONE._replace(stage=1)
 
 
-def do(name: str, **words: object) -> Deed:
-    return Deed(name, words)
+def do(name: str, **words: object) -> Action:
+    return Action(name, words)
 
 
-FOUND: dict[str, tuple[list[list[Piece]], list[Deed]]] = {
+FOUND: dict[str, tuple[list[list[DrawnTarget]], list[Action]]] = {
     "a batch is given back as a whole, so that its worker learns of it": (
         [[ONE, ONE, ELSEWHERE]],
         [
@@ -118,17 +118,17 @@ FOUND: dict[str, tuple[list[list[Piece]], list[Deed]]] = {
 
 @pytest.mark.parametrize("name", FOUND)
 def test_once_it_was_not_so_that(name: str, embedded_server: TestServer) -> None:
-    plans, deeds = FOUND[name]
+    plans, actions = FOUND[name]
     rig = Rig(embedded_server.settings(shards=1))
     try:
         actor = EngineActor(rig, None, 0)
         for number, pieces in enumerate(plans):
             actor.publish([number])
             entry, event = actor.in_hand(0)
-            actor.write_plan(Writing(event, entry, arranged(event, pieces)), size=1000)
+            actor.write_plan(UnfinishedPlan(event, entry, arranged(event, pieces)), size=1000)
             actor.check_laws()
-        for deed in deeds:
-            deed.do(EngineDeeds(actor))
+        for action in actions:
+            action.do(EngineActions(actor))
             actor.check_laws()
         actor.finish()
         rig.clear(actor.shard.stem)

@@ -3,11 +3,11 @@
 import pytest
 
 from service.contract import Limit
-from service.engine.scripts import Scripts
+from service.engine.script_loading import Scripts
 from tests.properties import learning
 from tests.properties.faults import Fault
 from tests.properties.laws import broken
-from tests.properties.learning import Case, Learning, Phase
+from tests.properties.learning import LearningCase, LearningRun, Phase
 from tests.properties.rig import Rig
 
 CASES = list(learning.cases())
@@ -37,12 +37,13 @@ FAULTS = (
 
 def check_all(rig: Rig, scripts: Scripts | None = None) -> None:
     for case in CASES:
-        Learning(rig, case, scripts).run()
+        LearningRun(rig, case, scripts).run()
 
 
+@pytest.mark.long
 def test_the_laws_of_learning_hold(rig: Rig) -> None:
     for case in CASES[::7]:
-        Learning(rig, case).run()
+        LearningRun(rig, case).run()
 
 
 @pytest.mark.long
@@ -60,7 +61,7 @@ CALLS = Limit.bucket("calls", 40, rate=10, spare=7.5, learns=True)
 
 
 def test_an_account_that_grants_three_times_as_much_is_used_after_a_minute(rig: Rig) -> None:
-    run = Learning(rig, Case(CALLS, 3.0, (Phase(120),), holds=3.0, workers=4, slowest=0.2))
+    run = LearningRun(rig, LearningCase(CALLS, 3.0, (Phase(120),), holds=3.0, workers=4, slowest=0.2))
     seen = run.run()
     assert seen.share(3 * run.rate, 60, 120) >= 0.9
     assert seen.throttled < 0.005
@@ -70,7 +71,7 @@ def test_an_account_that_grants_what_is_declared_is_used_as_before(rig: Rig) -> 
     """One step is tried; what it costs is less than what flows in within two seconds."""
     shares = []
     for most in (1.0, 4.0):
-        run = Learning(rig, Case(CALLS, 1.0, (Phase(90),), workers=4, slowest=0.2, most=most))
+        run = LearningRun(rig, LearningCase(CALLS, 1.0, (Phase(90),), workers=4, slowest=0.2, most=most))
         seen = run.run()
         shares.append(seen.share(run.rate, 0, 90))
         assert seen.throttled < 0.005

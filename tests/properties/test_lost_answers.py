@@ -12,24 +12,24 @@ import msgspec
 import pytest
 
 from service.engine.budgets import Budgets
-from service.engine.connection import Connections
-from service.engine.engine import Shard
+from service.engine.clients import RedisClients
 from service.engine.keys import Keys
-from service.engine.scripts import Scripts, lua_text
+from service.engine.script_loading import Scripts, lua_text
+from service.engine.shard import Shard
 from service.settings import RedisSettings
 from tests.dropping_proxy import Command, DroppingProxy, is_script
-from tests.properties.alike import alike, in_order
 from tests.properties.clock import GIVEN_CLOCK, GivenClock, JumpingClock
-from tests.properties.errands import ERRANDS, PLACE, Site
-from tests.properties.rig import WrittenDown
-from tests.properties.world import read_keys
-from tests.servers import TestServer
+from tests.properties.comparable_state import alike, in_order
+from tests.properties.move_cases import ERRANDS, PLACE, CaseInstallation
+from tests.properties.rig import RecordingCaller
+from tests.properties.shard_state import read_keys
+from tests.redis_servers import TestServer
 
-LUA = files("service.engine") / "lua"
-MOVES = sorted(path.name.removesuffix(".lua") for path in LUA.iterdir() if not path.name.startswith("_"))
+SCRIPTS = files("service.engine") / "scripts"
+MOVES = sorted(path.name.removesuffix(".lua") for path in SCRIPTS.iterdir() if not path.name.startswith("_"))
 
 
-class Ending(NamedTuple):
+class RunResult(NamedTuple):
     """What a run came to: what was answered, what is in Redis then, and what was there before."""
 
     answer: str
@@ -39,16 +39,16 @@ class Ending(NamedTuple):
 
 async def run(
     settings: RedisSettings, move: str, begun: float, scripts: Scripts, proxy: DroppingProxy | None
-) -> Ending:
+) -> RunResult:
     """Everything up to the errand goes straight to the server, the errand itself through the proxy, if there is one."""
     clock, keys = GivenClock(begun, tick=1000), Keys(settings.prefix)
-    straight = Connections(settings)
+    straight = RedisClients(settings)
     reached = settings if proxy is None else _through(settings, proxy)
-    last = Connections(reached)
+    last = RedisClients(reached)
     try:
         site = _site(straight, clock, keys, scripts)
-        if move != "attend":
-            await site.shard.attend("history", "")
+        if move != "check_epoch":
+            await site.shard.check_epoch("history", "")
         await ERRANDS[move].prepare(site)
         before = await _stored(site)
         errand = _site(last, clock, keys, scripts)
@@ -58,22 +58,22 @@ async def run(
         await ERRANDS[move].act(errand)
         answers = [msgspec.msgpack.decode(call.answer) for call in errand.caller.calls]
         after = await _stored(site)
-        return Ending(alike(answers), alike(after), alike(before))
+        return RunResult(alike(answers), alike(after), alike(before))
     finally:
         await last.aclose()
         await straight.aclose()
 
 
-def _site(connections: Connections, clock: JumpingClock, keys: Keys, scripts: Scripts) -> Site:
-    caller = WrittenDown(connections.client, clock, scripts)
-    return Site(caller, Shard(caller, keys, 0), Budgets(caller, keys))
+def _site(connections: RedisClients, clock: JumpingClock, keys: Keys, scripts: Scripts) -> CaseInstallation:
+    caller = RecordingCaller(connections.client, clock, scripts)
+    return CaseInstallation(caller, Shard(caller, keys, 0), Budgets(caller, keys))
 
 
 def _through(settings: RedisSettings, proxy: DroppingProxy) -> RedisSettings:
     return msgspec.structs.replace(settings, url=dataclasses.replace(settings.url, host="127.0.0.1", port=proxy.port))
 
 
-async def _stored(site: Site) -> dict[str, object]:
+async def _stored(site: CaseInstallation) -> dict[str, object]:
     client = site.caller.client
     shard = in_order(await read_keys(client, site.shard.stem))
     budget = in_order(await read_keys(client, site.shard.keys.budget(PLACE)))
@@ -85,7 +85,7 @@ def _is(command: Command, move: str, scripts: Scripts) -> bool:
     return is_script(command) and command[1].decode() in (script.sha, script.source)
 
 
-async def both(server: TestServer, move: str, scripts: Scripts) -> tuple[Ending, Ending, DroppingProxy]:
+async def both(server: TestServer, move: str, scripts: Scripts) -> tuple[RunResult, RunResult, DroppingProxy]:
     """The same errand undisturbed, and with its first answer lost."""
     begun = float(int(time.time()) * 1000)
     settings = server.settings(shards=1)
@@ -95,12 +95,12 @@ async def both(server: TestServer, move: str, scripts: Scripts) -> tuple[Ending,
     return undisturbed, disturbed, proxy
 
 
-READS = {"recall"}
+READS = {"read_deletions"}
 
 
 @pytest.mark.parametrize("move", MOVES)
 async def test_a_lost_answer_changes_nothing(embedded_server: TestServer, move: str) -> None:
-    assert move in ERRANDS, f"{move}.lua is new: give it an errand in tests/properties/errands.py"
+    assert move in ERRANDS, f"{move}.lua is new: give it an errand in tests/properties/move_cases.py"
     # With the time that they are given both runs see the same, to the millisecond.
     assert lua_text("_move") != GIVEN_CLOCK
     undisturbed, disturbed, proxy = await both(embedded_server, move, Scripts(changed={"_move": GIVEN_CLOCK}))
@@ -118,7 +118,7 @@ async def test_a_lost_answer_changes_nothing(embedded_server: TestServer, move: 
 FORGETFUL = GIVEN_CLOCK.replace("redis.call('GET', memory)", "false")
 
 
-@pytest.mark.parametrize("move", ["publish", "plan", "take", "settle", "unhold", "reserve", "give_back"])
+@pytest.mark.parametrize("move", ["publish", "plan", "take", "settle", "unhold", "reserve", "return_tokens"])
 async def test_a_move_that_forgets_its_answer_is_noticed(embedded_server: TestServer, move: str) -> None:
     assert FORGETFUL != GIVEN_CLOCK
     undisturbed, disturbed, proxy = await both(embedded_server, move, Scripts(changed={"_move": FORGETFUL}))

@@ -11,7 +11,7 @@ import pytest
 from tests.properties.budget_machine import BudgetMachine
 from tests.properties.engine_machine import EngineMachine
 from tests.properties.running import run
-from tests.servers import TestServer
+from tests.redis_servers import TestServer
 
 SAME = not os.environ.get("KNELL_TEST_EXPLORE")
 

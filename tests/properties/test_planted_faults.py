@@ -4,12 +4,12 @@ import pytest
 
 from tests.properties import budget_machine as budget
 from tests.properties import engine_laws as laws
-from tests.properties import faults, spending
+from tests.properties import faults, spending_log
 from tests.properties.budget_machine import BudgetMachine
 from tests.properties.engine_machine import EngineMachine
 from tests.properties.faults import Fault
 from tests.properties.running import hunt
-from tests.servers import TestServer
+from tests.redis_servers import TestServer
 
 
 @pytest.mark.long
@@ -27,7 +27,7 @@ def test_the_budgets_machine_finds_that(fault: Fault, embedded_server: TestServe
 def test_every_law_has_a_fault_that_breaks_it() -> None:
     names = {
         value
-        for module in (laws, spending, budget)
+        for module in (laws, spending_log, budget)
         for name, value in vars(module).items()
         if name.isupper() and isinstance(value, str) and " " in value
     }

@@ -6,11 +6,11 @@ from itertools import product
 import pytest
 
 from service.contract import Limit
-from service.engine.scripts import Scripts
+from service.engine.script_loading import Scripts
+from tests.properties.competing_lanes import Demand, share_out
 from tests.properties.faults import Fault
 from tests.properties.laws import broken, require
 from tests.properties.rig import Rig
-from tests.properties.sharing import Demand, share_out
 
 BACKGROUND = "background work keeps its share"
 URGENT = "urgent work gets the rest"

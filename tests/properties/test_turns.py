@@ -9,8 +9,8 @@ from typing import NamedTuple
 import pytest
 
 from service.contract import Draw, Limit
-from service.engine.budgets import Ask, Budgets
-from service.engine.scripts import Scripts
+from service.engine.budgets import Budgets, ReservationRequest
+from service.engine.script_loading import Scripts
 from tests.properties.clock import JumpingClock
 from tests.properties.faults import Fault
 from tests.properties.laws import broken, require
@@ -22,7 +22,7 @@ PLENTY = 1000
 SHARE = 0.25
 
 
-class Lane(NamedTuple):
+class TurnLane(NamedTuple):
     """It always wants more than there is; at most `most` jobs are taken at a time."""
 
     cost: float
@@ -31,7 +31,7 @@ class Lane(NamedTuple):
     most: int = PLENTY
 
 
-class Got(NamedTuple):
+class LaneShare(NamedTuple):
     jobs: int
     tokens: float
 
@@ -42,16 +42,16 @@ LIMITS = (
     Limit.bucket("slow", 5, rate=0.1),
     Limit.window("window", 30, timedelta(seconds=20)),
 )
-BEHIND = Lane(1, urgent=False)
-CROWDS: tuple[tuple[Lane, ...], ...] = (
-    (Lane(1), Lane(2)),
-    (Lane(1, most=1), Lane(2, most=1)),
-    (Lane(1), Lane(5)),
-    (Lane(1), Lane(1), Lane(1), Lane(2)),
-    (Lane(1), Lane(2, together=2)),
+BEHIND = TurnLane(1, urgent=False)
+CROWDS: tuple[tuple[TurnLane, ...], ...] = (
+    (TurnLane(1), TurnLane(2)),
+    (TurnLane(1, most=1), TurnLane(2, most=1)),
+    (TurnLane(1), TurnLane(5)),
+    (TurnLane(1), TurnLane(1), TurnLane(1), TurnLane(2)),
+    (TurnLane(1), TurnLane(2, together=2)),
     (BEHIND, BEHIND._replace(cost=2)),
     (BEHIND, BEHIND._replace(cost=5)),
-    (Lane(1), BEHIND, BEHIND._replace(cost=2)),
+    (TurnLane(1), BEHIND, BEHIND._replace(cost=2)),
 )
 FAULTS = (
     Fault("nothing is kept for who waits longer", "reserve", "if one.lane == want[1] then break end", "do break end",
@@ -61,7 +61,9 @@ FAULTS = (
 )  # fmt: skip
 
 
-def share_out(rig: Rig, limit: Limit, lanes: Sequence[Lane], visits: int, scripts: Scripts | None) -> list[Got]:
+def share_out(
+    rig: Rig, limit: Limit, lanes: Sequence[TurnLane], visits: int, scripts: Scripts | None
+) -> list[LaneShare]:
     """Each lane comes again exactly when it was told to."""
     clock, keys = JumpingClock(tick=0), rig.keys()
     budgets = Budgets(rig.caller(clock, scripts), keys)
@@ -71,15 +73,15 @@ def share_out(rig: Rig, limit: Limit, lanes: Sequence[Lane], visits: int, script
         lane = lanes[number]
         clock.jump(timedelta(milliseconds=max(0.0, due[number] - clock.at)))
         wanted = (PLENTY, 0) if lane.urgent else (0, PLENTY)
-        ask = Ask(f"{PLACE}/{number}", lane.most, *wanted, (Draw(limit, lane.cost, lane.together),))
+        ask = ReservationRequest(f"{PLACE}/{number}", lane.most, *wanted, (Draw(limit, lane.cost, lane.together),))
         (grant,) = rig.run(budgets.reserve(PLACE, SHARE, [ask])).grants
         jobs[number] += grant.urgent + grant.background
         due[number] = clock.at + max(1, grant.again)
     rig.clear(keys.budget(PLACE))
-    return [Got(count, count * lane.cost) for count, lane in zip(jobs, lanes, strict=True)]
+    return [LaneShare(count, count * lane.cost) for count, lane in zip(jobs, lanes, strict=True)]
 
 
-def check(rig: Rig, limit: Limit, lanes: Sequence[Lane], scripts: Scripts | None = None) -> None:
+def check(rig: Rig, limit: Limit, lanes: Sequence[TurnLane], scripts: Scripts | None = None) -> None:
     """Beside the best served of its kind each gets at least a third, in jobs or in tokens."""
     got = share_out(rig, limit, lanes, 150 * len(lanes), scripts)
     for urgent in (True, False):
@@ -119,7 +121,7 @@ def test_nothing_is_kept_for_a_lane_that_waits_long_for_another_limit(rig: Rig) 
     fast, slow = Limit.bucket("fast", 10, rate=1), Limit.window("slow", 1, timedelta(hours=1))
 
     def ask(lane: str, *draws: Draw) -> int:
-        one = Ask(f"{PLACE}/{lane}", PLENTY, PLENTY, 0, draws)
+        one = ReservationRequest(f"{PLACE}/{lane}", PLENTY, PLENTY, 0, draws)
         return rig.run(budgets.reserve(PLACE, SHARE, [one])).grants[0].urgent
 
     assert ask("other", Draw(fast)) == 10
@@ -158,7 +160,7 @@ def served_late(rig: Rig, seed: int, scripts: Scripts | None = None) -> list[int
         clock.jump(timedelta(milliseconds=max(0.0, due[number] - clock.at)))
         wanted = chance.choice((1, 3, PLENTY))
         # Every other lane is one and the same in two shards.
-        ask = Ask(f"{PLACE}/{number // 2}", min(50, wanted), wanted, 0, lanes[number], number % 2)
+        ask = ReservationRequest(f"{PLACE}/{number // 2}", min(50, wanted), wanted, 0, lanes[number], number % 2)
         (grant,) = rig.run(budgets.reserve(PLACE, SHARE, [ask])).grants
         late[number] += (visit > visits // 2) * grant.urgent
         due[number] = clock.at + max(1, grant.again) + 60 * chance.random()
@@ -191,7 +193,9 @@ def test_a_lane_does_not_starve_itself_across_shards(rig: Rig) -> None:
         shard = min((0, 1), key=due.__getitem__)
         clock.jump(timedelta(milliseconds=max(0.0, due[shard] - clock.at)))
         wanted = (PLENTY, 1)[shard]
-        (grant,) = rig.run(budgets.reserve(PLACE, SHARE, [Ask(f"{PLACE}/one", 50, wanted, 0, draws, shard)])).grants
+        (grant,) = rig.run(
+            budgets.reserve(PLACE, SHARE, [ReservationRequest(f"{PLACE}/one", 50, wanted, 0, draws, shard)])
+        ).grants
         got[shard] += grant.urgent
         due[shard] = clock.at + max(1, grant.again)
     rig.clear(keys.budget(PLACE))

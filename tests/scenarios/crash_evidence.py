@@ -7,10 +7,10 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from standins.provider import Line
 from tests.scenarios.audit import Attempt, Audit
-from tests.scenarios.crash_world import Key
+from tests.scenarios.crash_seed import Key
 from tests.scenarios.workers import Kill
+from tests.simulated import JournalLine
 
 UNDISTURBED = (("GET", 200), ("DELETE", 204), ("GET", 200))
 """The calls of a job that no kill met: look, remove, look whether it is gone."""
@@ -23,7 +23,7 @@ REFUSED = (("GET", 200),)
 class Evidence:
     targets: frozenset[Key]
     foreign: frozenset[Key]
-    log: list[Line]
+    log: list[JournalLine]
     audit: Audit
     jobs: dict[Key, str]
     """The job that removes each resource."""
@@ -34,7 +34,7 @@ class Evidence:
 
     # ---- what the log says
 
-    def deletes(self) -> dict[Key, list[Line]]:
+    def deletes(self) -> dict[Key, list[JournalLine]]:
         """Every DELETE that reached the provider, whatever came of it."""
         found = defaultdict(list)
         for line in self.log:
@@ -42,7 +42,7 @@ class Evidence:
                 found[line.account, line.id].append(line)
         return {key: sorted(lines, key=lambda line: line.arrived) for key, lines in found.items()}
 
-    def calls(self) -> dict[Key, list[Line]]:
+    def calls(self) -> dict[Key, list[JournalLine]]:
         """Every request that concerned a resource, in the order of arrival."""
         found = defaultdict(list)
         for line in self.log:
@@ -59,7 +59,7 @@ class Evidence:
             return True
         return any(_within(attempt, kill) for kill in self.server_kills)
 
-    def attempt_of(self, call: Line) -> Attempt | None:
+    def attempt_of(self, call: JournalLine) -> Attempt | None:
         """The attempt that a call belongs to: the caller's last intent for that job before it arrived."""
         job = self.jobs.get((call.account, call.id), "")
         mine = [

@@ -17,13 +17,13 @@ import msgspec
 from service.contract import Event
 from service.engine.installation import Installation
 from service.settings import load
-from standins.provider import Behaviour, ProviderProcess
-from standins.servers import Server
+from standins.redis_servers import LocalRedis
 from tests.scenarios.audit import entries, read_audit
 from tests.scenarios.crash_evidence import Evidence
-from tests.scenarios.crash_world import CrashWorld, Key, invent
-from tests.scenarios.tail import Tail
-from tests.scenarios.workers import Kill, Workers
+from tests.scenarios.crash_seed import CrashSeed, Key, invent
+from tests.scenarios.log_tail import LogTail
+from tests.scenarios.workers import Kill, WorkerProcesses
+from tests.simulated import Behaviour, ProviderProcess
 
 STEM = "knell:{0}:"
 STEP = 0.02
@@ -33,7 +33,7 @@ WAVES = 10
 
 
 @dataclass(frozen=True, slots=True)
-class Size:
+class CrashRunSize:
     deletions: int
     worker_kills: int
     server_kills: int
@@ -44,26 +44,26 @@ class Size:
     seed: int = 1
 
 
-class NotDrained(Exception):
+class CrashRunNotDrained(Exception):
     """Work was left when the patience was over."""
 
 
 class CrashRun:
-    def __init__(self, size: Size, directory: Path) -> None:
+    def __init__(self, size: CrashRunSize, directory: Path) -> None:
         self.size, self.directory = size, directory
-        self.world: CrashWorld = invent(size.deletions, size.foreign, size.bystanders)
+        self.seed: CrashSeed = invent(size.deletions, size.foreign, size.bystanders)
         self.worker_kills: list[Kill] = []
         self.server_kills: list[Kill] = []
         self._random = random.Random(size.seed)
 
     def run(self) -> Evidence:
         behaviour = Behaviour(latency=self.size.latency, seed=self.size.seed)
-        self._server = Server(directory=self.directory / "server", appendfsync="always")
-        with self._server, ProviderProcess(behaviour, self.world.seed, self.directory / "provider") as provider:
+        self._server = LocalRedis(directory=self.directory / "server", appendfsync="always")
+        with self._server, ProviderProcess(behaviour, self.seed.seed, self.directory / "provider") as provider:
             self._variables = variables(self._server)
-            self._workers = Workers(self.directory, provider.address, self._variables)
+            self._workers = WorkerProcesses(self.directory, provider.address, self._variables)
             try:
-                with Tail(provider.log) as tail:
+                with LogTail(provider.log) as tail:
                     self._work_off(tail)
                 self._workers.stop()
             finally:
@@ -72,7 +72,7 @@ class CrashRun:
 
     # ---- the run
 
-    def _work_off(self, tail: Tail) -> None:
+    def _work_off(self, tail: LogTail) -> None:
         for _ in range(WORKERS):
             self._workers.start()
         deadline = time.monotonic() + self.size.patience.total_seconds()
@@ -88,19 +88,19 @@ class CrashRun:
                 self._kill(kill[1], tail)
                 kill = next(kills, None)
             if time.monotonic() > deadline:
-                raise NotDrained(f"{tail.gone} of {len(self.world.targets)} are gone after {self.size.patience}")
+                raise CrashRunNotDrained(f"{tail.gone} of {len(self.seed.targets)} are gone after {self.size.patience}")
             time.sleep(STEP)
 
     def _waves(self) -> Iterator[tuple[int, list[Event]]]:
         """The next portion comes when there is work for a while still."""
-        events, part = self.world.events, -(-len(self.world.events) // WAVES)
+        events, part = self.seed.events, -(-len(self.seed.events) // WAVES)
         for wave in range(WAVES):
-            start = max(0, wave - 3) * len(self.world.targets) // (WAVES + 1)
+            start = max(0, wave - 3) * len(self.seed.targets) // (WAVES + 1)
             yield start, events[wave * part : (wave + 1) * part]
 
     def _kills(self) -> Iterator[tuple[int, str]]:
         """Moments are counted in removed resources: each kill comes while there is work."""
-        most = len(self.world.targets)
+        most = len(self.seed.targets)
         workers = self._moments(self.size.worker_kills, most)
         servers = self._moments(self.size.server_kills, most)
         yield from sorted([(moment, "worker") for moment in workers] + [(moment, "server") for moment in servers])
@@ -110,7 +110,7 @@ class CrashRun:
         part = 0.9 * most / count
         return [int((number + self._random.random()) * part) for number in range(count)]
 
-    def _kill(self, what: str, tail: Tail) -> None:
+    def _kill(self, what: str, tail: LogTail) -> None:
         if what == "worker":
             self._kill_worker(tail)
             return
@@ -123,16 +123,16 @@ class CrashRun:
         self._wait_until_loaded()
         self.server_kills.append(Kill("server", at, time.time()))
 
-    def _kill_worker(self, tail: Tail) -> None:
+    def _kill_worker(self, tail: LogTail) -> None:
         # One that has begun to call, if there is any: a kill that meets nobody at work shows nothing.
         names = [name for name in self._workers.names if name in tail.callers] or self._workers.names
         self.worker_kills.append(self._workers.kill(self._random.choice(names)))
         self._workers.start()
 
-    def _drained(self, tail: Tail) -> bool:
+    def _drained(self, tail: LogTail) -> bool:
         """Only deletions that claim a stranger's resource are open, nobody holds a job, and nothing but what is a
         stranger's waits: a job whose worker died may be known as gone by the provider alone."""
-        if tail.gone < len(self.world.targets):
+        if tail.gone < len(self.seed.targets):
             return False
         with self._server.admin() as client:
             if client.zcard(f"{STEM}batches") or client.zcard(f"{STEM}alone") or _waiting(client) != self.size.foreign:
@@ -158,15 +158,15 @@ class CrashRun:
     def _gather(self, provider: ProviderProcess) -> Evidence:
         with self._server.admin() as client:
             audit = read_audit(entries(client, f"{STEM}audit"))
-            jobs, refused = _jobs(client), len(self.world.foreign)
-            leftovers = list(_leftovers(client, refused, len(self.world.events) - self.size.foreign))
+            jobs, refused = _jobs(client), len(self.seed.foreign)
+            leftovers = list(_leftovers(client, refused, len(self.seed.events) - self.size.foreign))
         return Evidence(
-            self.world.targets, self.world.foreign, provider.lines(), audit, jobs,
+            self.seed.targets, self.seed.foreign, provider.lines(), audit, jobs,
             self.worker_kills, self.server_kills, leftovers,
         )  # fmt: skip
 
 
-def variables(server: Server) -> dict[str, str]:
+def variables(server: LocalRedis) -> dict[str, str]:
     return {
         "KNELL_REDIS_URL": f"redis://{server.host}:{server.port}/0",
         "KNELL_REDIS_CALL_TIMEOUT": "2s",

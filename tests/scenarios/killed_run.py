@@ -14,11 +14,11 @@ from pathlib import Path
 from service.contract import Event
 from service.engine.installation import Installation
 from service.settings import load
-from standins.provider import Behaviour, Object, ProviderProcess, Resource, Seed, TargetOf
 from tests.engine.waiting import until
-from tests.scenarios.tail import Tail
-from tests.scenarios.workers import Workers
-from workers.handlers.simulated import SOURCE
+from tests.scenarios.log_tail import LogTail
+from tests.scenarios.workers import WorkerProcesses
+from tests.simulated import Behaviour, ProviderProcess, Seed, SeededObject, SeededResource, TargetOf
+from tests.simulated.handler import SOURCE
 
 WORKERS = 2
 ACCOUNT, REGION = "killed", "r1"
@@ -48,9 +48,9 @@ async def run(burst: Burst, port: int, directory: Path, *, kill: bool) -> float:
     }
     with (
         ProviderProcess(Behaviour(latency=burst.latency), _seed(burst), directory / f"{name}-provider") as provider,
-        Tail(provider.log) as tail,
+        LogTail(provider.log) as tail,
     ):
-        workers = Workers(directory, provider.address, environment)
+        workers = WorkerProcesses(directory, provider.address, environment)
 
         async def called() -> bool:
             return any(line.method == "DELETE" for line in tail.look())
@@ -81,10 +81,10 @@ def _seed(burst: Burst) -> Seed:
     names = {n: [f"res-{n}-{m}" for m in range(burst.each)] for n in range(burst.deletions)}
     return Seed(
         resources=tuple(
-            Resource(account=ACCOUNT, id=name, owner=f"owner-{n}") for n, own in names.items() for name in own
+            SeededResource(account=ACCOUNT, id=name, owner=f"owner-{n}") for n, own in names.items() for name in own
         ),
         objects=tuple(
-            Object(
+            SeededObject(
                 uid=f"u{n}",
                 owner=f"owner-{n}",
                 targets=tuple(TargetOf(account=ACCOUNT, id=name, region=REGION) for name in own),

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 
-from standins.provider import Line, Quota
+from tests.simulated import JournalLine, Quota
 
 ON_ITS_WAY = 1.0
 """Seconds after a refusal in which calls may arrive that were sent before it was known; a busy machine needs that."""
@@ -26,7 +26,7 @@ class Pause:
 class QuotaEvidence:
     quota: Quota
     scale: float
-    deletes: list[Line]
+    deletes: list[JournalLine]
     """Every DELETE that reached the provider, in the order of arrival."""
     taken: list[tuple[float, float]]
     """When the second client took how many tokens."""
@@ -43,7 +43,7 @@ class QuotaEvidence:
         return self.deletes[-1].arrived - self.deletes[0].arrived
 
     @property
-    def refused(self) -> list[Line]:
+    def refused(self) -> list[JournalLine]:
         return [line for line in self.deletes if line.status == 429]
 
     @property
@@ -106,5 +106,5 @@ class QuotaEvidence:
         told = (line.remaining or 0.0 for line in self._telling() if since - ON_ITS_WAY <= line.at <= until)
         return max(told, default=0.0)
 
-    def _telling(self) -> list[Line]:
+    def _telling(self) -> list[JournalLine]:
         return [line for line in self.deletes if line.status != 429] if self.headers else []

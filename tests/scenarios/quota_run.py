@@ -18,11 +18,11 @@ import redis.asyncio
 from service.contract import Event
 from service.engine.installation import Installation
 from service.settings import load
-from standins.provider import Behaviour, Object, ProviderProcess, Quota, Resource, Seed, TargetOf
+from tests.scenarios.log_tail import LogTail
 from tests.scenarios.quota_evidence import QuotaEvidence
-from tests.scenarios.tail import Tail
-from tests.scenarios.workers import Workers
-from workers.handlers.simulated import SOURCE
+from tests.scenarios.workers import WorkerProcesses
+from tests.simulated import Behaviour, ProviderProcess, Quota, Seed, SeededObject, SeededResource, TargetOf
+from tests.simulated.handler import SOURCE
 
 WORKERS = 4
 ACCOUNT = "shared"
@@ -34,7 +34,7 @@ SIP = 0.05
 
 
 @dataclass(frozen=True, slots=True)
-class Size:
+class QuotaRunSize:
     """Times are the provider's: `scale` of its seconds pass in one of ours."""
 
     jobs: int
@@ -55,7 +55,7 @@ class Size:
     seed: int = 1
 
 
-FULL = Size(
+FULL = QuotaRunSize(
     jobs=5000,
     quota=Quota(capacity=1000, per=timedelta(seconds=300)),
     headers=True,
@@ -63,7 +63,7 @@ FULL = Size(
 )
 
 
-class NotDrained(Exception):
+class QuotaRunNotDrained(Exception):
     """Work was left when the patience was over."""
 
 
@@ -76,7 +76,7 @@ def variables(port: int) -> dict[str, str]:
     }
 
 
-async def run(size: Size, port: int, directory: Path) -> QuotaEvidence:
+async def run(size: QuotaRunSize, port: int, directory: Path) -> QuotaEvidence:
     """On the empty server at that port, with files in that directory."""
     behaviour = Behaviour(
         latency=(timedelta(milliseconds=20), timedelta(milliseconds=60)),
@@ -88,9 +88,9 @@ async def run(size: Size, port: int, directory: Path) -> QuotaEvidence:
         seed=size.seed,
     )
     environment = variables(port) | ({"KNELL_LIMITS": size.limits} if size.limits else {})
-    with ProviderProcess(behaviour, _seed(size), directory / "provider") as provider, Tail(provider.log) as tail:
+    with ProviderProcess(behaviour, _seed(size), directory / "provider") as provider, LogTail(provider.log) as tail:
         spare = size.spare * size.quota.capacity
-        workers = Workers(directory, provider.address, environment, spare=spare)
+        workers = WorkerProcesses(directory, provider.address, environment, spare=spare)
         other = SecondClient(size, provider.address)
         try:
             await _publish(environment, size)
@@ -111,18 +111,18 @@ async def run(size: Size, port: int, directory: Path) -> QuotaEvidence:
     return QuotaEvidence(size.quota, size.scale, deletes, other.taken, size.headers)
 
 
-def _seed(size: Size) -> Seed:
+def _seed(size: QuotaRunSize) -> Seed:
     targets = [(n // PER_DELETION, f"res-{n}", f"r{n % REGIONS}") for n in range(size.jobs)]
     objects: Mapping[int, list[TargetOf]] = {n: [] for n in range(-(-size.jobs // PER_DELETION))}
     for owner, name, region in targets:
         objects[owner].append(TargetOf(account=ACCOUNT, id=name, region=region))
     return Seed(
-        resources=tuple(Resource(account=ACCOUNT, id=name, owner=f"owner-{n}") for n, name, _ in targets),
-        objects=tuple(Object(uid=f"u{n}", owner=f"owner-{n}", targets=tuple(own)) for n, own in objects.items()),
+        resources=tuple(SeededResource(account=ACCOUNT, id=name, owner=f"owner-{n}") for n, name, _ in targets),
+        objects=tuple(SeededObject(uid=f"u{n}", owner=f"owner-{n}", targets=tuple(own)) for n, own in objects.items()),
     )
 
 
-async def _publish(environment: Mapping[str, str], size: Size) -> None:
+async def _publish(environment: Mapping[str, str], size: QuotaRunSize) -> None:
     installation = Installation(load(None, environment))
     try:
         await installation.publish(
@@ -135,22 +135,22 @@ async def _publish(environment: Mapping[str, str], size: Size) -> None:
         await installation.aclose()
 
 
-async def _until(look: Callable[[], Awaitable[bool]], tail: Tail, size: Size) -> None:
+async def _until(look: Callable[[], Awaitable[bool]], tail: LogTail, size: QuotaRunSize) -> None:
     deadline = time.monotonic() + size.patience.total_seconds()
     while True:
         if await look():
             return
         if time.monotonic() > deadline:
-            raise NotDrained(f"{tail.gone} of {size.jobs} are gone after {size.patience}")
+            raise QuotaRunNotDrained(f"{tail.gone} of {size.jobs} are gone after {size.patience}")
         await asyncio.sleep(STEP)
 
 
-async def _heard(tail: Tail, workers: Workers) -> bool:
+async def _heard(tail: LogTail, workers: WorkerProcesses) -> bool:
     workers.look()
     return any(line.method == "DELETE" for line in tail.look())
 
 
-async def _drained(tail: Tail, workers: Workers, size: Size, port: int) -> bool:
+async def _drained(tail: LogTail, workers: WorkerProcesses, size: QuotaRunSize, port: int) -> bool:
     workers.look()
     tail.look()
     if tail.gone < size.jobs:
@@ -162,13 +162,13 @@ async def _drained(tail: Tail, workers: Workers, size: Size, port: int) -> bool:
 class SecondClient:
     """Takes its part in small sips at uneven times; nobody tells the workers of it."""
 
-    def __init__(self, size: Size, address: str) -> None:
+    def __init__(self, size: QuotaRunSize, address: str) -> None:
         self._url = f"{address}/accounts/{ACCOUNT}/spend"
         self._rate = size.eaten * size.quota.capacity / size.quota.per.total_seconds() * size.scale
         self._size, self._random = size, random.Random(size.seed)
         self.taken: list[tuple[float, float]] = []
 
-    async def drink(self, tail: Tail, jobs: int) -> None:
+    async def drink(self, tail: LogTail, jobs: int) -> None:
         thirst, last, until = 0.0, time.monotonic(), 0
         gulps = [jobs * (number + 1) // (self._size.gulps + 1) for number in range(self._size.gulps)]
         async with aiohttp.ClientSession(headers={"x-caller": "somebody-else"}) as session:

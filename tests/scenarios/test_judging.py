@@ -6,24 +6,24 @@ from datetime import timedelta
 
 import pytest
 
-from standins.provider import Line, Quota
 from tests.scenarios.audit import Audit, read_audit
 from tests.scenarios.crash_evidence import Evidence
 from tests.scenarios.quota_evidence import QuotaEvidence
 from tests.scenarios.workers import Kill
+from tests.simulated import JournalLine, Quota
 
 JOB = "c/things/u/1#1.0"
 RELEASE = "c/things/u/1#1.1"
 
 
-def call(method: str, at: float, status: int, *, caller: str = "w1", name: str = "it") -> Line:
-    return Line(
+def call(method: str, at: float, status: int, *, caller: str = "w1", name: str = "it") -> JournalLine:
+    return JournalLine(
         what="request", at=at + 0.1, arrived=at, method=method, status=status, account="a", id=name, caller=caller
     )
 
 
-def life(caller: str = "w1", start: float = 10.0) -> list[Line]:
-    gone = Line(what="gone", at=start + 1, account="a", id="it")
+def life(caller: str = "w1", start: float = 10.0) -> list[JournalLine]:
+    gone = JournalLine(what="gone", at=start + 1, account="a", id="it")
     return [call("GET", start, 200, caller=caller), call("DELETE", start + 1, 204, caller=caller), gone,
             call("GET", start + 2, 200, caller=caller)]  # fmt: skip
 
@@ -40,7 +40,7 @@ ORDERLY = (intent(9), outcome(13))
 
 
 def evidence(
-    log: Iterable[Line] = (), audit: Iterable[tuple[str, dict[str, str]]] = ORDERLY, kills: Iterable[Kill] = ()
+    log: Iterable[JournalLine] = (), audit: Iterable[tuple[str, dict[str, str]]] = ORDERLY, kills: Iterable[Kill] = ()
 ) -> Evidence:
     read: Audit = read_audit(audit)
     return Evidence(
@@ -125,16 +125,16 @@ def test_a_deletion_is_published_again_only_after_its_planner_was_killed() -> No
 # ---- quota: ten tokens a second
 
 
-def drawn(*calls: Line, headers: bool = False) -> list[str]:
+def drawn(*calls: JournalLine, headers: bool = False) -> list[str]:
     quota = Quota(capacity=100, per=timedelta(seconds=10))
     return QuotaEvidence(quota, 1.0, sorted(calls, key=lambda one: one.arrived), [], headers).complaints()
 
 
-def delete(at: float, remaining: float = 0.0) -> Line:
-    return Line(what="request", at=at, arrived=at, method="DELETE", status=204, caller="w1", remaining=remaining)
+def delete(at: float, remaining: float = 0.0) -> JournalLine:
+    return JournalLine(what="request", at=at, arrived=at, method="DELETE", status=204, caller="w1", remaining=remaining)
 
 
-REFUSED = Line(what="request", at=10, arrived=10, method="DELETE", status=429, caller="w1", retry_until=12)
+REFUSED = JournalLine(what="request", at=10, arrived=10, method="DELETE", status=429, caller="w1", retry_until=12)
 
 
 def test_a_call_during_a_pause_is_complained_about() -> None:

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from standins.provider import Quota
-from standins.servers import Server
-from tests.scenarios.quota_run import FULL, Size, run
+from standins.redis_servers import LocalRedis
+from tests.scenarios.quota_run import FULL, QuotaRunSize, run
+from tests.simulated import Quota
 
 pytestmark = pytest.mark.long
 
@@ -41,8 +41,8 @@ async def test_at_full_size_told_nothing_but_refusals_pauses_are_kept(tmp_path: 
     await _respect(replace(FULL, headers=False, gulps=1), tmp_path)
 
 
-async def _respect(size: Size, directory: Path) -> None:
-    with Server(directory=directory / "server") as server:
+async def _respect(size: QuotaRunSize, directory: Path) -> None:
+    with LocalRedis(directory=directory / "server") as server:
         evidence = await run(replace(size, pause=PAUSE), server.port, directory)
     assert evidence.complaints() == []
     assert evidence.pauses(), "nobody was refused: the scenario shows nothing"

@@ -5,12 +5,12 @@ import os
 import sys
 
 from service import logs
-from service.cli.serving import run_loop
+from service.cli.long_running import run_loop
 from service.engine.installation import Installation
 from service.settings import load
-from workers.handlers.registry import Registry
-from workers.handlers.release import Release
-from workers.handlers.simulated import SOURCE, Simulated
+from tests.recorded_release import RecordedRelease
+from tests.simulated.handler import SOURCE, SimulatedHandler
+from workers.handlers.registry import HandlerRegistry
 from workers.runtime.worker import Worker
 
 
@@ -19,8 +19,8 @@ async def work(address: str, spare: float) -> None:
     logs.configure(settings.log)
     installation = Installation(settings, name=settings.worker.name)
     try:
-        async with Simulated(address, caller=settings.worker.name, spare=spare) as provider:
-            worker = Worker(installation, Registry([Release(), provider], {SOURCE: provider}))
+        async with SimulatedHandler(address, caller=settings.worker.name, spare=spare) as provider:
+            worker = Worker(installation, HandlerRegistry([RecordedRelease(), provider], {SOURCE: provider}))
             worker.handle_signals()
             await worker.run()
     finally:

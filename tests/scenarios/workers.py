@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from standins.process import launch
+from standins.child_process import launch
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -30,7 +30,7 @@ class Kill:
     over: float
 
 
-class Workers:
+class WorkerProcesses:
     """All methods block for a moment only."""
 
     def __init__(self, directory: Path, address: str, variables: Mapping[str, str], spare: float = 0.0) -> None:

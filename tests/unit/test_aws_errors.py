@@ -1,4 +1,4 @@
-"""What each answer of AWS means: every code of the facts, and everything that is no answer at all."""
+"""Translation of AWS errors: every known code, and every response that AWS did not write."""
 
 import subprocess
 import sys
@@ -8,7 +8,7 @@ import pytest
 from botocore import exceptions as sdk
 from botocore.parsers import ResponseParserError
 
-from workers.handlers.aws.errors import AwsError, NoAccess, answered, fit, meaning, translated
+from workers.handlers.aws.errors import AwsError, NoAccess, categorize, error_from_response, sanitize, translate
 
 ACTION = "ec2:DeleteSecurityGroup"
 
@@ -45,33 +45,33 @@ def client_error(code: str, status: int = 400, message: str = "no") -> sdk.Clien
     ],
 )
 def test_a_code_means_what_the_facts_say(what: str, codes: str) -> None:
-    assert {code: meaning(code, 400) for code in codes.split()} == dict.fromkeys(codes.split(), what)
+    assert {code: categorize(code, 400) for code in codes.split()} == dict.fromkeys(codes.split(), what)
 
 
 def test_an_answer_without_a_code_is_no_answer_of_aws_and_never_a_missing_resource() -> None:
-    assert meaning("", 404) == "unreadable"
-    assert meaning("404", 404) == "unreadable"
+    assert categorize("", 404) == "unreadable"
+    assert categorize("404", 404) == "unreadable"
 
 
 def test_too_many_requests_are_throttling_whatever_they_are_called() -> None:
-    assert meaning("SomethingNew", 429) == "throttled"
+    assert categorize("SomethingNew", 429) == "throttled"
 
 
 def test_an_unknown_code_with_a_status_of_the_server_says_nothing_about_the_resource() -> None:
-    assert meaning("SomethingNew", 503) == "unreachable"
-    assert meaning("SomethingNew", 400) == "other"
+    assert categorize("SomethingNew", 503) == "unreachable"
+    assert categorize("SomethingNew", 400) == "other"
 
 
 def test_a_failed_authentication_is_told_from_a_thing_that_belongs_to_another() -> None:
     of_key = "AWS was not able to validate the provided access credentials"
-    assert isinstance(answered(answer("AuthFailure", 401, of_key), ACTION), NoAccess)
-    of_thing = answered(answer("AuthFailure", 400, "The address does not belong to you."), ACTION)
+    assert isinstance(error_from_response(answer("AuthFailure", 401, of_key), ACTION), NoAccess)
+    of_thing = error_from_response(answer("AuthFailure", 400, "The address does not belong to you."), ACTION)
     assert isinstance(of_thing, AwsError)
     assert of_thing.what == "denied"
 
 
 def test_an_error_names_the_permission_the_code_and_the_reason() -> None:
-    error = translated(client_error("UnauthorizedOperation", 403, "You are not authorized"), ACTION)
+    error = translate(client_error("UnauthorizedOperation", 403, "You are not authorized"), ACTION)
     assert isinstance(error, AwsError)
     assert (error.what, error.action, error.code) == ("denied", ACTION, "UnauthorizedOperation")
     assert str(error) == "ec2:DeleteSecurityGroup: UnauthorizedOperation: You are not authorized"
@@ -97,39 +97,39 @@ def test_an_error_names_the_permission_the_code_and_the_reason() -> None:
     ],
 )
 def test_everything_that_is_no_answer_says_nothing_about_the_resource(error: Exception, what: str) -> None:
-    known = translated(error, ACTION)
+    known = translate(error, ACTION)
     assert isinstance(known, AwsError)
     assert known.what == what
     assert known.action == ACTION
 
 
 def test_a_fault_of_our_own_is_not_dressed_up_as_one_of_aws() -> None:
-    assert translated(KeyError("x"), ACTION) is None
+    assert translate(KeyError("x"), ACTION) is None
 
 
 def test_missing_credentials_are_no_denial() -> None:
-    assert isinstance(translated(sdk.NoCredentialsError(), ACTION), NoAccess)
-    assert isinstance(translated(client_error("ExpiredToken", 403), ACTION), NoAccess)
+    assert isinstance(translate(sdk.NoCredentialsError(), ACTION), NoAccess)
+    assert isinstance(translate(client_error("ExpiredToken", 403), ACTION), NoAccess)
 
 
 def test_what_only_aws_can_read_is_cut_from_a_denial() -> None:
     blob = "aB3_-" * 60
     said = f"You are not authorized to perform this operation. Encoded authorization failure message: {blob}"
-    assert fit(said) == "You are not authorized to perform this operation"
-    assert fit(f"left {blob} right") == "left … right"
+    assert sanitize(said) == "You are not authorized to perform this operation"
+    assert sanitize(f"left {blob} right") == "left … right"
 
 
 def test_no_key_gets_into_a_message() -> None:
-    assert "AKIAIOSFODNN7EXAMPLE" not in fit("The key AKIAIOSFODNN7EXAMPLE is unknown")
-    assert "hunter2" not in fit("http://user:hunter2@proxy:3128 refused")
+    assert "AKIAIOSFODNN7EXAMPLE" not in sanitize("The key AKIAIOSFODNN7EXAMPLE is unknown")
+    assert "hunter2" not in sanitize("http://user:hunter2@proxy:3128 refused")
     signed = "The Canonical String should have been 'POST / x-amz-security-token:FwoGZXIvYXdzEXAMPLETOKEN'"
-    assert "FwoG" not in str(answered(answer("SignatureDoesNotMatch", 403, signed), ACTION))
+    assert "FwoG" not in str(error_from_response(answer("SignatureDoesNotMatch", 403, signed), ACTION))
     page = ResponseParserError("invalid XML received: b'<html>Authorization: AWS4 Signature=abc'")
-    assert "abc" not in str(translated(page, ACTION))
+    assert "abc" not in str(translate(page, ACTION))
 
 
 def test_a_message_is_one_line_of_a_bearable_length() -> None:
-    said = fit("a word \n and\tanother " * 100)
+    said = sanitize("a word \n and\tanother " * 100)
     assert "\n" not in said
     assert len(said) <= 400
 

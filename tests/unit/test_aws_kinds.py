@@ -1,15 +1,14 @@
-"""The entries of the kinds: found by ARN, by name and by task, each with lanes whose draws are known."""
+"""Declared kinds: found by ARN, name and task, each with lanes whose draws are known."""
 
 from datetime import timedelta
 
 import pytest
 
 from service.contract.aws import DEFAULT_TASKS, TASKS
+from workers.handlers.aws.capa.tasks import TASKS_OUTSIDE_VPC
+from workers.handlers.aws.due_times import aligned_delay
 from workers.handlers.aws.kinds import KINDS, kind_named, kind_of_arn, kinds_of
-from workers.handlers.aws.lanes import lane_draws
-from workers.handlers.aws.limits import limits_of
-from workers.handlers.aws.rounds import until_round
-from workers.handlers.aws.tasks import NOWHERE
+from workers.handlers.aws.limits import kind_lane_draws, limits_of
 
 FRONT = "arn:aws:{}:eu-west-1:111122223333:"
 ELB, EC2 = FRONT.format("elasticloadbalancing"), FRONT.format("ec2")
@@ -89,10 +88,10 @@ def test_what_depends_goes_after_what_it_depends_on_and_nothing_else_waits() -> 
     assert len({balancers[0], *(stages[name][0] for name in apart)}) == len(apart) + 1
 
 
-def test_an_entry_says_where_it_is_and_who_knows_it_and_what_its_calls_draw_on() -> None:
+def test_every_kind_declares_its_vpc_tagging_and_limits() -> None:
     assert {kind.name for kind in KINDS if not kind.in_vpc} == {"aws.volume", "aws.elastic-ip"}
-    assert {kind.task for kind in KINDS if not kind.in_vpc} == NOWHERE
-    assert {kind.name for kind in KINDS if not kind.told} == {"aws.vpc-endpoint", "aws.elastic-ip"}
+    assert {kind.task for kind in KINDS if not kind.in_vpc} == TASKS_OUTSIDE_VPC
+    assert {kind.name for kind in KINDS if not kind.in_tagging_api} == {"aws.vpc-endpoint", "aws.elastic-ip"}
     for kind in KINDS:
         for operation, (capacity, rate) in kind.limits.items():
             (draw,) = limits_of("eu-west-1", operation)
@@ -102,30 +101,30 @@ def test_an_entry_says_where_it_is_and_who_knows_it_and_what_its_calls_draw_on()
 
 def test_every_lane_of_a_kind_draws_on_the_call_that_it_is_named_for() -> None:
     for kind in KINDS:
-        for operation in (kind.operation, kind.checking, *kind.steps):
-            draws = lane_draws(f"{PLACE}/{operation}")
+        for operation in (kind.delete_operation, kind.check_operation, *kind.steps):
+            draws = kind_lane_draws(f"{PLACE}/{operation}")
             assert draws, operation
             assert {draw.limit.name.partition("/")[0] for draw in draws} == {"eu-west-1"}
-    assert lane_draws(f"{PLACE}/tag.GetResources") is None
-    assert lane_draws("simulated/acct/here/delete") is None
+    assert kind_lane_draws(f"{PLACE}/tag.GetResources") is None
+    assert kind_lane_draws("simulated/acct/here/delete") is None
 
 
 def test_a_deletion_has_tokens_for_its_reads_too_and_waits_for_company_where_they_are_scarce() -> None:
-    draws = {draw.limit.name: draw for draw in lane_draws(f"{PLACE}/ec2.DeleteSecurityGroup") or ()}
+    draws = {draw.limit.name: draw for draw in kind_lane_draws(f"{PLACE}/ec2.DeleteSecurityGroup") or ()}
     assert {name: draw.cost for name, draw in draws.items()} == {
         "eu-west-1/ec2.DeleteSecurityGroup": 1,
         "eu-west-1/ec2.DescribeSecurityGroups": 3,
         "eu-west-1/ec2.DescribeNetworkInterfaces": 1,
     }
     assert draws["eu-west-1/ec2.DeleteSecurityGroup"].together == 10
-    (checking,) = lane_draws(f"{PLACE}/ec2.DescribeSecurityGroups") or ()
+    (checking,) = kind_lane_draws(f"{PLACE}/ec2.DescribeSecurityGroups") or ()
     assert (checking.cost, checking.together) == (1, 0)
 
 
 def test_what_is_looked_at_again_is_looked_at_in_rounds() -> None:
     period = timedelta(seconds=5)
-    ends = {now + until_round(period, 0.5, now).total_seconds() for now in (1000.0, 1001.0, 1002.4)}
+    ends = {now + aligned_delay(period, 0.5, now).total_seconds() for now in (1000.0, 1001.0, 1002.4)}
     assert ends == {1005.0}
-    assert until_round(period, 0.5, 1002.6) == timedelta(seconds=7.4)
-    assert until_round(period, 0.1, 1004.4) == timedelta(seconds=0.6)
-    assert until_round(period, 0.1, 1004.8) == timedelta(seconds=5.2)
+    assert aligned_delay(period, 0.5, 1002.6) == timedelta(seconds=7.4)
+    assert aligned_delay(period, 0.1, 1004.4) == timedelta(seconds=0.6)
+    assert aligned_delay(period, 0.1, 1004.8) == timedelta(seconds=5.2)

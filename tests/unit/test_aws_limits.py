@@ -1,12 +1,12 @@
-"""What calls to AWS draw on: the buckets of the facts, by account, region and action."""
+"""Rate limits that AWS calls draw on, by account, region and action."""
 
 from datetime import timedelta
 
 import pytest
 
 from service.contract import Limit, place_of
-from workers.handlers.aws.limits import draws_of_lane, limits_of, place_of_account
-from workers.handlers.aws.operations import operation_of
+from workers.handlers.aws.client.operations import operation_names
+from workers.handlers.aws.limits import lane_draws, limits_of, place_of_account
 
 REGION = "eu-west-1"
 
@@ -49,11 +49,11 @@ def test_balancers_of_a_generation_share_buckets_for_changes_for_reads_and_for_a
         assert sizes(f"{service}.{action}") == reads | everything
 
 
-def test_the_scarcer_limit_is_the_one_that_a_refusal_is_told_of() -> None:
+def test_a_refusal_is_attributed_to_the_scarcer_limit() -> None:
     assert limits_of(REGION, "elbv2.DeleteLoadBalancer")[0].limit.name == f"{REGION}/elbv2.changes"
 
 
-def test_the_tagging_api_is_never_asked_more_than_15_times_in_a_second() -> None:
+def test_the_tagging_api_is_never_called_more_than_15_times_in_a_second() -> None:
     (draw,) = limits_of(REGION, "tag.GetResources")
     capacity, rate = size(draw.limit)
     assert capacity + rate * timedelta(seconds=1).total_seconds() <= 15
@@ -95,7 +95,7 @@ def test_many_managed_clusters_do_not_ask_for_theirs_all_at_once() -> None:
 
 def test_a_job_draws_on_the_call_of_its_lane_and_on_the_reads_that_go_with_it() -> None:
     lane = f"aws/111122223333/{REGION}/elbv2.DeleteLoadBalancer"
-    draws = draws_of_lane(lane, ("elbv2.DescribeLoadBalancers", "elbv2.DescribeTags"), together=10)
+    draws = lane_draws(lane, ("elbv2.DescribeLoadBalancers", "elbv2.DescribeTags"), together=10)
     assert draws is not None
     costs = {draw.limit.name: draw.cost for draw in draws}
     assert costs == {f"{REGION}/elbv2.changes": 1, f"{REGION}/elbv2.reads": 2, f"{REGION}/elbv2.all": 3}
@@ -104,14 +104,14 @@ def test_a_job_draws_on_the_call_of_its_lane_and_on_the_reads_that_go_with_it() 
 
 def test_a_lane_that_is_named_for_a_read_makes_it_once() -> None:
     read = "ec2.DescribeSecurityGroups"
-    draws = draws_of_lane(f"aws/111122223333/{REGION}/{read}", (read,))
+    draws = lane_draws(f"aws/111122223333/{REGION}/{read}", (read,))
     assert draws is not None
     assert [draw.cost for draw in draws] == [1]
 
 
 @pytest.mark.parametrize("lane", ["simulated/acct/here/delete", "aws/1/eu-west-1", "release", "aws/1/2/3/4"])
-def test_a_lane_of_somebody_else_is_left_to_him(lane: str) -> None:
-    assert draws_of_lane(lane) is None
+def test_a_lane_of_another_provider_is_ignored(lane: str) -> None:
+    assert lane_draws(lane) is None
 
 
 @pytest.mark.parametrize(
@@ -127,4 +127,4 @@ def test_a_lane_of_somebody_else_is_left_to_him(lane: str) -> None:
 def test_an_operation_is_known_by_its_names_in_policies_and_lanes(
     service: str, operation: str, action: str, limited: str
 ) -> None:
-    assert operation_of(service, operation) == (action, limited)
+    assert operation_names(service, operation) == (action, limited)

@@ -1,31 +1,31 @@
-"""Whose a resource is: only what carries the cluster's tag, is not Cluster API's or EKS's own, and is in its VPC."""
+"""Ownership: only resources with the cluster's tag, in its VPC, that are not Cluster API's or EKS's own."""
 
 import msgspec
 import pytest
 
 from service.contract.aws import EKS_CLUSTER_NAME, capi_ownership_tag
 from standins.aws.tags import by_balancer_controller, by_cloud_provider, by_cluster_api
+from workers.handlers.aws.capa.ownership import owner_tag, ownership_objection, removed_by
 from workers.handlers.aws.kinds import KINDS
-from workers.handlers.aws.kinds.balancers import BALANCER
+from workers.handlers.aws.kinds.load_balancers import LOAD_BALANCER
 from workers.handlers.aws.kinds.security_groups import SECURITY_GROUP
 from workers.handlers.aws.kinds.volumes import VOLUME
-from workers.handlers.aws.model import Found, Owner, Whose
-from workers.handlers.aws.ownership import goes_along, mark_of, owned
+from workers.handlers.aws.model import AwsResource, CallScope, CapaCluster
 
-WHOSE = Whose(source="clusters", namespace="tenant", region="eu-west-1")
-OWNER = Owner(whose=WHOSE, account="111122223333", name="c1", vpc="vpc-1")
-LBC = Owner(whose=WHOSE, account="111122223333", name="c1", vpc="vpc-1", by="lbc")
+WHOSE = CallScope(source="clusters", namespace="tenant", region="eu-west-1")
+OWNER = CapaCluster(scope=WHOSE, account="111122223333", name="c1", vpc="vpc-1")
+LBC = CapaCluster(scope=WHOSE, account="111122223333", name="c1", vpc="vpc-1", by="lbc")
 
 
-def found(tags: dict[str, str], vpc: str = "vpc-1") -> Found:
-    return Found(kind="any", id="sg-1", tags=tags, vpc=vpc)
+def found(tags: dict[str, str], vpc: str = "vpc-1") -> AwsResource:
+    return AwsResource(kind="any", id="sg-1", tags=tags, vpc=vpc)
 
 
 def test_what_carries_the_clusters_tag_in_its_vpc_is_its() -> None:
-    assert owned(found(by_cloud_provider("c1")), OWNER, SECURITY_GROUP) is None
-    assert owned(found(by_balancer_controller("c1")), LBC, SECURITY_GROUP) is None
+    assert ownership_objection(found(by_cloud_provider("c1")), OWNER, SECURITY_GROUP) is None
+    assert ownership_objection(found(by_balancer_controller("c1")), LBC, SECURITY_GROUP) is None
     # A volume is in no VPC.
-    assert owned(found(by_cloud_provider("c1"), vpc=""), OWNER, VOLUME) is None
+    assert ownership_objection(found(by_cloud_provider("c1"), vpc=""), OWNER, VOLUME) is None
 
 
 @pytest.mark.parametrize(
@@ -43,36 +43,38 @@ def test_what_carries_the_clusters_tag_in_its_vpc_is_its() -> None:
     ],
 )
 def test_other_tags_make_it_another_s(tags: dict[str, str], words: str) -> None:
-    assert words in (owned(found(tags), OWNER, SECURITY_GROUP) or "")
+    assert words in (ownership_objection(found(tags), OWNER, SECURITY_GROUP) or "")
 
 
 def test_the_cloud_providers_tag_is_not_the_balancer_controllers() -> None:
-    assert mark_of(LBC) == ("elbv2.k8s.aws/cluster", "c1")
-    assert "not tagged elbv2.k8s.aws/cluster=c1" in (owned(found(by_cloud_provider("c1")), LBC, SECURITY_GROUP) or "")
-    assert "not tagged" in (owned(found(by_balancer_controller("c2")), LBC, SECURITY_GROUP) or "")
+    assert owner_tag(LBC) == ("elbv2.k8s.aws/cluster", "c1")
+    assert "not tagged elbv2.k8s.aws/cluster=c1" in (
+        ownership_objection(found(by_cloud_provider("c1")), LBC, SECURITY_GROUP) or ""
+    )
+    assert "not tagged" in (ownership_objection(found(by_balancer_controller("c2")), LBC, SECURITY_GROUP) or "")
 
 
 def test_a_balancer_must_be_made_for_a_service_unless_its_controller_made_it() -> None:
-    assert owned(found(by_cloud_provider("c1", "default/web")), OWNER, BALANCER) is None
-    assert owned(found(by_balancer_controller("c1")), LBC, BALANCER) is None
+    assert ownership_objection(found(by_cloud_provider("c1", "default/web")), OWNER, LOAD_BALANCER) is None
+    assert ownership_objection(found(by_balancer_controller("c1")), LBC, LOAD_BALANCER) is None
     for tags in (by_cloud_provider("c1"), {**by_cloud_provider("c1"), "kubernetes.io/service-name": ""}):
-        assert "no tag kubernetes.io/service-name" in (owned(found(tags), OWNER, BALANCER) or "")
-    needing = {kind.name for kind in KINDS if kind.of_service}
+        assert "no tag kubernetes.io/service-name" in (ownership_objection(found(tags), OWNER, LOAD_BALANCER) or "")
+    needing = {kind.name for kind in KINDS if kind.needs_service_tag}
     assert needing == {"aws.classic-balancer", "aws.balancer", "aws.target-group"}
 
 
 @pytest.mark.invariant(2)
 def test_another_vpc_or_an_unknown_one_is_another_s() -> None:
-    reason = owned(found(by_cloud_provider("c1"), vpc="vpc-2"), OWNER, SECURITY_GROUP)
+    reason = ownership_objection(found(by_cloud_provider("c1"), vpc="vpc-2"), OWNER, SECURITY_GROUP)
     assert reason == "sg-1 is in VPC vpc-2, and cluster c1 in vpc-1"
-    nowhere = Owner(whose=WHOSE, account="111122223333", name="c1")
-    assert "is not known" in (owned(found(by_cloud_provider("c1")), nowhere, SECURITY_GROUP) or "")
-    assert owned(found(by_cloud_provider("c1"), vpc=""), nowhere, VOLUME) is None
+    nowhere = CapaCluster(scope=WHOSE, account="111122223333", name="c1")
+    assert "is not known" in (ownership_objection(found(by_cloud_provider("c1")), nowhere, SECURITY_GROUP) or "")
+    assert ownership_objection(found(by_cloud_provider("c1"), vpc=""), nowhere, VOLUME) is None
 
 
 def test_a_group_that_the_spec_names_is_the_users_whatever_its_tags() -> None:
-    sparing = Owner(whose=WHOSE, account="111122223333", name="c1", vpc="vpc-1", spared=("sg-1",))
-    reason = owned(found(by_cloud_provider("c1")), sparing, SECURITY_GROUP)
+    sparing = CapaCluster(scope=WHOSE, account="111122223333", name="c1", vpc="vpc-1", spared=("sg-1",))
+    reason = ownership_objection(found(by_cloud_provider("c1")), sparing, SECURITY_GROUP)
     assert "names it as the user's" in (reason or "")
 
 
@@ -91,6 +93,6 @@ def test_a_group_that_the_spec_names_is_the_users_whatever_its_tags() -> None:
         ({}, ""),
     ],
 )
-def test_who_else_removes_a_group_with_this_cluster_is_known_by_its_tags(tags: dict[str, str], who: str) -> None:
-    assert goes_along(found(tags), OWNER) == who
-    assert goes_along(found(tags), msgspec.structs.replace(OWNER, spared=(found(tags).id,))) == ""
+def test_tags_tell_which_controller_removes_a_group_with_this_cluster(tags: dict[str, str], who: str) -> None:
+    assert removed_by(found(tags), OWNER) == who
+    assert removed_by(found(tags), msgspec.structs.replace(OWNER, spared=(found(tags).id,))) == ""

@@ -3,47 +3,49 @@
 from collections.abc import AsyncIterator
 from typing import Any
 
-from service.policy.guard import held_reason, orphans_of, parted
+from service.policy.guard import held_reason, orphans_guard_name, split_guard_name
 from service.settings import AzureNodes, GuardSettings
-from workers.handlers.azure.kinds import NIC, VM, Kind
-from workers.handlers.azure.model import Found
-from workers.sweeps.candidates import Candidate, Candidates
+from workers.handlers.azure.kinds import NIC, VM, AzureKind
+from workers.handlers.azure.model import AzureResource
+from workers.sweeps.candidates import OrphanCandidate, OrphanCandidates
 
 HERE = AzureNodes(
     subscription="0aaaaaaa-0000-4000-8000-000000000001", resource_group="g", region="westeurope", cluster="prod"
 )
 
 
-class Lists:
+class ListedResources:
     """Pages that were read."""
 
-    def __init__(self, *found: Found) -> None:
+    def __init__(self, *found: AzureResource) -> None:
         self._found = found
 
-    async def pages(self, kind: Kind, *_: Any) -> AsyncIterator[list[Found]]:
+    async def pages(self, kind: AzureKind, *_: Any) -> AsyncIterator[list[AzureResource]]:
         yield [one for one in self._found if one.kind == kind.name]
 
 
-def vm(claim: str, **given: str) -> Found:
+def vm(claim: str, **given: str) -> AzureResource:
     named: dict[str, Any] = {"name": f"aks-{claim}", "guid": f"v-{claim}", **given}
-    return Found(kind=VM.name, tags={}, **named)
+    return AzureResource(kind=VM.name, tags={}, **named)
 
 
-def nic(claim: str, **given: str) -> Found:
+def nic(claim: str, **given: str) -> AzureResource:
     named: dict[str, Any] = {"name": f"aks-{claim}", "guid": f"n-{claim}", **given}
-    return Found(kind=NIC.name, tags={}, **named)
+    return AzureResource(kind=NIC.name, tags={}, **named)
 
 
-async def gathered(*found: Found, place: int = 0, into: Candidates | None = None) -> Candidates:
-    candidates = into or Candidates()
-    lists: Any = Lists(*found)
-    await candidates.gather(lists, HERE, place, "graph", lambda _: None)
+async def gathered(
+    *found: AzureResource, group_number: int = 0, into: OrphanCandidates | None = None
+) -> OrphanCandidates:
+    candidates = into or OrphanCandidates()
+    lists: Any = ListedResources(*found)
+    await candidates.gather(lists, HERE, group_number, "graph", lambda _: None)
     return candidates
 
 
 async def test_a_machine_and_an_interface_without_one_are_candidates_of_their_claim() -> None:
     found = await gathered(vm("a"), nic("a"), nic("b"))
-    assert dict(found) == {"a": Candidate("v-a", "n-a", 0), "b": Candidate("", "n-b", 0)}
+    assert dict(found) == {"a": OrphanCandidate("v-a", "n-a", 0), "b": OrphanCandidate("", "n-b", 0)}
     assert [one.ids for _, one in found] == ["v-a n-a", " n-b"]
     assert (len(found), found.listed) == (2, 3)
 
@@ -60,16 +62,16 @@ async def test_what_is_on_its_way_or_somebodys_or_not_named_after_a_claim_is_non
 
 async def test_an_interface_that_its_machine_has_goes_with_that() -> None:
     found = await gathered(vm("a"), nic("a", used_by="/vm"))
-    assert dict(found) == {"a": Candidate("v-a", "", 0)}
+    assert dict(found) == {"a": OrphanCandidate("v-a", "", 0)}
     assert found.names() == {"a"}
 
 
 async def test_one_name_in_two_groups_is_two_candidates_and_one_claim_speaks_for_both() -> None:
-    found = await gathered(nic("a"), place=1, into=await gathered(vm("a")))
-    assert sorted(found) == [("a", Candidate("", "n-a", 1)), ("a", Candidate("v-a", "", 0))]
+    found = await gathered(nic("a"), group_number=1, into=await gathered(vm("a")))
+    assert sorted(found) == [("a", OrphanCandidate("", "n-a", 1)), ("a", OrphanCandidate("v-a", "", 0))]
     assert len(found) == 2
-    found.lives("a")
-    found.lives("never")
+    found.remove("a")
+    found.remove("never")
     assert (len(found), found.names()) == (0, set())
 
 
@@ -81,8 +83,8 @@ async def test_names_are_compared_as_claims_have_them() -> None:
 
 
 def test_orphans_are_counted_under_a_name_of_their_own() -> None:
-    assert parted(orphans_of("nodes")) == ("nodes", True)
-    assert parted("nodes") == ("nodes", False)
-    said = held_reason(orphans_of("nodes"), GuardSettings(most=7), None)
+    assert split_guard_name(orphans_guard_name("nodes")) == ("nodes", True)
+    assert split_guard_name("nodes") == ("nodes", False)
+    said = held_reason(orphans_guard_name("nodes"), GuardSettings(most=7), None)
     assert "more than 7 deletions of source nodes.orphans" in said
     assert "`knell guard release nodes.orphans`" in said

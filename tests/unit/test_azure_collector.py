@@ -7,13 +7,13 @@ import msgspec
 import pytest
 
 from service.contract import Hold, Plan, Target
-from service.contract.azure import KARPENTER_AZURE, NODECLAIMS, Claim, claim_in
+from service.contract.azure import KARPENTER_AZURE, NODECLAIMS, NodeClaimFacts, read_node_claim
 from service.settings import AzureNodes, AzureSettings, SourceSettings
 from service.watching.collectors import COLLECTORS, Unrecognisable
-from workers.handlers.azure.collector import KarpenterCollector, Sighted
+from workers.handlers.azure.collector import KarpenterCollector, OrphanIds
 from workers.handlers.azure.kinds import KINDS
-from workers.handlers.azure.model import Owner
-from workers.handlers.objects import About, Facts
+from workers.handlers.azure.model import AzureOwner
+from workers.handlers.collector import ObjectFacts, ObjectRef
 
 ONE = "0aaaaaaa-0000-4000-8000-000000000001"
 TWO = "0bbbbbbb-0000-4000-8000-000000000002"
@@ -27,14 +27,14 @@ def collector(*places: AzureNodes, **settings: Any) -> KarpenterCollector:
     return KarpenterCollector(AzureSettings(nodes=nodes, **settings))
 
 
-def facts(recognises: str = "", *, name: str = "pool-a", **changes: Any) -> Facts:
-    about = About(
+def facts(recognises: str = "", *, name: str = "pool-a", **changes: Any) -> ObjectFacts:
+    ref = ObjectRef(
         deletion="d", source="nodes", cluster="c", resource=NODECLAIMS, uid="u", name=name,
         orphan=changes.pop("orphan", False),
     )  # fmt: skip
     declared = SourceSettings(resource=NODECLAIMS, collector=KARPENTER_AZURE, mode="observe")
-    return Facts(
-        about=about, settings=declared, labels={}, annotations={}, namespace_annotations={}, recognises=recognises,
+    return ObjectFacts(
+        ref=ref, settings=declared, labels={}, annotations={}, namespace_annotations={}, recognises=recognises,
         **changes,
     )  # fmt: skip
 
@@ -45,20 +45,20 @@ def machine(subscription: str = ONE, group: str = "MC_prod", name: str = "aks-po
 
 
 def kept(provider_id: str = "", group: str = "karpenter.azure.com") -> str:
-    return msgspec.json.encode(Claim(group, provider_id)).decode()
+    return msgspec.json.encode(NodeClaimFacts(group, provider_id)).decode()
 
 
-def owner(target: Target) -> Owner:
-    return msgspec.json.decode(target.data, type=Owner)
+def owner(target: Target) -> AzureOwner:
+    return msgspec.json.decode(target.data, type=AzureOwner)
 
 
-async def planned(made: KarpenterCollector, found: Facts) -> list[Target]:
+async def planned(made: KarpenterCollector, found: ObjectFacts) -> list[Target]:
     plan = await made.collect(found)
     assert isinstance(plan, Plan), plan
     return list(plan.targets)
 
 
-async def held(made: KarpenterCollector, found: Facts) -> Hold:
+async def held(made: KarpenterCollector, found: ObjectFacts) -> Hold:
     hold = await made.collect(found)
     assert isinstance(hold, Hold), hold
     return hold
@@ -155,7 +155,7 @@ async def test_a_claim_of_which_nothing_was_kept_is_looked_for_by_name() -> None
 
 
 def sighted(**changes: str) -> str:
-    return msgspec.json.encode(Sighted(**{"subscription": ONE, "group": "mc_prod", **changes})).decode()
+    return msgspec.json.encode(OrphanIds(**{"subscription": ONE, "group": "mc_prod", **changes})).decode()
 
 
 async def test_an_orphaned_machine_takes_all_with_it_and_goes_by_the_id_that_was_judged() -> None:
@@ -202,13 +202,13 @@ def text(**parts: Any) -> bytes:
 def test_of_a_claim_its_node_class_and_its_machine_are_kept() -> None:
     spec = {"nodeClassRef": {"group": "karpenter.azure.com", "kind": "AKSNodeClass", "name": "default"}}
     raw = text(spec=spec, status={"providerID": machine(), "conditions": []})
-    assert claim_in(raw) == Claim("karpenter.azure.com", machine())
+    assert read_node_claim(raw) == NodeClaimFacts("karpenter.azure.com", machine())
     recognised = COLLECTORS[KARPENTER_AZURE](raw)
-    assert msgspec.json.decode(recognised, type=Claim) == claim_in(raw)
+    assert msgspec.json.decode(recognised, type=NodeClaimFacts) == read_node_claim(raw)
 
 
 def test_a_claim_that_is_new_has_no_machine_yet() -> None:
-    assert claim_in(text()) == Claim()
+    assert read_node_claim(text()) == NodeClaimFacts()
     assert COLLECTORS[KARPENTER_AZURE](text()) == "{}"
 
 

@@ -119,7 +119,7 @@ def test_when_to_come_again_is_read_from_the_headers(headers: dict[str, str], af
 # ---- what is no answer
 
 
-class Answer:
+class SdkResponse:
     """As the SDK hands one on."""
 
     def __init__(self, status: int, body: str, **headers: str) -> None:
@@ -131,7 +131,7 @@ class Answer:
 
 def http(kind: type[sdk.HttpResponseError], status: int, body: Any, **headers: str) -> sdk.HttpResponseError:
     text = body if isinstance(body, str) else json.dumps(body)
-    answer: Any = Answer(status, text, **headers)
+    answer: Any = SdkResponse(status, text, **headers)
     return kind(message="Operation returned an invalid status", response=answer)
 
 

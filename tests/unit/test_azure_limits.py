@@ -7,12 +7,12 @@ import pytest
 from service.contract import Limit, place_of
 from service.settings import AzureNodes
 from workers.handlers.azure.limits import LATE, call_draws, lane_draws, remaining
-from workers.handlers.azure.model import Where
+from workers.handlers.azure.model import AzureScope
 
 SUBSCRIPTION = "0aaaaaaa-0000-4000-8000-000000000001"
 CLIENT = "0bbbbbbb-0000-4000-8000-000000000002"
-OWN = Where(subscription=SUBSCRIPTION, group="mc_prod", region="westeurope")
-NAMED = Where(subscription=SUBSCRIPTION, group="mc_prod", region="westeurope", client_id=CLIENT)
+OWN = AzureScope(subscription=SUBSCRIPTION, group="mc_prod", region="westeurope")
+NAMED = AzureScope(subscription=SUBSCRIPTION, group="mc_prod", region="westeurope", client_id=CLIENT)
 
 
 def size(limit: Limit) -> tuple[float, float]:
@@ -20,7 +20,7 @@ def size(limit: Limit) -> tuple[float, float]:
     return limit.capacity, round(limit.capacity / limit.per.total_seconds(), 3)
 
 
-def costs(where: Where, operation: str) -> dict[str, float]:
+def costs(where: AzureScope, operation: str) -> dict[str, float]:
     draws = lane_draws(where.lane(operation), 0.2)
     assert draws is not None
     return {draw.limit.name: draw.cost for draw in draws}
@@ -116,13 +116,13 @@ def test_one_spelling_of_a_place_makes_one_lane() -> None:
         subscription=SUBSCRIPTION.upper(), resource_group="MC_Prod", region="westeurope", cluster="prod",
         client_id=CLIENT.upper(),
     )  # fmt: skip
-    assert Where.of(loud) == NAMED
+    assert AzureScope.of(loud) == NAMED
 
 
 @pytest.mark.parametrize(
     "lane", ["aws/1/eu-west-1/ec2.DeleteVolume", "azure/s/westeurope", "azure/1/2/3/4/5", "release"]
 )
-def test_a_lane_of_somebody_else_is_left_to_him(lane: str) -> None:
+def test_a_lane_of_another_provider_is_ignored(lane: str) -> None:
     assert lane_draws(lane, 0.2) is None
 
 

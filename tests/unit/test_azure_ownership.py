@@ -8,20 +8,19 @@ from service.contract.azure import (
     KEEP_TAG,
     NODEPOOL_TAG,
     RETAINED,
-    claim_of,
+    node_claim_of,
     resource_name,
 )
 from workers.handlers.azure.kinds import DISK, NIC, VM
 from workers.handlers.azure.listing import is_of
-from workers.handlers.azure.model import Found
-from workers.handlers.azure.ownership import judged, of_csi
-from workers.handlers.azure.trails import Trail
+from workers.handlers.azure.model import AzureRemovalProgress, AzureResource
+from workers.handlers.azure.ownership import of_csi, ownership_of
 
 OURS = {CLUSTER_TAG: "prod", NODEPOOL_TAG: "default"}
 
 
 def kind_of(tags: dict[str, str], wanted: dict[str, str] | None = None) -> str:
-    return judged(tags, "prod", wanted or {}).kind
+    return ownership_of(tags, "prod", wanted or {}).kind
 
 
 def test_what_karpenter_tagged_for_this_cluster_is_ours() -> None:
@@ -35,7 +34,7 @@ def test_names_of_tags_have_no_casing_of_their_own_and_their_values_have() -> No
 
 
 def test_what_another_cluster_has_is_left_for_good_and_says_whose_it_is() -> None:
-    found = judged({**OURS, CLUSTER_TAG: "staging"}, "prod", {})
+    found = ownership_of({**OURS, CLUSTER_TAG: "staging"}, "prod", {})
     assert found.kind == "left"
     assert "'staging'" in found.reason
 
@@ -48,7 +47,7 @@ def test_a_machine_of_aks_is_left_whatever_else_it_carries() -> None:
 
 @pytest.mark.parametrize("tags", [{}, {CLUSTER_TAG: "prod"}, {NODEPOOL_TAG: "default"}, {**OURS, CLUSTER_TAG: ""}])
 def test_what_lacks_a_tag_of_karpenters_is_nobodys_to_remove(tags: dict[str, str]) -> None:
-    found = judged(tags, "prod", {})
+    found = ownership_of(tags, "prod", {})
     assert found.kind == "untagged"
     assert "it has no tag karpenter" in found.reason
 
@@ -62,7 +61,7 @@ def test_a_tag_keeps_a_resource(value: str, kind: str) -> None:
 
 @pytest.mark.invariant(10)
 def test_what_was_kept_with_an_object_before_is_left() -> None:
-    found = judged({**OURS, RETAINED: "uid/nodeclaims//a/1"}, "prod", {})
+    found = ownership_of({**OURS, RETAINED: "uid/nodeclaims//a/1"}, "prod", {})
     assert (found.kind, "uid/nodeclaims//a/1" in found.reason) == ("left", True)
 
 
@@ -70,7 +69,7 @@ def test_tags_of_the_settings_must_be_there_too() -> None:
     wanted = {"Team": "a"}
     assert kind_of({**OURS, "team": "a"}, wanted) == "ours"
     assert kind_of({**OURS, "team": "A"}, wanted) == "untagged"
-    found = judged(OURS, "prod", wanted)
+    found = ownership_of(OURS, "prod", wanted)
     assert (found.kind, found.reason) == ("untagged", "its tag Team is None, not 'a'")
 
 
@@ -87,25 +86,25 @@ def test_tags_of_the_settings_must_be_there_too() -> None:
 )
 def test_volumes_of_a_csi_driver_are_known(name: str, tags: dict[str, str], csi: bool) -> None:
     assert of_csi(name, tags) is csi
-    found = Found(kind=DISK.name, name=name, guid="g", tags={**OURS, **tags})
+    found = AzureResource(kind=DISK.name, name=name, guid="g", tags={**OURS, **tags})
     assert bool(DISK.spared(found)) is csi
 
 
 def test_a_machine_that_would_take_a_data_disk_along_is_spared() -> None:
-    taking = Found(kind=VM.name, name="aks-a", guid="g", tags=OURS, facts=("pvc-1",))
+    taking = AzureResource(kind=VM.name, name="aks-a", guid="g", tags=OURS, facts=("pvc-1",))
     assert "its data disk pvc-1 would be deleted with it" in VM.spared(taking)
-    assert VM.spared(Found(kind=VM.name, name="aks-a", guid="g", tags=OURS)) == ""
+    assert VM.spared(AzureResource(kind=VM.name, name="aks-a", guid="g", tags=OURS)) == ""
 
 
 def test_resources_are_named_after_their_claims_in_any_casing() -> None:
-    assert claim_of(resource_name("pool-a")) == "pool-a"
-    assert claim_of("AKS-pool-a") == "pool-a"
-    assert [claim_of(name) for name in ("pool-a", "aks", "k8s-aks-a", "")] == ["", "", "", ""]
+    assert node_claim_of(resource_name("pool-a")) == "pool-a"
+    assert node_claim_of("AKS-pool-a") == "pool-a"
+    assert [node_claim_of(name) for name in ("pool-a", "aks", "k8s-aks-a", "")] == ["", "", "", ""]
 
 
 def test_a_list_shows_what_is_the_clusters_and_no_machine_of_aks() -> None:
-    def one(**tags: str) -> Found:
-        return Found(kind=NIC.name, name="aks-a", guid="g", tags=tags)
+    def one(**tags: str) -> AzureResource:
+        return AzureResource(kind=NIC.name, name="aks-a", guid="g", tags=tags)
 
     assert is_of(one(**OURS), "prod")
     assert is_of(one(**{CLUSTER_TAG.upper(): "prod"}), "prod")
@@ -116,23 +115,30 @@ def test_a_list_shows_what_is_the_clusters_and_no_machine_of_aks() -> None:
 
 @pytest.mark.parametrize("state", ["Deleting", "deleting", "DELETING"])
 def test_what_is_being_deleted_says_so_in_any_casing(state: str) -> None:
-    assert Found(kind=NIC.name, name="a", guid="g", tags={}, state=state).going
-    assert not Found(kind=NIC.name, name="a", guid="g", tags={}, state="Failed").going
+    assert AzureResource(kind=NIC.name, name="a", guid="g", tags={}, state=state).going
+    assert not AzureResource(kind=NIC.name, name="a", guid="g", tags={}, state="Failed").going
 
 
 # ---- from one turn to the next
 
 
 @pytest.mark.parametrize(
-    "trail", [Trail("g"), Trail("g", 3, 4), Trail("0aa-1", 12, 0), Trail("", 1, 2), Trail("", machine="m")]
+    "trail",
+    [
+        AzureRemovalProgress("g"),
+        AzureRemovalProgress("g", 3, 4),
+        AzureRemovalProgress("0aa-1", 12, 0),
+        AzureRemovalProgress("", 1, 2),
+        AzureRemovalProgress("", machine="m"),
+    ],
 )
-def test_a_trail_is_read_as_it_was_written(trail: Trail) -> None:
-    assert Trail.read(str(trail), "other") == trail
+def test_a_trail_is_read_as_it_was_written(trail: AzureRemovalProgress) -> None:
+    assert AzureRemovalProgress.read(str(trail), "other") == trail
 
 
 @pytest.mark.parametrize("text", ["", "g", "g 1", "g one 2", "g 1 -2", "g 1.5 2"])
 def test_a_trail_that_is_none_begins_with_what_was_judged_before(text: str) -> None:
-    assert Trail.read(text, "judged") == Trail("judged")
+    assert AzureRemovalProgress.read(text, "judged") == AzureRemovalProgress("judged")
 
 
 def test_every_kind_has_its_place_in_the_order() -> None:

@@ -7,9 +7,9 @@ import pytest
 from botocore.exceptions import ClientError
 from msgspec.structs import replace
 
+from bench.contenders.all_contenders import CONTENDERS
 from bench.contenders.buckets import Buckets, seconds_for
 from bench.contenders.capa import calls_listing
-from bench.contenders.everybody import CONTENDERS
 from bench.contenders.knell_clearing import LIMITS, sample_of
 from bench.contenders.knell_settings import scaled
 from bench.contenders.protocol import NotSupportedError
@@ -17,11 +17,10 @@ from bench.peers.go_retries import ATTEMPTS, GoRetries
 from bench.rounds import Outcome
 from bench.rows import ROWS
 from bench.rows.aws_clean import TAGGING
-from bench.rows.row import Size
+from bench.rows.row import RoundSize
 from service.contract import Limit
 from tests.unit.test_bench_report import line_of, row
-from workers.handlers.aws.lanes import lane_draws
-from workers.handlers.aws.limits import LATE, limits_of
+from workers.handlers.aws.limits import CALL_DELAY, kind_lane_draws, limits_of
 
 pytestmark = pytest.mark.long
 
@@ -64,7 +63,7 @@ def test_the_limit_is_when_the_slowest_bucket_has_let_everything_through(calls: 
 
 def test_the_limit_knows_no_lateness_of_groups() -> None:
     with pytest.raises(NotSupportedError):
-        row("aws-drain.p99").trial.measure(Buckets(), None, Size())  # type: ignore[arg-type]  # no arena is needed
+        row("aws-drain.p99").trial.measure(Buckets(), None, RoundSize())  # type: ignore[arg-type]  # no arena is needed
 
 
 # ---- the peer
@@ -140,7 +139,7 @@ def test_every_limit_that_knell_keeps_there_is_scaled_and_none_twice(operation: 
 
 def test_a_scaled_limit_is_as_much_faster_and_never_larger_than_the_accounts() -> None:
     limit = Limit.bucket("eu-central-1/elbv2.changes", 20, 3, spare=2.25)
-    found = scaled(limit, 3, LATE)
+    found = scaled(limit, 3, CALL_DELAY)
     assert found["rate"] == pytest.approx(9)
     # A quarter is the most that is left for calls on their way: 5 instead of 2.25.
     assert found["capacity"] == 17
@@ -148,7 +147,7 @@ def test_a_scaled_limit_is_as_much_faster_and_never_larger_than_the_accounts() -
 
 @pytest.mark.parametrize("operation", [one for one in USED if ".Delete" in one])
 def test_a_lane_that_deletes_gathers_jobs_whichever_of_its_limits_is_scarce(operation: str) -> None:
-    draws = lane_draws(f"aws/111122223333/eu-central-1/{operation}")
+    draws = kind_lane_draws(f"aws/111122223333/eu-central-1/{operation}")
     assert draws is not None
     assert min(draw.together for draw in draws) > 1
 
@@ -205,15 +204,15 @@ def test_one_round_is_enough_where_buckets_or_leases_set_the_pace() -> None:
 def test_the_rows_about_drains_name_the_clusters_and_groups_that_were_run() -> None:
     assert "of 200 groups of 100 deleted clusters whose balancers' interfaces take 30 to 300 s" in row(
         "aws-drain.p99"
-    ).words(Size())
+    ).words(RoundSize())
     assert "of 24 groups of 12 deleted clusters whose balancers' interfaces take 10 to 30 s" in row(
         "aws-drain.p50"
-    ).words(Size(short=True))
-    assert "a pair in each of 2 more clusters" in row("aws-drain.mutual").words(Size(short=True))
+    ).words(RoundSize(short=True))
+    assert "a pair in each of 2 more clusters" in row("aws-drain.mutual").words(RoundSize(short=True))
 
 
 def test_it_is_said_why_the_peer_needs_more_calls_here_and_only_where_it_does() -> None:
-    assert [one.id for one in ROWS if "4.1" in one.words(Size())] == ["aws-clean.describe.calls"]
+    assert [one.id for one in ROWS if "4.1" in one.words(RoundSize())] == ["aws-clean.describe.calls"]
 
 
 def test_capa_is_a_peer_and_the_buckets_are_the_limit() -> None:

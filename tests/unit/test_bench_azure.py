@@ -7,7 +7,8 @@ from fnmatch import fnmatchcase
 import pytest
 from msgspec.structs import replace
 
-from bench.contenders.everybody import CONTENDERS
+from bench.azure_subscription import used
+from bench.contenders.all_contenders import CONTENDERS
 from bench.contenders.karpenter import OWN_CODE
 from bench.contenders.knell_collecting import LIMITS, RESERVE, sample_of
 from bench.contenders.knell_settings import scaled
@@ -16,20 +17,18 @@ from bench.contenders.quotas import Quotas, seconds_for
 from bench.peers.azcore_retries import ATTEMPTS, Answered, AzcoreRetries
 from bench.rounds import Outcome
 from bench.rows import ROWS
-from bench.rows.row import Size
-from bench.subscription import used
-from standins.azure import Behaviour, Entry
-from standins.azure import Size as Bucket
+from bench.rows.row import RoundSize
+from standins.azure import AzureBehaviour, AzureJournalEntry, BucketSize
 from tests.unit.test_bench_report import line_of, row
 from workers.handlers.azure.limits import LATE, Call, call_draws
-from workers.handlers.azure.model import Where
+from workers.handlers.azure.model import AzureScope
 
 pytestmark = pytest.mark.long
 
 CALLS: tuple[Call, ...] = (
     "network.read", "network.delete", "compute.read", "compute.delete", "disk.delete", "graph",
 )  # fmt: skip
-WHERE = Where(subscription="s", group="g", region="westeurope")
+WHERE = AzureScope(subscription="s", group="g", region="westeurope")
 
 # ---- the limit
 
@@ -51,12 +50,12 @@ def test_the_limit_is_the_slower_quota_or_the_reservation_and_then_one_delete(in
 
 
 def test_a_slow_resource_manager_is_the_limit_where_it_is_the_slower_one() -> None:
-    assert seconds_for(1200, Behaviour(arm_deletes=Bucket(200, 2), nic_goes=1)) == pytest.approx(501)
+    assert seconds_for(1200, AzureBehaviour(arm_deletes=BucketSize(200, 2), nic_goes=1)) == pytest.approx(501)
 
 
 def test_the_limit_knows_no_lateness_of_reservations() -> None:
     with pytest.raises(NotSupportedError):
-        row("azure-reservation.p99").trial.measure(Quotas(), None, Size())  # type: ignore[arg-type]  # no arena needed
+        row("azure-reservation.p99").trial.measure(Quotas(), None, RoundSize())  # type: ignore[arg-type]  # no arena needed
 
 
 # ---- the peer
@@ -134,14 +133,14 @@ def test_the_networks_quota_is_as_much_faster_and_its_capacity_lower_by_calls_on
 # ---- what is counted
 
 
-def entry(at: float, status: int) -> Entry:
-    return Entry(number=0, at=at, real=at, operation="nic.delete", status=status)
+def entry(at: float, status: int) -> AzureJournalEntry:
+    return AzureJournalEntry(number=0, at=at, real=at, operation="nic.delete", status=status)
 
 
 def test_of_the_quota_what_was_let_through_is_used_whatever_came_of_it_and_what_was_refused_is_not() -> None:
     deletes = [entry(10, 202), entry(11, 400), entry(12, 429), entry(14, 202), entry(90, 429)]
     # Two that were there and two that came within the four seconds to the last one that was let through.
-    assert used(deletes, Bucket(2, 0.5)) == pytest.approx(3 / 4)
+    assert used(deletes, BucketSize(2, 0.5)) == pytest.approx(3 / 4)
 
 
 # ---- rows
@@ -178,7 +177,7 @@ def test_each_goal_about_azure_turns_at_its_bound(id_: str, knell: float, karpen
 
 
 def test_a_short_run_is_compared_with_what_the_peers_own_code_did_with_as_many() -> None:
-    outcome = Outcome(1, Size(short=True))
+    outcome = Outcome(1, RoundSize(short=True))
     for name, figure in (("knell", 183.5), ("karpenter", OWN_CODE[1000].seconds), ("quotas", 183.5)):
         outcome.samples["azure-clean", name, "seconds"] = [figure]
     line = line_of("azure-clean", outcome)
@@ -207,9 +206,9 @@ def test_karpenter_is_a_peer_and_the_quotas_are_the_limit_and_neither_knows_aws(
 
 
 def test_the_rows_about_azure_name_what_was_run() -> None:
-    assert "3,000 interfaces without a node" in row("azure-clean").words(Size())
-    assert "say to wait for 6 s" in row("azure-clean.patient.calls").words(Size())
-    assert "messages say 18 seconds" in row("azure-reservation.p50").words(Size())
-    assert [one.id for one in ROWS if "reads, polls and queries are limited" in one.words(Size())] == [
+    assert "3,000 interfaces without a node" in row("azure-clean").words(RoundSize())
+    assert "say to wait for 6 s" in row("azure-clean.patient.calls").words(RoundSize())
+    assert "messages say 18 seconds" in row("azure-reservation.p50").words(RoundSize())
+    assert [one.id for one in ROWS if "reads, polls and queries are limited" in one.words(RoundSize())] == [
         f"azure-clean.reads{part}" for part in ("", ".used", ".throttled", ".calls", ".refused")
     ]

@@ -6,20 +6,20 @@ from collections.abc import Iterator
 import pytest
 import redis
 
-from bench.watching import CommandWatch
-from standins.servers import Server
+from bench.command_monitor import CommandMonitor
+from standins.redis_servers import LocalRedis
 
 pytestmark = pytest.mark.long
 
 
 @pytest.fixture
-def server() -> Iterator[Server]:
-    with Server(appendonly=False) as running:
+def server() -> Iterator[LocalRedis]:
+    with LocalRedis(appendonly=False) as running:
         yield running
 
 
-def test_calls_inside_a_script_are_counted_apart_from_what_was_sent(server: Server) -> None:
-    with CommandWatch(server.port) as watch, redis.Redis(port=server.port) as client:
+def test_calls_inside_a_script_are_counted_apart_from_what_was_sent(server: LocalRedis) -> None:
+    with CommandMonitor(server.port) as watch, redis.Redis(port=server.port) as client:
         for _ in range(10):
             client.eval("for n = 1, 5 do redis.call('INCR', KEYS[1]) end", 1, "counter")
         pipeline = client.pipeline(transaction=True)
@@ -31,8 +31,8 @@ def test_calls_inside_a_script_are_counted_apart_from_what_was_sent(server: Serv
     assert watch.sent == 10 + 4 + len(["MULTI", "EXEC"])
 
 
-def test_opening_connections_does_not_count(server: Server) -> None:
-    with CommandWatch(server.port) as watch:
+def test_opening_connections_does_not_count(server: LocalRedis) -> None:
+    with CommandMonitor(server.port) as watch:
         for _ in range(3):
             with redis.Redis(port=server.port) as client:
                 client.set("key", 'a value with "quotes"\r\n+1.0 [0 lua] "GET"')

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.contenders.everybody import CONTENDERS, Contender
+from bench.contenders.all_contenders import CONTENDERS, Contender
 from bench.order import FIELDS, Order, WatchOrder
 
 pytestmark = pytest.mark.long

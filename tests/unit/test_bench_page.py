@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from bench import markdown, report, table
-from bench.contenders.everybody import CONTENDERS
+from bench.contenders.all_contenders import CONTENDERS
 from bench.rounds import Outcome
 from bench.rows import ROWS, Row
 from bench.wording import directions, with_ratio
@@ -38,7 +38,9 @@ def test_the_page_names_who_is_missing_and_which_figures_are_old() -> None:
     assert "figures of an earlier run: memory (2026-01-02, 5 rounds)." in page
 
 
-def page_of(lines: list[report.Line], outcome: Outcome, api: str | None = None, rows: Sequence[Row] = ROWS) -> str:
+def page_of(
+    lines: list[report.ReportLine], outcome: Outcome, api: str | None = None, rows: Sequence[Row] = ROWS
+) -> str:
     run = markdown.Run(TODAY, markdown.Servers("valkey 9.1", api), False, rows, CONTENDERS, {}, outcome)
     return markdown.page(run, lines, directions(ROWS), [contender.name for contender in CONTENDERS])
 
@@ -76,7 +78,7 @@ def test_how_far_rounds_lay_apart_is_told_only_of_rows_that_had_more_than_one() 
     assert page_of([], outcome).split("## Lowest and highest round")[1].strip() == "- `drain`: knell 7 to 9"
 
 
-def shown(lines: list[report.Line], wanted: int) -> str:
+def shown(lines: list[report.ReportLine], wanted: int) -> str:
     console = Console(width=120, color_system=None, record=True, file=io.StringIO())
     table.show(console, lines, directions(ROWS), wanted)
     return console.export_text()

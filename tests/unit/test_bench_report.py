@@ -9,11 +9,11 @@ import pytest
 
 from bench import report
 from bench.__main__ import RESULTS, chosen, kept_as
-from bench.contenders.everybody import CONTENDERS, PYTHON_PEERS
+from bench.contenders.all_contenders import CONTENDERS, PYTHON_PEERS
 from bench.goals import Figures, at_least_best, at_least_limit, at_least_peer, at_most, below, goal
 from bench.rounds import Outcome, rotated, trials_of
 from bench.rows import ROWS, Row
-from bench.rows.row import Size
+from bench.rows.row import RoundSize
 
 pytestmark = pytest.mark.long
 
@@ -33,7 +33,7 @@ def outcome_of(id_: str, **samples: list[float]) -> Outcome:
     return outcome
 
 
-def line_of(id_: str, outcome: Outcome, date: str = TODAY) -> report.Line:
+def line_of(id_: str, outcome: Outcome, date: str = TODAY) -> report.ReportLine:
     (line,) = report.lines([row(id_)], CONTENDERS, outcome, date)
     return line
 
@@ -238,6 +238,6 @@ def test_the_kept_figures_all_say_when_and_how_often_they_were_measured() -> Non
 
 @pytest.mark.parametrize("one", [one for one in ROWS if not isinstance(one.what, str)], ids=lambda one: one.id)
 def test_a_row_says_how_much_was_done_in_a_short_run_and_not_what_a_full_one_does(one: Row) -> None:
-    assert one.words(Size()) != one.words(Size(short=True))
-    (line,) = report.lines([one], CONTENDERS, Outcome(1, Size(short=True)), TODAY)
-    assert line["what"] == one.words(Size(short=True))
+    assert one.words(RoundSize()) != one.words(RoundSize(short=True))
+    (line,) = report.lines([one], CONTENDERS, Outcome(1, RoundSize(short=True)), TODAY)
+    assert line["what"] == one.words(RoundSize(short=True))

@@ -1,11 +1,11 @@
-"""`--deletion-policy` says it for all or for one service, over the settings, and takes nothing that is not meant."""
+"""`--deletion-policy` overrides the settings in general or for one service, and refuses invalid values."""
 
 import pytest
 from click.testing import CliRunner
 
+from service.cli.deletion_policy import override_policies, parse_policies
 from service.cli.main import cli
-from service.cli.overriding import overridden, parsed
-from service.cli.session import Misuse
+from service.cli.session import InvalidUsage
 from service.settings import PolicySettings, Settings, SourceSettings
 
 BUCKETS = SourceSettings(resource="buckets.s3.services.k8s.aws", collector="none")
@@ -25,7 +25,7 @@ def settings(**policy: object) -> Settings:
         (("Delete",), {"deletion_policy": "retain"}, "delete", {}),
         (("s3=retain",), {}, "delete", {"s3": "retain"}),
         (("S3=Retain", "compute=retain", "delete"), {}, "delete", {"s3": "retain", "compute": "retain"}),
-        # The same service in other letters would disagree with it, and hold.
+        # The same service in another spelling would contradict it, and hold.
         (("s3=retain",), {"services": {"S3": "delete", "ec2": "retain"}}, "delete", {"s3": "retain", "ec2": "retain"}),
         (("retain",), {"services": {"s3": "delete"}}, "retain", {"s3": "delete"}),
         (("retain", "retain"), {}, "retain", {}),
@@ -34,7 +34,7 @@ def settings(**policy: object) -> Settings:
 def test_it_replaces_what_the_settings_say_and_leaves_the_rest(
     said: tuple[str, ...], given: dict[str, object], general: str, services: dict[str, str]
 ) -> None:
-    policy = overridden(settings(**given, dry_run=True), parsed(said)).policy
+    policy = override_policies(settings(**given, dry_run=True), parse_policies(said)).policy
     assert (policy.deletion_policy, policy.services, policy.dry_run) == (general, services, True)
 
 
@@ -52,7 +52,7 @@ def test_it_replaces_what_the_settings_say_and_leaves_the_rest(
         (["s33=retain"], "no source is about service 's33'; services of the sources: none"),
     ],
 )
-def test_what_can_not_be_meant_ends_the_command_with_what_is_allowed(command: str, said: list[str], words: str) -> None:
+def test_an_invalid_value_ends_the_command_with_the_allowed_values(command: str, said: list[str], words: str) -> None:
     options = [word for one in said for word in ("--deletion-policy", one)]
     answer = CliRunner().invoke(cli, [command, *options], terminal_width=1000)
     assert answer.exit_code == 2
@@ -60,8 +60,8 @@ def test_what_can_not_be_meant_ends_the_command_with_what_is_allowed(command: st
 
 
 def test_a_service_that_no_source_has_is_refused_with_those_there_are() -> None:
-    with pytest.raises(Misuse, match="no source is about service 'sqs'; services of the sources: compute, s3"):
-        overridden(settings(), parsed(("sqs=retain",)))
+    with pytest.raises(InvalidUsage, match="no source is about service 'sqs'; services of the sources: compute, s3"):
+        override_policies(settings(), parse_policies(("sqs=retain",)))
 
 
 @pytest.mark.parametrize("command", ["watch", "work", "run"])

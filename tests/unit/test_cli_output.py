@@ -1,4 +1,4 @@
-"""What the command line prints: nothing that could play with a terminal, no credential, times that can be read."""
+"""Output of the command line: no control characters, no credentials, readable times, tables that fit."""
 
 import io
 from collections.abc import Sequence
@@ -12,10 +12,10 @@ from rich.console import Console
 
 from service.cli import output
 from service.cli.addresses import short_ids
-from service.cli.columns import folded, shortened
-from service.cli.main import Choices
+from service.cli.main import RootOptions
 from service.cli.output import clean, moment, plain, relative, span
 from service.cli.session import listing_option, output_option
+from service.cli.table_layout import folded, shortened
 from service.contract.resource_names import fits_kind, full_kind, short_kind
 
 NOON = datetime(2030, 5, 17, 12, 0, 0, 123456, UTC)
@@ -34,18 +34,18 @@ NOON = datetime(2030, 5, 17, 12, 0, 0, 123456, UTC)
         (None, ""),
     ],
 )
-def test_a_duration_is_told_in_its_two_largest_units(length: timedelta | None, words: str) -> None:
+def test_a_duration_is_shown_in_its_two_largest_units(length: timedelta | None, words: str) -> None:
     assert span(length) == words
 
 
-def test_times_are_told_in_utc_and_relative_to_the_server() -> None:
+def test_times_are_shown_in_utc_and_relative_to_the_server() -> None:
     assert moment(NOON) == "2030-05-17 12:00:00.123Z"
     assert relative(NOON, NOON + timedelta(minutes=2)) == "2m ago"
     assert relative(NOON, NOON - timedelta(minutes=2)) == "in 2m"
     assert (moment(None), relative(None, NOON), relative(NOON, None)) == ("", "", "")
 
 
-def test_control_characters_are_spelt_out_and_credentials_masked() -> None:
+def test_control_characters_are_escaped_and_credentials_masked() -> None:
     assert clean("a\x1b[31mred\x07\x9b") == "a\\x1b[31mred\\x07\\x9b"
     assert clean("https://me:word@host/ password=word") == "https://***@host/ password=***"
 
@@ -81,7 +81,7 @@ ROWS = [
 
 
 def shown(rows: Sequence[Sequence[object]], *words: str) -> Result:
-    """What a command that has one table prints, where no terminal is."""
+    """Output of a command with one table, without a terminal."""
 
     @click.command()
     @output_option
@@ -89,7 +89,7 @@ def shown(rows: Sequence[Sequence[object]], *words: str) -> Result:
         del form
         output.show([output.table("t", COLUMNS, rows, numbers=("age",), wide=("lane",), cut="reason")])
 
-    return CliRunner().invoke(command, list(words), obj=Choices())
+    return CliRunner().invoke(command, list(words), obj=RootOptions())
 
 
 def test_a_table_fits_80_columns_and_the_reason_is_cut_after_a_word() -> None:
@@ -162,7 +162,7 @@ def test_a_reason_is_cut_after_a_word(text: str, width: int, cut: str) -> None:
 
 def test_names_are_only_printed_by_commands_that_list_what_has_names() -> None:
     answer = CliRunner().invoke(
-        click.command()(output_option(lambda form: click.echo(form))), obj=Choices(output="name")
+        click.command()(output_option(lambda form: click.echo(form))), obj=RootOptions(output="name")
     )
     assert (answer.exit_code, "no output 'name', only table, wide, json" in answer.stderr) == (2, True)
     answer = CliRunner().invoke(click.command()(listing_option(lambda form: click.echo(form))), ["-o", "name"])
@@ -185,7 +185,7 @@ def test_names_are_only_printed_by_commands_that_list_what_has_names() -> None:
         ("things", "thing"),
     ],
 )
-def test_a_kind_is_understood_in_every_form_that_kubectl_takes(resource: str, kind: str) -> None:
+def test_a_kind_is_accepted_in_every_form_of_kubectl(resource: str, kind: str) -> None:
     plural, dot, group = resource.partition(".")
     assert short_kind(resource) == kind
     assert full_kind(resource) == f"{kind}{dot}{group}"
@@ -195,7 +195,7 @@ def test_a_kind_is_understood_in_every_form_that_kubectl_takes(resource: str, ki
         assert not fits_kind(word, resource)
 
 
-def test_a_short_id_is_as_long_as_it_must_be_to_tell_two_apart() -> None:
+def test_a_short_id_is_as_long_as_needed_to_be_unique() -> None:
     alike = ("7c9e6679-7425", "7c9e6679-8888", "0f8fad5b-d9cb", "a")
     assert short_ids(alike) == {
         "7c9e6679-7425": "7c9e6679-7", "7c9e6679-8888": "7c9e6679-8", "0f8fad5b-d9cb": "0f8fad5b", "a": "a",

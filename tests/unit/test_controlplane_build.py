@@ -9,8 +9,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from standins.controlplane.__main__ import main
-from standins.controlplane.recipe import Recipe
-from standins.controlplane.toolchain import NoGo, find_go
+from standins.controlplane.go_module import GoModule
+from standins.controlplane.go_toolchain import NoGo, find_go
 
 pytestmark = pytest.mark.long
 
@@ -35,20 +35,20 @@ def empty_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def go(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> "Go":
+def go(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> "FakeGo":
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
-    made = Go(tmp_path)
+    made = FakeGo(tmp_path)
     made.be()
     return made
 
 
-class Go:
+class FakeGo:
     def __init__(self, folder: Path) -> None:
         self.program = folder / "bin" / "go"
         self.seen = folder / "seen"
 
     def be(self, *, version: str = "go1.26.1", build: str = "", kubernetes: str = "", etcd: str = "") -> None:
-        recipe = Recipe.read()
+        recipe = GoModule.read()
         named = {"kubernetes": kubernetes or recipe.kubernetes, "etcd": etcd or recipe.etcd}
         self.program.parent.mkdir(exist_ok=True)
         self.program.write_text(GO.format(version=version, build=build, seen=self.seen, **named))
@@ -63,10 +63,10 @@ def left_in(folder: Path) -> set[str]:
     return {entry.name for entry in folder.iterdir()} - {".lock"}
 
 
-def test_a_build_leaves_the_binary_and_nothing_else(go: Go, empty_cache: Path) -> None:
+def test_a_build_leaves_the_binary_and_nothing_else(go: FakeGo, empty_cache: Path) -> None:
     done = build()
     assert done.exit_code == 0, done.output
-    binary = Recipe.read().binary
+    binary = GoModule.read().binary
     assert os.access(binary, os.X_OK)
     assert str(binary) in done.output
     assert left_in(empty_cache) == {binary.parent.name}
@@ -76,7 +76,7 @@ def test_a_build_leaves_the_binary_and_nothing_else(go: Go, empty_cache: Path) -
     assert not modules.exists()
 
 
-def test_steps_are_told_line_by_line_where_there_is_no_terminal(go: Go) -> None:
+def test_steps_are_told_line_by_line_where_there_is_no_terminal(go: FakeGo) -> None:
     go.be(build="echo fmt >&2; echo os >&2; echo knell.dev/tests/controlplane >&2")
     said = build().output
     assert "modules fetched: 1" in said
@@ -84,15 +84,15 @@ def test_steps_are_told_line_by_line_where_there_is_no_terminal(go: Go) -> None:
     assert "linking" in said
 
 
-def test_a_second_run_says_at_once_that_it_is_there(go: Go) -> None:
+def test_a_second_run_says_at_once_that_it_is_there(go: FakeGo) -> None:
     build()
     go.be(build="exit 1")
     again = build()
     assert again.exit_code == 0
     assert again.output.startswith("The control plane ")
-    assert str(Recipe.read().binary) in again.output
+    assert str(GoModule.read().binary) in again.output
     assert build("--again").exit_code == 1
-    assert Recipe.read().binary.exists(), "a build that fails takes nothing away"
+    assert GoModule.read().binary.exists(), "a build that fails takes nothing away"
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,7 @@ def test_a_second_run_says_at_once_that_it_is_there(go: Go) -> None:
         ("undefined: something", "see what Go says"),
     ],
 )
-def test_a_failed_build_says_why_and_leaves_nothing(go: Go, empty_cache: Path, complaint: str, advice: str) -> None:
+def test_a_failed_build_says_why_and_leaves_nothing(go: FakeGo, empty_cache: Path, complaint: str, advice: str) -> None:
     go.be(build=f"echo '{complaint}' >&2; exit 1")
     done = build()
     assert done.exit_code == 1
@@ -116,7 +116,7 @@ def test_a_failed_build_says_why_and_leaves_nothing(go: Go, empty_cache: Path, c
 
 @pytest.mark.parametrize("wrong", [{"kubernetes": "v0.0.0"}, {"etcd": "0.0.0"}])
 def test_what_is_not_of_the_wanted_version_is_not_put_in_place(
-    go: Go, empty_cache: Path, wrong: dict[str, str]
+    go: FakeGo, empty_cache: Path, wrong: dict[str, str]
 ) -> None:
     go.be(**wrong)
     done = build()
@@ -125,7 +125,7 @@ def test_what_is_not_of_the_wanted_version_is_not_put_in_place(
     assert left_in(empty_cache) == set()
 
 
-def test_two_builds_at_once_do_not_meet(go: Go, empty_cache: Path) -> None:
+def test_two_builds_at_once_do_not_meet(go: FakeGo, empty_cache: Path) -> None:
     empty_cache.mkdir(parents=True)
     with (empty_cache / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -135,13 +135,13 @@ def test_two_builds_at_once_do_not_meet(go: Go, empty_cache: Path) -> None:
     assert build().exit_code == 0
 
 
-def test_remains_of_a_killed_build_are_cleared_away(go: Go, empty_cache: Path) -> None:
+def test_remains_of_a_killed_build_are_cleared_away(go: FakeGo, empty_cache: Path) -> None:
     (empty_cache / ".build-killed" / "modules").mkdir(parents=True)
     assert build().exit_code == 0
-    assert left_in(empty_cache) == {Recipe.read().binary.parent.name}
+    assert left_in(empty_cache) == {GoModule.read().binary.parent.name}
 
 
-def test_with_given_programs_nothing_is_built(go: Go, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_with_given_programs_nothing_is_built(go: FakeGo, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("KUBEBUILDER_ASSETS", str(tmp_path / "assets"))
     missing = build()
     assert missing.exit_code == 1
@@ -156,7 +156,7 @@ def test_with_given_programs_nothing_is_built(go: Go, monkeypatch: pytest.Monkey
     assert not go.seen.exists()
 
 
-def test_a_go_that_is_too_old_or_only_a_shim_is_passed_over(go: Go, tmp_path: Path) -> None:
+def test_a_go_that_is_too_old_or_only_a_shim_is_passed_over(go: FakeGo, tmp_path: Path) -> None:
     said: list[str] = []
     for version in ("go1.25.9", "no version is set here"):
         go.be(version=version)

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from standins.controlplane import NoControlPlane, available, find_programs
-from standins.controlplane.keys import write_signing_key
-from standins.controlplane.recipe import NoRecipe, Recipe
-from tests import clusters
+from standins.controlplane.credentials import write_signing_key
+from standins.controlplane.go_module import GoModule, NoGoModule
+from tests import api_servers
 
 pytestmark = pytest.mark.long
 
@@ -33,7 +33,7 @@ def test_without_a_build_it_says_how_to_get_one() -> None:
 
 
 def test_what_was_built_is_found_in_the_cache(empty_cache: Path) -> None:
-    kube = program(Recipe.read().binary)
+    kube = program(GoModule.read().binary)
     assert kube.is_relative_to(empty_cache / "knell" / "controlplane")
     found = find_programs()
     assert available()
@@ -46,13 +46,13 @@ def test_what_was_built_is_found_in_the_cache(empty_cache: Path) -> None:
 
 
 def test_a_half_written_binary_is_not_taken_for_one() -> None:
-    kube = program(Recipe.read().binary)
+    kube = program(GoModule.read().binary)
     kube.chmod(0o644)
     assert not available()
 
 
 def test_given_programs_go_before_the_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    program(Recipe.read().binary)
+    program(GoModule.read().binary)
     given = tmp_path / "assets"
     for name in ("kube-apiserver", "kubectl", "etcd"):
         program(given / name)
@@ -69,7 +69,7 @@ def test_given_programs_go_before_the_cache(monkeypatch: pytest.MonkeyPatch, tmp
 
 
 def test_given_programs_that_are_not_there_are_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    program(Recipe.read().binary)
+    program(GoModule.read().binary)
     program(tmp_path / "kubectl")
     monkeypatch.setenv("KUBEBUILDER_ASSETS", str(tmp_path))
     with pytest.raises(NoControlPlane, match=r"KUBEBUILDER_ASSETS is .* there is no kube-apiserver and no etcd;"):
@@ -78,17 +78,17 @@ def test_given_programs_that_are_not_there_are_named(monkeypatch: pytest.MonkeyP
 
 
 def test_a_changed_go_module_has_another_place_in_the_cache(tmp_path: Path) -> None:
-    first = Recipe.read()
+    first = GoModule.read()
     assert first.binary.parent.name.startswith(f"{first.kubernetes}-")
     for name in ("go.mod", "go.sum", "main.go"):
         (tmp_path / name).write_bytes((first.folder / name).read_bytes())
-    assert Recipe.read(tmp_path).binary == first.binary
+    assert GoModule.read(tmp_path).binary == first.binary
     (tmp_path / "main.go").write_text("package main\n")
-    assert Recipe.read(tmp_path).binary != first.binary
+    assert GoModule.read(tmp_path).binary != first.binary
 
 
 def test_etcd_is_of_the_release_whose_client_the_api_server_uses() -> None:
-    recipe = Recipe.read()
+    recipe = GoModule.read()
     assert recipe.etcd.startswith("3.6.")
     required = (recipe.folder / "go.mod").read_text()
     assert f"go.etcd.io/etcd/client/v3 v{recipe.etcd} " in required
@@ -97,12 +97,12 @@ def test_etcd_is_of_the_release_whose_client_the_api_server_uses() -> None:
 def test_a_relative_cache_folder_is_ignored(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", "somewhere")
     monkeypatch.setenv("HOME", str(tmp_path))
-    assert Recipe.read().binary.is_relative_to(tmp_path / ".cache")
+    assert GoModule.read().binary.is_relative_to(tmp_path / ".cache")
 
 
 def test_outside_of_a_clone_the_missing_module_is_named(tmp_path: Path) -> None:
-    with pytest.raises(NoRecipe, match=r"go\.mod cannot be read .*full clone"):
-        Recipe.read(tmp_path)
+    with pytest.raises(NoGoModule, match=r"go\.mod cannot be read .*full clone"):
+        GoModule.read(tmp_path)
 
 
 def test_every_signing_key_is_another_and_only_for_its_owner(tmp_path: Path) -> None:
@@ -127,12 +127,12 @@ def test_every_signing_key_is_another_and_only_for_its_owner(tmp_path: Path) -> 
 def test_tests_that_need_the_real_one_are_skipped_unless_it_is_demanded_or_built_and_not_excluded(
     monkeypatch: pytest.MonkeyPatch, built: bool, demanded: str, left_out: str | None
 ) -> None:
-    monkeypatch.setenv(clusters.VARIABLE, demanded)
+    monkeypatch.setenv(api_servers.VARIABLE, demanded)
     if built:
-        program(Recipe.read().binary)
+        program(GoModule.read().binary)
     assert available() is built
     if left_out is None:
-        clusters.need_real()
+        api_servers.need_real()
     else:
         with pytest.raises(pytest.skip.Exception, match=left_out):
-            clusters.need_real()
+            api_servers.need_real()

@@ -113,6 +113,19 @@ def test_a_wrong_command_in_prose_is_found(planted: str) -> None:
     assert len(problems_of_commands(f"Use `{planted}`.")) == 1
 
 
+def test_older_entries_of_a_changelog_may_mention_a_command_that_was_removed() -> None:
+    older = "- `knell local aws|azure` runs a stand-in; `knell status` shows it.\n"
+    assert len(problems_of_commands(older)) == 2
+    assert problems_of_commands(f"- Removed: `knell local`,\n  see `make demo`.\n{older}") == []
+    assert len(problems_of_commands(f"- Removed: `knell local`.\n{older}- `knell statsu` is new.\n")) == 1
+
+
+def test_a_command_that_is_listed_as_removed_must_not_exist() -> None:
+    assert problems_of_commands("- Removed: `knell status`.\n- Other.\n") == [
+        "knell status is listed as removed, and exists"
+    ]
+
+
 def test_a_command_that_is_only_mentioned_may_leave_out_values() -> None:
     assert (
         problems_of_commands("`knell gc enable`, `knell gc configure --task`, `knell role | kubectl apply -f -`") == []
@@ -152,9 +165,9 @@ def test_the_table_of_keys_is_read_with_its_shortened_names() -> None:
 
 
 def test_alternatives_and_pipes_are_commands_of_their_own() -> None:
-    found = command_lines("`knell local azure|aws` and `knell role | kubectl apply -f -`", "knell")
+    found = command_lines("`knell jobs list|show` and `knell role | kubectl apply -f -`", "knell")
     assert found == [
-        CommandLine(("knell", "local", "azure"), 1, whole=False),
-        CommandLine(("knell", "local", "aws"), 1, whole=False),
+        CommandLine(("knell", "jobs", "list"), 1, whole=False),
+        CommandLine(("knell", "jobs", "show"), 1, whole=False),
         CommandLine(("knell", "role"), 1, whole=False),
     ]

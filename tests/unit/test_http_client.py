@@ -1,4 +1,4 @@
-"""The rules for aiohttp sessions on both event loops, with TLS and without; and which codings of bodies are told."""
+"""Rules for aiohttp sessions on both event loops, with and without TLS, and the codings of bodies."""
 
 import asyncio
 import ssl
@@ -10,29 +10,29 @@ import uvloop
 from multidict import CIMultiDict, CIMultiDictProxy
 
 from service.http_client import body_codings, close_on_early_data
-from standins.servers import Papers
+from standins.redis_servers import TlsFiles
 from tests.early_server import early_server, http_answer
-from tests.papers import draw_up
+from tests.tls_files import make_tls_files
 
 TRUE, EARLY = http_answer(200, b"true"), http_answer(404, b"early")
 
 
 @pytest.fixture(scope="module")
-def papers(tmp_path_factory: pytest.TempPathFactory) -> Papers:
-    return draw_up(tmp_path_factory.mktemp("papers"))
+def tls_files(tmp_path_factory: pytest.TempPathFactory) -> TlsFiles:
+    return make_tls_files(tmp_path_factory.mktemp("tls_files"))
 
 
-def trusting(papers: Papers) -> ssl.SSLContext:
-    context = ssl.create_default_context(cafile=papers.ca)
+def trusting(tls_files: TlsFiles) -> ssl.SSLContext:
+    context = ssl.create_default_context(cafile=tls_files.ca)
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT
     return context
 
 
-async def kept_used_and_closed(papers: Papers | None) -> None:
-    trusted = trusting(papers) if papers else True
+async def kept_used_and_closed(tls_files: TlsFiles | None) -> None:
+    trusted = trusting(tls_files) if tls_files else True
     async with (
         asyncio.timeout(60),
-        early_server(TRUE, papers) as server,
+        early_server(TRUE, tls_files) as server,
         aiohttp.ClientSession(connector=close_on_early_data(aiohttp.TCPConnector(ssl=trusted))) as session,
     ):
 
@@ -58,10 +58,10 @@ async def kept_used_and_closed(papers: Papers | None) -> None:
 @pytest.mark.parametrize("over_tls", [False, True])
 @pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop])
 def test_a_connection_is_kept_until_it_receives_something_unasked(
-    new_loop: Callable[[], asyncio.AbstractEventLoop], over_tls: bool, papers: Papers
+    new_loop: Callable[[], asyncio.AbstractEventLoop], over_tls: bool, tls_files: TlsFiles
 ) -> None:
     with asyncio.Runner(loop_factory=new_loop) as runner:
-        runner.run(kept_used_and_closed(papers if over_tls else None))
+        runner.run(kept_used_and_closed(tls_files if over_tls else None))
 
 
 async def test_what_comes_in_one_piece_with_the_end_of_a_body_is_not_the_next_answer() -> None:

@@ -13,7 +13,7 @@ MARKER = "pytest.mark.invariant"
 LONG = "pytest.mark.long"
 
 
-class Marked(NamedTuple):
+class MarkedTest(NamedTuple):
     """A test function and the numbers in its markers."""
 
     name: str
@@ -27,7 +27,7 @@ def documented() -> list[int]:
     return [int(number) for number in re.findall(r"^\| (\d+) \|", page, re.MULTILINE)]
 
 
-def marked_in(source: str, path: str = "") -> Iterator[Marked]:
+def marked_in(source: str, path: str = "") -> Iterator[MarkedTest]:
     module = ast.parse(source)
     whole = [node.value for node in module.body if isinstance(node, ast.Assign) and _names(node) == ["pytestmark"]]
     long = any(LONG in ast.unparse(value) for value in whole)
@@ -38,14 +38,14 @@ def marked_in(source: str, path: str = "") -> Iterator[Marked]:
         numbers = [number for call in calls for number in ast.literal_eval(ast.Tuple(elts=call.args, ctx=ast.Load()))]
         is_long = long or any(ast.unparse(one).startswith(LONG) for one in node.decorator_list)
         if numbers:
-            yield Marked(f"{path}::{node.name}", numbers, is_long)
+            yield MarkedTest(f"{path}::{node.name}", numbers, is_long)
 
 
 def _names(node: ast.Assign) -> list[str]:
     return [target.id for target in node.targets if isinstance(target, ast.Name)]
 
 
-def faults(known: list[int], marked: list[Marked]) -> list[str]:
+def faults(known: list[int], marked: list[MarkedTest]) -> list[str]:
     """What is missing, and what is too much."""
     tested = {number for one in marked if not one.long for number in one.numbers}
     missing = [f"invariant {number} has no test in `make test`" for number in known if number not in tested]

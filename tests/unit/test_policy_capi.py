@@ -1,4 +1,4 @@
-"""Clusters on AWS: whose they are, whether they stand still, and what their own annotations mean beside ours."""
+"""Clusters on AWS: their owner, pauses and moves, and third-party annotations beside ours."""
 
 from typing import Any
 
@@ -19,10 +19,10 @@ from service.contract.aws import (
 from service.contract.names import FINALIZER, GC
 from service.contract.traits import FINALIZERS, traits_of
 from service.policy import capi
-from service.policy.annotations import Said
-from service.policy.finalizers import astray
-from service.policy.scope import outside, switched
-from service.policy.verdict import Facts, verdict_of
+from service.policy.annotations import AnnotationValue
+from service.policy.evaluation import PolicyInput, evaluate_policy
+from service.policy.finalizers import stale_finalizer
+from service.policy.scope import gc_switch, scope_decision
 from service.settings import FeatureSettings, PolicySettings, SourceSettings
 
 ON = FeatureSettings(external_resource_gc=True)
@@ -32,11 +32,11 @@ CORE = "cluster.x-k8s.io"
 
 
 def judged(annotations: dict[str, str], features: FeatureSettings = ON, **changes: Any) -> tuple[str, str, str]:
-    facts = Facts(
+    facts = PolicyInput(
         source=msgspec.structs.replace(SOURCE, **changes), policy=PolicySettings(), features=features, labels={},
         annotations=annotations, namespace={},
     )  # fmt: skip
-    found = verdict_of(facts)
+    found = evaluate_policy(facts)
     return found.kind, found.reason, found.mark
 
 
@@ -50,12 +50,12 @@ def test_each_collector_has_one_finalizer_and_all_of_them_are_known() -> None:
 
 
 def test_a_finalizer_that_no_source_of_the_resource_stands_for_is_astray() -> None:
-    assert astray([AWS_FINALIZER, "x/y"], AWS_CLUSTERS, [PLAIN]) == AWS_FINALIZER
-    assert astray([AWS_FINALIZER], AWS_CLUSTERS, [PLAIN, SOURCE]) == ""
-    assert astray([FINALIZER], AWS_CLUSTERS, [SOURCE]) == FINALIZER
-    assert astray(["x/y"], AWS_CLUSTERS, [SOURCE]) == ""
+    assert stale_finalizer([AWS_FINALIZER, "x/y"], AWS_CLUSTERS, [PLAIN]) == AWS_FINALIZER
+    assert stale_finalizer([AWS_FINALIZER], AWS_CLUSTERS, [PLAIN, SOURCE]) == ""
+    assert stale_finalizer([FINALIZER], AWS_CLUSTERS, [SOURCE]) == FINALIZER
+    assert stale_finalizer(["x/y"], AWS_CLUSTERS, [SOURCE]) == ""
     elsewhere = msgspec.structs.replace(SOURCE, resource=AWS_MANAGED_CONTROL_PLANES)
-    assert astray([AWS_FINALIZER], AWS_CLUSTERS, [PLAIN, elsewhere]) == AWS_FINALIZER
+    assert stale_finalizer([AWS_FINALIZER], AWS_CLUSTERS, [PLAIN, elsewhere]) == AWS_FINALIZER
 
 
 # ---- opting in and out
@@ -74,8 +74,8 @@ def test_a_finalizer_that_no_source_of_the_resource_stands_for_is_astray() -> No
     ],
 )
 def test_both_annotations_say_the_same_in_their_own_words(annotations: dict[str, str], word: str | None) -> None:
-    found = switched(annotations, SOURCE)
-    assert not isinstance(found, Said) or found.word == word
+    found = gc_switch(annotations, SOURCE)
+    assert not isinstance(found, AnnotationValue) or found.word == word
     assert (found is None) == (word is None)
 
 
@@ -91,15 +91,15 @@ def test_both_annotations_say_the_same_in_their_own_words(annotations: dict[str,
     ],
 )  # fmt: skip
 def test_what_nobody_understands_holds_and_says_why(annotations: dict[str, str], words: str) -> None:
-    found = outside(annotations, {}, SOURCE)
+    found = scope_decision(annotations, {}, SOURCE)
     assert found is not None
     assert (found.kind, words in found.reason) == ("hold", True)
     assert judged(annotations)[0] == "hold"
 
 
 def test_the_annotation_of_aws_means_nothing_to_other_sources() -> None:
-    assert outside({EXTERNAL_RESOURCE_GC: "false"}, {}, PLAIN) is None
-    assert outside({EXTERNAL_RESOURCE_GC: "nonsense"}, {}, PLAIN) is None
+    assert scope_decision({EXTERNAL_RESOURCE_GC: "false"}, {}, PLAIN) is None
+    assert scope_decision({EXTERNAL_RESOURCE_GC: "nonsense"}, {}, PLAIN) is None
 
 
 def test_an_opt_out_names_the_annotation_that_decided() -> None:
@@ -164,11 +164,11 @@ def owner(kind: str = "Cluster", group: str = CORE, name: str = "c1") -> dict[st
 )
 def test_an_object_belongs_to_its_owner_or_to_what_its_label_names(metadata: dict[str, Any], name: str) -> None:
     assert capi.owning_cluster(metadata) == name
-    assert capi.owner_in(text({"metadata": metadata})) == name
+    assert capi.read_owning_cluster(text({"metadata": metadata})) == name
 
 
 def test_nobody_can_tell_the_owner_of_an_object_without_its_text() -> None:
-    assert capi.owner_in(b"") is None
+    assert capi.read_owning_cluster(b"") is None
 
 
 @pytest.mark.parametrize(
@@ -182,12 +182,12 @@ def test_nobody_can_tell_the_owner_of_an_object_without_its_text() -> None:
     ],
 )
 def test_a_cluster_is_paused_by_its_spec_or_by_an_annotation_of_any_value(cluster: object, why: str | None) -> None:
-    assert capi.paused(text(cluster)) == why
+    assert capi.pause_reason(text(cluster)) == why
 
 
 def test_a_cluster_that_can_not_be_read_may_be_paused() -> None:
-    assert capi.paused(b"{") is not None
-    assert capi.paused(text({"spec": {"paused": "perhaps"}})) is not None
+    assert capi.pause_reason(b"{") is not None
+    assert capi.pause_reason(text({"spec": {"paused": "perhaps"}})) is not None
 
 
 AWS = {"kind": "AWSCluster", "name": "a"}

@@ -1,9 +1,9 @@
-"""Label selectors mean what they mean to the API server, and a wrong one is told."""
+"""Label selectors: the semantics of the API server, and the messages for invalid ones."""
 
 import pytest
 
-from service.policy.selectors import WrongSelector, parse
-from service.settings.sources import ClusterSettings, SourceSettings, faults
+from service.policy.selectors import InvalidSelector, parse_selector
+from service.settings.sources import ClusterSettings, SourceSettings, find_contradictions
 
 LABELS = {"app": "web", "tier": "front", "example.com/team": "a-1", "empty": "", "in": "x"}
 
@@ -48,7 +48,7 @@ LABELS = {"app": "web", "tier": "front", "example.com/team": "a-1", "empty": "",
     ],
 )
 def test_a_selector_fits_or_does_not(text: str, fits: bool) -> None:
-    assert parse(text).matches(LABELS) is fits
+    assert parse_selector(text).matches(LABELS) is fits
 
 
 @pytest.mark.parametrize(
@@ -81,8 +81,8 @@ def test_a_selector_fits_or_does_not(text: str, fits: bool) -> None:
     ],
 )
 def test_what_is_no_selector_is_told_with_its_setting(text: str, complaint: str) -> None:
-    with pytest.raises(WrongSelector) as raised:
-        parse(text, "sources.x.opt_in")
+    with pytest.raises(InvalidSelector) as raised:
+        parse_selector(text, "sources.x.opt_in")
     assert str(raised.value).startswith("sources.x.opt_in: ")
     assert complaint in str(raised.value)
 
@@ -91,7 +91,7 @@ def test_the_settings_of_a_source_are_refused_with_a_selector_or_service_that_is
     source = SourceSettings(
         resource="things.example.com", collector="c", selector="a b", opt_in="a in (", opt_out="a,,b", service="my db"
     )
-    found = dict(faults({"here": ClusterSettings()}, {"x": source}))
+    found = dict(find_contradictions({"here": ClusterSettings()}, {"x": source}))
     assert sorted(found) == ["sources.x.opt_in", "sources.x.opt_out", "sources.x.selector", "sources.x.service"]
     assert found["sources.x.opt_in"] == "'a in (' is no label selector: its parentheses don't match"
     assert "'my db' can't be the prefix of an annotation" in found["sources.x.service"]

@@ -1,4 +1,4 @@
-"""Settings: what a user writes, in a file or the environment, and what they are told when it is wrong."""
+"""Settings in a file or the environment, and the messages for invalid ones."""
 
 from datetime import timedelta
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Settings of clusters on AWS: features that are off until set, tasks by their names, and what can't be."""
+"""Settings of clusters on AWS: feature flags, tasks, and contradictions."""
 
 from datetime import timedelta
 from pathlib import Path

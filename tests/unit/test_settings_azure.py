@@ -1,4 +1,4 @@
-"""Settings of nodes on Azure: where they are, by source, and what can't be; a list of groups names the faulty one."""
+"""Settings of nodes on Azure: places by source, and contradictions."""
 
 import re
 from datetime import timedelta

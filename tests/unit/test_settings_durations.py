@@ -1,4 +1,4 @@
-"""Durations as people write them."""
+"""Durations in settings."""
 
 from datetime import timedelta
 
@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.settings.durations import read, write
+from service.settings.durations import format_duration, parse_duration
 
 
 @pytest.mark.parametrize(
@@ -26,7 +26,7 @@ from service.settings.durations import read, write
     ],
 )
 def test_a_duration_is_read_in_any_usual_spelling(text: object, seconds: float) -> None:
-    assert read(text) == timedelta(seconds=seconds)
+    assert parse_duration(text) == timedelta(seconds=seconds)
 
 
 @pytest.mark.parametrize(
@@ -35,10 +35,10 @@ def test_a_duration_is_read_in_any_usual_spelling(text: object, seconds: float) 
 )
 def test_what_is_no_duration_is_refused(given_value: object) -> None:
     with pytest.raises(ValueError, match=r"\w+"):
-        read(given_value)
+        parse_duration(given_value)
 
 
 @given(st.integers(min_value=-(10**13), max_value=10**13))
 def test_what_was_written_is_read_back_unchanged(milliseconds: int) -> None:
     duration = timedelta(milliseconds=milliseconds)
-    assert read(write(duration)) == duration
+    assert parse_duration(format_duration(duration)) == duration

@@ -1,4 +1,4 @@
-"""The address of the server: how it is read, and that no password in it ever shows."""
+"""Redis URLs: parsing, and no password in any text."""
 
 import msgspec
 import pytest

@@ -1,4 +1,4 @@
-"""Clusters and sources in the settings: what may be left out, and what is said about a mistake."""
+"""Settings of clusters and sources: defaults, and messages for mistakes."""
 
 from collections.abc import Callable
 from datetime import timedelta

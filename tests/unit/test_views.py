@@ -1,13 +1,13 @@
-"""Pictures that are computed from what is stored: budgets carried on to now, the audit of one deletion."""
+"""Views computed from stored data: limits extrapolated to now, and the timeline of one deletion."""
 
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from service.engine.views.allowances import limits_of
 from service.engine.views.deletions import deletion_view
 from service.engine.views.jobs import is_job
-from service.engine.views.timeline import Moment, about, bounds, fold
+from service.engine.views.limits import limits_of
+from service.engine.views.timeline import TimelineEntry, bounds, entries_about, merge_repeats
 
 NOW = 1_900_000_000_000
 
@@ -70,9 +70,9 @@ def test_a_spoilt_record_is_shown_as_far_as_it_goes() -> None:
 
 def test_an_audit_entry_speaks_only_of_the_deletion_it_names() -> None:
     jobs = "c/r/u/1#1.0 c/r/u/11#1.0 xc/r/u/1#1.0 c/r/u/1#1.12"
-    taken = about("c/r/u/1", f"{NOW}-0", {"entry": "intent", "worker": "w", "lane": "a/b/c", "jobs": jobs})
+    taken = entries_about("c/r/u/1", f"{NOW}-0", {"entry": "intent", "worker": "w", "lane": "a/b/c", "jobs": jobs})
     assert [one.job for one in taken] == ["c/r/u/1#1.0", "c/r/u/1#1.12"]
-    ended = about("c/r/u/1", f"{NOW}-0", {"entry": "outcome", "worker": "w", "lane": "l", "gone called": jobs})
+    ended = entries_about("c/r/u/1", f"{NOW}-0", {"entry": "outcome", "worker": "w", "lane": "l", "gone called": jobs})
     assert [(one.job, one.what) for one in ended] == [("c/r/u/1#1.0", "gone called"), ("c/r/u/1#1.12", "gone called")]
 
 
@@ -90,7 +90,7 @@ def test_an_audit_entry_speaks_only_of_the_deletion_it_names() -> None:
     ],
 )
 def test_a_decision_concerns_a_deletion_and_its_jobs(subject: str, concerns: bool) -> None:
-    found = about("c/r/u/1", f"{NOW}-0", {"entry": "decision", "what": "held", "id": subject, "why": "so"})
+    found = entries_about("c/r/u/1", f"{NOW}-0", {"entry": "decision", "what": "held", "id": subject, "why": "so"})
     assert bool(found) == concerns
 
 
@@ -113,19 +113,20 @@ def test_a_jobs_id_is_recognised(name: str, yes: bool) -> None:
 # ---- what the audit tells over and over
 
 
-def told(*words: str, every: timedelta = timedelta(seconds=10)) -> list[Moment]:
+def told(*words: str, every: timedelta = timedelta(seconds=10)) -> list[TimelineEntry]:
     """Moments one after another, written as `what`, `what@job` or `what@job: why`."""
-    start, found = datetime(2030, 5, 17, tzinfo=UTC), list[Moment]()
+    start, found = datetime(2030, 5, 17, tzinfo=UTC), list[TimelineEntry]()
     for number, word in enumerate(words):
         (what, _, job), why = word.partition(": ")[0].partition("@"), word.partition(": ")[2]
-        found.append(Moment(at=start + number * every, what=what, job=job, who="w", why=why))
+        found.append(TimelineEntry(at=start + number * every, what=what, job=job, who="w", why=why))
     return found
 
 
 def lines(*words: str) -> list[tuple[str, int, int, int]]:
     """What, how often, of how many jobs, from the first to the last in seconds."""
     return [
-        (one.what, one.times, len(one.jobs), round((one.until - one.at).total_seconds())) for one in fold(told(*words))
+        (one.what, one.times, len(one.jobs), round((one.until - one.at).total_seconds()))
+        for one in merge_repeats(told(*words))
     ]
 
 
@@ -153,7 +154,7 @@ def test_another_reason_is_another_line_and_what_comes_after_it_begins_anew() ->
 
 def test_nothing_is_folded_that_happened_once() -> None:
     story = ("published", "planned", "taken@1", "taken@2: other lane", "gone@1", "gone@2: called", "done")
-    assert [(one.what, one.why, one.times) for one in fold(told(*story))] == [
+    assert [(one.what, one.why, one.times) for one in merge_repeats(told(*story))] == [
         (one.what, one.why, 1) for one in told(*story)
     ]
-    assert fold([]) == []
+    assert merge_repeats([]) == []

@@ -1,4 +1,5 @@
-"""Handlers find, judge and remove outside resources and return a verdict for each job.
+"""Handlers and collectors of outside resources, by provider, and what all of them share.
 
-They know nothing of Redis, and they never ack, sleep or patch.
+Begin with `protocol` (what a handler is) and `collector` (what a collector is). A handler reads, checks and deletes,
+and returns a verdict for each job. Nothing here knows Redis, and handlers never ack or sleep.
 """

@@ -1,6 +1,6 @@
-"""What a handler and a planner are: any object that fits these shapes.
+"""Protocols between the runtime and handlers, planners and consent.
 
-They read and act on the outside world and answer with verdicts or plans; they never ack, sleep or know Redis.
+Handlers return verdicts and planners return plans; they never ack or sleep, and know nothing of Redis.
 """
 
 from collections.abc import AsyncIterator, Sequence
@@ -8,17 +8,18 @@ from typing import Final, Protocol
 
 from service.contract import Draw, Event, Feedback, Hold, Job, Plan, Verdict
 
-OBJECTED: Final = 30_000
-"""Milliseconds after which, at the latest, something is asked for again that stood against a call and may pass by
-itself: a pause, a namesake that goes, an identity that is mended. Nobody tells us of those."""
+RECHECK_AFTER: Final = 30_000
+"""Longest time in milliseconds until an objection is checked again that may pass without a watch event: a pause, a
+namesake that is deleted, an identity that is repaired."""
 
 
 class NotCleared(Exception):
-    """The way is not free: paused, the lease is ending, or the job was taken back. The job is handed back.
+    """A destructive call is not allowed now: paused, the lease is ending, or the job was taken back. The job is handed
+    back.
 
     With `refused` the live object or its policy forbids it for one deletion: its jobs are shown as held, with the
-    reason, and ask again later and later, but after `wait_ms` at the latest, where that is given. With `waits` it needs
-    no person: they are shown as waiting.
+    reason, and are tried again with backoff, after `wait_ms` at the latest if given. With `waits` it passes without a
+    person: they are shown as waiting.
     """
 
     def __init__(
@@ -38,14 +39,14 @@ class Batch(Protocol):
     def jobs(self) -> Sequence[Job]: ...
 
     async def clear(self, *jobs: Job) -> None:
-        """To be awaited right before a destructive call; raises NotCleared."""
+        """Clearance: to be awaited right before a destructive call. Raises NotCleared."""
 
-    def tell(self, feedback: Feedback) -> None:
-        """What an answer said about a limit: once for each call that draws on it, if at all."""
+    def report_quota(self, feedback: Feedback) -> None:
+        """Reports what a response said about a limit; at most once for each call that draws on it."""
 
     def unused(self, limit: str, tokens: float = 1.0) -> None:
-        """Tokens that were reserved for a call that was not needed; less than none for a call that was made for a job
-        which is handed back."""
+        """Returns tokens of a call that was not needed. Negative for a call that was made for a job which is handed
+        back."""
 
 
 class Handler(Protocol):
@@ -55,34 +56,34 @@ class Handler(Protocol):
     def kind(self) -> str: ...
 
     def draws(self, lane: str) -> Sequence[Draw] | None:
-        """What each job of the lane draws on, or None where the lane is not this handler's."""
+        """What each job of the lane draws on, or None if the lane is not this handler's."""
 
     def attempt(self, batch: Batch) -> AsyncIterator[tuple[Job, Verdict | Exception]]:
-        """Yield each job's verdict as soon as it is known; an exception stands for an attempt that failed."""
+        """Yields each job's verdict as soon as it is known; an exception is a failed attempt."""
 
 
 class Planner(Protocol):
-    """Says which targets an event's object owns; reads only."""
+    """Determines the targets of an event's object; reads only."""
 
     async def plan(self, event: Event) -> Plan | Hold: ...
 
 
 class Consent(Protocol):
-    """Says, right before a destructive call, what stands against it at the object and its policy."""
+    """Checks right before a destructive call whether the object and its policy still allow it."""
 
     async def objection(self, deletion: str) -> Exception | None:
-        """NotCleared, or what kept us from finding out; None where nothing does. Whatever becomes of one deletion, the
-        answer for another neither waits for it nor fails with it."""
+        """NotCleared, or the error that kept it from being checked; None if the call is allowed. Deletions neither wait
+        for one another nor fail together."""
 
 
-class Listener(Protocol):
+class JobStatusListener(Protocol):
     """Receives which jobs are held or wait, for Events and conditions. Returns at once and never raises."""
 
-    def heard(self, job: str) -> None:
-        """A job is held or waits, or did so until now."""
+    def status_changed(self, job: str) -> None:
+        """A job is held or waiting, or was until now."""
 
     async def run(self) -> None:
-        """Goes on for ever."""
+        """Runs for ever."""
 
     async def drained(self) -> None:
-        """Wait until everything heard so far is told."""
+        """Wait until all queued reports are written."""

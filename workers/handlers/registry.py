@@ -1,23 +1,23 @@
-"""Which handler removes which kind, and which planner plans for which source.
+"""Registry of handlers by kind and planners by source.
 
-What nobody claims is not guessed at: it is retried and shown as held, until a process comes that knows it.
+Jobs and events without a handler or planner in this process are retried and shown as held.
 """
 
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from typing import Any
 
 from service.contract import Draw, Event, Hold, Plan
-from workers.handlers.protocol import Consent, Handler, Listener, Planner
+from workers.handlers.protocol import Consent, Handler, JobStatusListener, Planner
 
 
 class UnknownKind(Exception):
-    """No handler of this process removes such a target."""
+    """This process has no handler for targets of this kind."""
 
 
-class Registry:
-    """Without `consent` no call is checked against a live object: there is none where events come without a cluster.
-    `listener` hears what keeps jobs waiting; `closing` is what is to be done when no more is asked;
-    `errands` go on beside the work for as long as the worker does."""
+class HandlerRegistry:
+    """`consent` is asked before every destructive call; without one no call is checked against a live object.
+    `listener` learns which jobs are held or waiting; `closing` functions are called by `aclose`; `background_tasks` run
+    for as long as the worker does."""
 
     def __init__(
         self,
@@ -25,12 +25,12 @@ class Registry:
         planners: Mapping[str, Planner],
         *,
         consent: Consent | None = None,
-        listener: Listener | None = None,
+        listener: JobStatusListener | None = None,
         closing: Iterable[Callable[[], Awaitable[None]]] = (),
-        errands: Iterable[Callable[[], Coroutine[Any, Any, None]]] = (),
+        background_tasks: Iterable[Callable[[], Coroutine[Any, Any, None]]] = (),
     ) -> None:
         self.consent, self.listener = consent, listener
-        self._closing, self.errands = list(closing), tuple(errands)
+        self._closing, self.background_tasks = list(closing), tuple(background_tasks)
         self._handlers = {handler.kind: handler for handler in handlers}
         self._planners = dict(planners)
         self._draws: dict[str, tuple[Draw, ...]] = {}
@@ -65,6 +65,6 @@ class Registry:
         return await planner.plan(event)
 
     async def aclose(self) -> None:
-        """No handler or planner is asked any more."""
+        """To be called when no handler or planner is used any more."""
         for close in self._closing:
             await close()

@@ -1,64 +1,45 @@
-"""The release: the last job of every deletion, when all its required targets are proven gone.
-Our finalizer is taken off the object, or an observed one is forgotten; it is released once the API server confirmed."""
+"""Release handler: the last job of every deletion, run when all required targets are proven absent. It removes our
+finalizer from the object, or an observed object from the inventory. The object counts as released once the API server
+has confirmed the patch."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, Final
 
-import structlog
-
 from service.contract import Draw, Gone, Job, Limit, Pending, Refused, Throttled, Verdict
 from service.contract.targets import RELEASE
 from service.contract.traits import traits_of
-from service.kubernetes import Conflict, Forbidden, Invalid, Live, NotFound, NotServed, TooMany, Unauthorized
-from service.kubernetes.finalizers import marked, unmarking
-from service.policy.finalizers import astray, astray_words
-from service.policy.scope import dry_run, still, stopped
+from service.kubernetes import Conflict, Forbidden, Invalid, KubeObject, NotFound, NotServed, TooMany, Unauthorized
+from service.kubernetes.finalizers import finalizer_removal, has_finalizer
+from service.policy.finalizers import stale_finalizer, stale_finalizer_reason
+from service.policy.scope import capi_decision, dry_run_decision, pause_decision
 from service.settings import FeatureSettings, PolicySettings, SourceSettings
-from workers.handlers.notes import DONE, Note, Tell, silent
-from workers.handlers.objects import About
-from workers.handlers.places import Place, Places
+from workers.handlers.batch_adapter import BatchAdapter
+from workers.handlers.collector import ObjectRef
 from workers.handlers.protocol import Batch, NotCleared
-from workers.handlers.single import Single
-
-log = structlog.get_logger(__name__)
+from workers.handlers.source_clusters import SourceCluster, SourceClusters
+from workers.handlers.status_reports import DONE, ReportStatus, StatusReport, no_report
 
 LIMIT: Final = Limit.bucket("releases", capacity=2000, rate=500)
-"""Of one cluster: an API server bears it, and a burst is paced. Settings may change it (limits.releases)."""
+"""Limit per cluster, which an API server can bear. Settings may change it (limits.releases)."""
 
 AT_ONCE: Final = 24
-"""Objects that are released side by side: what is judged meanwhile shall not have to queue behind them."""
+"""Concurrent releases: consent checks must not queue behind many of them."""
 
 TRIES: Final = 8
 CONFLICT: Final = timedelta(milliseconds=500)
-"""How often an object that others write is tried at once, and when it is tried again after that."""
+"""How often a conflicting patch is retried at once, and the delay before the next attempt after that."""
 
-Known = Callable[[Collection[str]], Awaitable[Mapping[str, About]]]
-Forget = Callable[[About], Awaitable[str]]
-Keep = Callable[[About, str], Awaitable[Pending | None]]
-"""Marks and remembers what stays; answers what to come back for, as the job's `resume`, or None where all is done."""
-
-
-class Release:
-    """The release where there is no cluster to ask: it is recorded, and that is all."""
-
-    kind = RELEASE
-
-    def draws(self, lane: str) -> Sequence[Draw] | None:
-        return () if lane.endswith("/" + RELEASE) else None
-
-    async def attempt(self, batch: Batch) -> AsyncIterator[tuple[Job, Verdict | Exception]]:
-        await batch.clear(*batch.jobs)
-        log.info("released", count=len(batch.jobs), deletions=" ".join(job.deletion for job in batch.jobs))
-        for job in batch.jobs:
-            yield job, Gone("released")
+FindRefs = Callable[[Collection[str]], Awaitable[Mapping[str, ObjectRef]]]
+Forget = Callable[[ObjectRef], Awaitable[str]]
+MarkKept = Callable[[ObjectRef, str], Awaitable[Pending | None]]
+"""Tags and records kept resources. Returns Pending, with the job's `resume`, or None if nothing is left to do."""
 
 
 class LiveRelease:
-    """`known` tells which objects deletions are about, `forget` drops an observed one from the inventory,
-    and says why what it owned stays, where it does; `keep` comes before either where something stays on purpose;
-    `detached` are sources without a cluster, whose release is only recorded."""
+    """`find_refs` returns the objects of deletions. `forget` removes an observed object from the inventory, or returns
+    why its resources stay. `keep` is called before the release if resources stay on purpose."""
 
     kind = RELEASE
 
@@ -66,152 +47,151 @@ class LiveRelease:
         self,
         sources: Mapping[str, SourceSettings],
         policy: PolicySettings,
-        places: Places,
-        known: Known,
+        clusters: SourceClusters,
+        find_refs: FindRefs,
         forget: Forget,
         *,
         features: FeatureSettings,
-        detached: Collection[str] = (),
-        tell: Tell = silent,
-        keep: Keep | None = None,
+        report: ReportStatus = no_report,
+        keep: MarkKept | None = None,
     ) -> None:
-        self._sources, self._policy, self._features, self._places = dict(sources), policy, features, places
+        self._sources, self._policy, self._features, self._clusters = dict(sources), policy, features, clusters
         self._keep = keep
-        self._known, self._forget, self._detached, self._tell = known, forget, frozenset(detached), tell
+        self._find_refs, self._forget, self._report = find_refs, forget, report
         self._slots = asyncio.Semaphore(AT_ONCE)
 
     def draws(self, lane: str) -> Sequence[Draw] | None:
         return (Draw(LIMIT),) if lane.endswith("/" + RELEASE) else None
 
     async def attempt(self, batch: Batch) -> AsyncIterator[tuple[Job, Verdict | Exception]]:
-        """With this stage open a missing finalizer or uid means released, so a crash in between repeats safely."""
-        known = await self._known([job.deletion for job in batch.jobs])
+        """Once this stage is open, a missing finalizer or uid means released, so repeating it after a crash is safe."""
+        refs = await self._find_refs([job.deletion for job in batch.jobs])
         await batch.clear(*batch.jobs)
-        async for job, verdict in Single(_Releasing(self, known)).attempt(batch):
+        async for job, verdict in BatchAdapter(_ReleaseAttempts(self, refs)).attempt(batch):
             yield job, verdict
 
-    async def release(self, about: About, resume: str = "") -> Verdict:
-        """Raises ClusterError where the API server gave no answer: the attempt failed; and NotCleared where the object
-        may not be let go, or not by this process: that is shown, and may pass."""
-        if about.source in self._detached:
-            return Gone("released")
-        source = self._sources.get(about.source)
+    async def release(self, ref: ObjectRef, resume: str = "") -> Verdict:
+        """Raises ClusterError if the API server did not respond (a failed attempt), and NotCleared if the object may
+        not be released now, or not by this process (shown as held)."""
+        source = self._sources.get(ref.source)
         if source is None:
-            raise _held(about, f"source {about.source!r} is not declared any more; declare it, or `knell uninstall`")
-        place = self._places.of(about.source)
-        if place is None:
-            raise _held(about, f"this process has no way to the cluster of source {about.source}")
+            raise _held(ref, f"source {ref.source!r} is not declared any more; declare it, or `knell uninstall`")
+        cluster = self._clusters.of(ref.source)
+        if cluster is None:
+            raise _held(ref, f"this process has no way to the cluster of source {ref.source}")
         try:
-            # First of all: once the object is gone, nothing tells any more whose it was that stays.
-            if self._keep is not None and about.kept and (first := await self._keep(about, resume)) is not None:
+            # First: once the object is gone, the owner of the kept resources can't be determined any more.
+            if self._keep is not None and ref.kept and (first := await self._keep(ref, resume)) is not None:
                 return first
             if source.mode == "observe":
-                return await self._drop(about, source, place)
+                return await self._forget_observed(ref, source, cluster)
             async with self._slots:
-                return await self._unmark(about, source, place)
+                return await self._remove_finalizer(ref, source, cluster)
         except TooMany as error:
             return Throttled(error.retry_after, str(error))
         except (Forbidden, Unauthorized, Invalid) as error:
             return Refused(str(error))
 
-    async def _drop(self, about: About, source: SourceSettings, place: Place) -> Verdict:
-        stop = stopped(self._policy, source, self._features)
+    async def _forget_observed(self, ref: ObjectRef, source: SourceSettings, cluster: SourceCluster) -> Verdict:
+        stop = pause_decision(self._policy, source, self._features)
         if stop is not None:
-            raise _held(about, f"{stop.kind}: {stop.reason}")
-        if await self._is_held_back(about, source, place):
-            # Its source had another mode when it was planned. Nothing is done while the object still waits for us.
+            raise _held(ref, f"{stop.kind}: {stop.reason}")
+        if await self._has_our_finalizer(ref, source, cluster):
+            # Its source had another mode when it was planned. Nothing is done while the object has our finalizer.
             raise _held(
-                about,
-                f"{about.object} is held back by our finalizer, but source {about.source} only observes; set its mode "
+                ref,
+                f"{ref.label} is held back by our finalizer, but source {ref.source} only observes; set its mode "
                 f"to finalizer until it is released",
             )
-        kept = await self._forget(about)
-        words = (
+        kept = await self._forget(ref)
+        text = (
             f"the inventory remembers that something of it stays ({kept})" if kept else "the inventory has forgotten it"
         )
-        return self._done(about, None, f"released: {words}")
+        return self._done(ref, None, f"released: {text}")
 
-    async def _is_held_back(self, about: About, source: SourceSettings, place: Place) -> bool:
+    async def _has_our_finalizer(self, ref: ObjectRef, source: SourceSettings, cluster: SourceCluster) -> bool:
         try:
-            live = await place.get(about.resource, about.namespace, about.name)
+            live = await cluster.get(ref.resource, ref.namespace, ref.name)
         except NotServed:
             return False
-        return live is not None and live.uid == about.uid and marked(live, traits_of(source.collector).finalizer)
+        return live is not None and live.uid == ref.uid and has_finalizer(live, traits_of(source.collector).finalizer)
 
-    async def _unmark(self, about: About, source: SourceSettings, place: Place) -> Verdict:
-        """What was read lately serves as well as a fresh reading: the patch names its resource version, so that any
-        change since is a conflict, after which everything is looked at again."""
+    async def _remove_finalizer(self, ref: ObjectRef, source: SourceSettings, cluster: SourceCluster) -> Verdict:
+        """A recent read is as good as a new one: the patch names its resource version, so any change since is a
+        conflict, after which everything is read again."""
         finalizer = traits_of(source.collector).finalizer
-        live = place.lately(about.uid)
+        live = cluster.take_recent(ref.uid)
         for _ in range(TRIES):
-            marks = place.marks(about.namespace) if about.namespace else None
-            live = live or await place.get(about.resource, about.namespace, about.name, metadata_only=True)
-            ours = live is not None and live.uid == about.uid
-            # The uid proves the cluster; what is missing may be missing because this is another one.
-            fault = await place.fault(about.cluster, fresh=not ours)
+            marks = cluster.marks(ref.namespace) if ref.namespace else None
+            live = live or await cluster.get(ref.resource, ref.namespace, ref.name, metadata_only=True)
+            ours = live is not None and live.uid == ref.uid
+            # An object's uid proves the cluster. A missing object may be missing because this is another cluster.
+            fault = await cluster.fault(ref.cluster, fresh=not ours)
             if fault is not None:
-                raise _held(about, fault)
-            patch = unmarking(live, finalizer) if live is not None and ours else None
+                raise _held(ref, fault)
+            patch = finalizer_removal(live, finalizer) if live is not None and ours else None
             if live is not None and ours and patch is None:
-                self._not_astray(about, live, finalizer)
+                self._check_stale_finalizer(ref, live, finalizer)
             if live is None or patch is None:
-                return self._done(about, None, "released: our finalizer was off already")
+                return self._done(ref, None, "released: our finalizer was off already")
             namespace = await asyncio.shield(marks) if marks is not None else {}
-            self._may(about, live, namespace, source)
-            if await self._patched(about, place, patch):
-                return self._done(about, live, "released")
+            self._check_allowed(ref, live, namespace, source)
+            if await self._patch(ref, cluster, patch):
+                return self._done(ref, live, "released")
             live = None
-        return Pending(CONFLICT, f"{about.object} is changed by others all the time")
+        return Pending(CONFLICT, f"{ref.label} is changed by others all the time")
 
-    def _not_astray(self, about: About, live: Live, finalizer: str) -> None:
-        """With its source's finalizer off it is released, unless it was marked with that of another collector."""
-        if other := astray(live.finalizers, about.resource, self._sources.values()):
-            raise _held(about, f"{about.object}: {astray_words(other, finalizer)}")
+    def _check_stale_finalizer(self, ref: ObjectRef, live: KubeObject, finalizer: str) -> None:
+        """Without its source's finalizer it is released, unless it has the finalizer of another collector."""
+        if other := stale_finalizer(live.finalizers, ref.resource, self._sources.values()):
+            raise _held(ref, f"{ref.label}: {stale_finalizer_reason(other, finalizer)}")
 
-    def _may(self, about: About, live: Live, namespace: Mapping[str, str], source: SourceSettings) -> None:
+    def _check_allowed(
+        self, ref: ObjectRef, live: KubeObject, namespace: Mapping[str, str], source: SourceSettings
+    ) -> None:
         if not live.going:
-            raise _held(about, f"{about.object} lives: it has no deletionTimestamp, and keeps our finalizer")
-        stop = stopped(self._policy, source, self._features) or still(live.annotations, source)
+            raise _held(ref, f"{ref.label} lives: it has no deletionTimestamp, and keeps our finalizer")
+        stop = pause_decision(self._policy, source, self._features) or capi_decision(live.annotations, source)
         if stop is None or stop.kind == "retain":
-            # What moves to another cluster is let go, and nothing of it is touched by that.
-            stop = dry_run(live.annotations, namespace, self._policy, source)
+            # An object that moves to another cluster is released; its resources are not touched.
+            stop = dry_run_decision(live.annotations, namespace, self._policy, source)
         if stop is not None:
-            raise _held(about, f"{stop.kind}: {stop.reason}")
+            raise _held(ref, f"{stop.kind}: {stop.reason}")
 
-    async def _patched(self, about: About, place: Place, patch: dict[str, Any]) -> bool:
-        """False where somebody else was first."""
+    async def _patch(self, ref: ObjectRef, cluster: SourceCluster, patch: dict[str, Any]) -> bool:
+        """False after a conflict with another writer."""
         try:
-            await place.on(
-                about.resource,
-                lambda served: place.cluster.patch(served, about.namespace, about.name, patch, metadata_only=True),
+            await cluster.on(
+                ref.resource,
+                lambda served: cluster.client.patch(served, ref.namespace, ref.name, patch, metadata_only=True),
             )
         except (Conflict, NotFound):
             return False
         return True
 
-    def _done(self, about: About, live: Live | None, words: str) -> Verdict:
-        self._tell(Note(about, DONE, "", live))
-        return Gone(words)
+    def _done(self, ref: ObjectRef, live: KubeObject | None, text: str) -> Verdict:
+        self._report(StatusReport(ref, DONE, "", live))
+        return Gone(text)
 
 
-def _held(about: About, reason: str) -> NotCleared:
-    return NotCleared(reason, refused=True, deletion=about.deletion)
+def _held(ref: ObjectRef, reason: str) -> NotCleared:
+    return NotCleared(reason, refused=True, deletion=ref.deletion)
 
 
-class _Releasing:
-    """The attempts of one batch, with what is known of their objects."""
+class _ReleaseAttempts:
+    """Releases the objects of one batch, one job at a time."""
 
     kind = RELEASE
 
-    def __init__(self, release: LiveRelease, known: Mapping[str, About]) -> None:
-        self._release, self._known = release, known
+    def __init__(self, release: LiveRelease, refs: Mapping[str, ObjectRef]) -> None:
+        self._release, self._refs = release, refs
 
     def draws(self, lane: str) -> Sequence[Draw] | None:
         return self._release.draws(lane)
 
     async def attempt_one(self, job: Job, batch: Batch) -> Verdict:
         del batch
-        about = self._known.get(job.deletion)
-        if about is None:
+        ref = self._refs.get(job.deletion)
+        if ref is None:
             raise LookupError("the deletion's record can't be read, so its object is not known")
-        return await self._release.release(about, job.resume)
+        return await self._release.release(ref, job.resume)

@@ -1,4 +1,6 @@
-"""Judging: whether a deletion may go on, by the live object, its Namespace, and policy, when planned and at each call.
+"""Decision whether a deletion may proceed, from the live object, its Namespace and policy: when it is planned
+(`planner`) and right before each destructive call (`consent`).
 
-An event is a hint, not an order; what is found here decides, and what can't be found out holds.
+Begin with `inspection`, which reads the object, and `policy_decision`. An event is only a hint: what is read here
+decides, and what can't be read holds. `registry_builder` assembles planner, consent, release and reporter for a worker.
 """

@@ -1,9 +1,9 @@
-"""The look right before a destructive call: is the object still going, still ours, and does policy still say delete?
-One look serves all jobs of a deletion that ask at the same moment; later ones get a look of their own. Deletions do not
+"""Consent check right before a destructive call: is the object still being deleted, still ours, and does policy still
+say delete? Jobs of a deletion that ask at the same time share one check; later ones get a new check. Deletions do not
 wait for one another."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import timedelta
 
 import msgspec
@@ -12,136 +12,133 @@ import structlog
 from service.contract import Hold
 from service.kubernetes import ClusterError
 from service.settings import PolicySettings
-from workers.handlers.notes import Note, Tell, silent
-from workers.handlers.objects import About, Collector, Facts, Objecting
-from workers.handlers.places import Shared
-from workers.handlers.protocol import OBJECTED, NotCleared
+from workers.handlers.collector import Collector, HasObjections, ObjectFacts, ObjectRef
+from workers.handlers.fresh_reads import FreshReads
+from workers.handlers.protocol import RECHECK_AFTER, NotCleared
+from workers.handlers.status_reports import ReportStatus, StatusReport, no_report
+from workers.judging.deletion_records import DeletionRecords
 from workers.judging.inspection import Inspector, Objection
-from workers.judging.records import Records
-from workers.judging.weighing import weigh
+from workers.judging.policy_decision import policy_decision
 
 log = structlog.get_logger(__name__)
 
 PATIENCE = timedelta(seconds=30)
-"""A cluster that does not answer must not keep jobs, and the slots of a worker, waiting for long. Each of its calls has
-a shorter time of its own, which begins when its turn has come."""
+"""A cluster that does not respond must not block jobs, and the slots of a worker, for long. Each call has a shorter
+timeout of its own, which begins when the call is sent."""
 
 NO_RECORD = 5_000
-"""Milliseconds until a job whose deletion has no record is looked at again; by then the janitor has seen it."""
+"""Milliseconds until a job whose deletion has no record is tried again; by then the janitor has repaired it."""
 
 
-class CannotAsk(Exception):
-    """The cluster gave no answer, so nothing may be destroyed; the attempt failed and is made again."""
+class ConsentUnknown(Exception):
+    """The object could not be read or evaluated, so nothing may be deleted; the attempt failed and is retried."""
 
 
 Withdraw = Callable[[str, str], Awaitable[bool]]
 
 
 class LiveConsent:
-    """`detached` are sources of events without a cluster, for which there is no object to look at."""
-
     def __init__(
         self,
         inspector: Inspector,
-        records: Records,
+        records: DeletionRecords,
         policy: PolicySettings,
         withdraw: Withdraw,
         *,
         collectors: Mapping[str, Collector] | None = None,
-        detached: Collection[str] = (),
-        tell: Tell = silent,
+        report: ReportStatus = no_report,
     ) -> None:
         self._collectors = dict(collectors or {})
         self._inspector, self._records, self._policy = inspector, records, policy
-        self._withdraw, self._detached, self._tell = withdraw, frozenset(detached), tell
-        self._looks = Shared[str, Exception | None](self._look)
+        self._withdraw, self._report = withdraw, report
+        self._checks = FreshReads[str, Exception | None](self._check)
 
     async def objection(self, deletion: str) -> Exception | None:
-        """What stands against it, where anything does."""
-        look = self._looks.ask(deletion)
-        # Not a wait for the task itself: when one job is called back, the look goes on for the others.
-        await asyncio.wait([look])
-        if look.cancelled():
-            return NotCleared("the look at its object was called off")
-        return look.result()
+        """NotCleared or ConsentUnknown, or None if the deletion may proceed."""
+        check = self._checks.ask(deletion)
+        # Not awaited directly: when one job is cancelled, the check goes on for the others.
+        await asyncio.wait([check])
+        if check.cancelled():
+            return NotCleared("the check of its object was cancelled")
+        return check.result()
 
     async def aclose(self) -> None:
-        await self._looks.aclose()
+        await self._checks.aclose()
 
-    async def _look(self, deletion: str) -> Exception | None:
-        about = await self._records.about_one(deletion)
-        if about is None:
+    async def _check(self, deletion: str) -> Exception | None:
+        ref = await self._records.find_one(deletion)
+        if ref is None:
             return NotCleared("its deletion has no record that can be read", NO_RECORD)
-        if about.withdrawn:
-            return NotCleared(f"withdrawn: {about.withdrawn}")
-        return await self._ask(about) if about.source not in self._detached else None
+        if ref.withdrawn:
+            return NotCleared(f"withdrawn: {ref.withdrawn}")
+        return await self._inspect(ref)
 
-    async def _ask(self, about: About) -> Exception | None:
+    async def _inspect(self, ref: ObjectRef) -> Exception | None:
         try:
             async with asyncio.timeout(PATIENCE.total_seconds()):
-                # Who may object reads more of the object than its marks.
-                facts = await self._inspector.look(about, metadata_only=self._objecting(about.source) is None)
+                # A collector that can object needs the whole object.
+                facts = await self._inspector.inspect(ref, metadata_only=self._objecting_collector(ref.source) is None)
         except (ClusterError, TimeoutError) as error:
-            words = str(error) or f"no answer within {PATIENCE.total_seconds():g} s"
-            return CannotAsk(f"{about.object} can't be looked at: {type(error).__name__}: {words}")
+            detail = str(error) or f"no answer within {PATIENCE.total_seconds():g} s"
+            return ConsentUnknown(f"{ref.label} can't be looked at: {type(error).__name__}: {detail}")
         try:
-            return await self._judge(about, facts)
+            return await self._decide(ref, facts)
         except Exception as error:  # noqa: BLE001  # one deletion's trouble is not that of the others in its batch
-            return CannotAsk(f"{about.object} can't be judged: {type(error).__name__}: {error}")
+            return ConsentUnknown(f"{ref.label} can't be judged: {type(error).__name__}: {error}")
 
-    async def _judge(self, about: About, facts: Facts | Objection) -> NotCleared | None:
+    async def _decide(self, ref: ObjectRef, facts: ObjectFacts | Objection) -> NotCleared | None:
         if isinstance(facts, Objection):
             if facts.withdrawn:
-                return await self._cancel(about, facts.reason)
-            return NotCleared(facts.reason, refused=True, waits=facts.waits, deletion=about.deletion)
-        decision = weigh(facts, self._policy)
+                return await self._withdraw_deletion(ref, facts.reason)
+            return NotCleared(facts.reason, refused=True, waits=facts.waits, deletion=ref.deletion)
+        decision = policy_decision(facts, self._policy)
         if decision.kind == "delete":
-            return await self._beside_namesake(about, facts) or await self._collector_objects(about, facts)
+            return await self._namesake_objection(ref, facts) or await self._collector_objection(ref, facts)
         if decision.kind == "retain" and decision.mark:
-            # Said on the object or its Namespace, not by a changed setting: what is left stays, and it is let go.
-            return await self._cancel(about, f"retain: {decision.reason}")
+            # From the object or its Namespace, not from a changed setting: the rest stays, and the object is released.
+            return await self._withdraw_deletion(ref, f"retain: {decision.reason}")
         reason = f"{decision.kind}: {decision.reason}"
-        return NotCleared(reason, refused=True, deletion=about.deletion)
+        return NotCleared(reason, refused=True, deletion=ref.deletion)
 
-    def _objecting(self, source: str) -> Objecting | None:
+    def _objecting_collector(self, source: str) -> HasObjections | None:
         collector: object = self._collectors.get(self._inspector.collector_of(source))
-        return collector if isinstance(collector, Objecting) else None
+        return collector if isinstance(collector, HasObjections) else None
 
-    async def _collector_objects(self, about: About, facts: Facts) -> NotCleared | None:
-        objecting = self._objecting(about.source)
-        if objecting is None:
+    async def _collector_objection(self, ref: ObjectRef, facts: ObjectFacts) -> NotCleared | None:
+        collector = self._objecting_collector(ref.source)
+        if collector is None:
             return None
         async with asyncio.timeout(PATIENCE.total_seconds()):
-            hold = await objecting.objects_to(facts)
+            hold = await collector.objections(facts)
         if hold is None:
             return None
-        # What it objects to is not on the object itself, so nobody notices when it has passed.
-        return NotCleared(hold.reason, OBJECTED, refused=True, waits=hold.waits, deletion=about.deletion)
+        # The reason is not on the object itself, so no watch event announces that it has passed.
+        return NotCleared(hold.reason, RECHECK_AFTER, refused=True, waits=hold.waits, deletion=ref.deletion)
 
-    async def _beside_namesake(self, about: About, facts: Facts) -> NotCleared | None:
-        """A name may have come back since the plan: then what is recognised by it is the other's. What the collector
-        would name now tells whether any of it is."""
-        if not facts.namesake or about.beside:
+    async def _namesake_objection(self, ref: ObjectRef, facts: ObjectFacts) -> NotCleared | None:
+        """An object of the same name may have been created since the plan. Then resources recognised by name belong to
+        that one: the collector's targets, with and without the namesake, show whether there are any."""
+        if not facts.namesake or ref.had_namesake:
             return None
         before = await self._targets(msgspec.structs.replace(facts, namesake=False))
         now = await self._targets(facts)
         if now is not None and now == before:
             return None
-        reason = f"another {about.object} lives by now, and what is recognised by that name may be its"
+        reason = f"another {ref.label} lives by now, and what is recognised by that name may be its"
         if now is not None and not now:
-            return await self._cancel(about, reason)
-        return NotCleared(reason, refused=True, deletion=about.deletion)
+            return await self._withdraw_deletion(ref, reason)
+        return NotCleared(reason, refused=True, deletion=ref.deletion)
 
-    async def _targets(self, facts: Facts) -> set[tuple[str, str, str]] | None:
-        """None where nobody can tell."""
+    async def _targets(self, facts: ObjectFacts) -> set[tuple[str, str, str]] | None:
+        """None where the collector can't tell."""
         collector = self._collectors.get(facts.settings.collector)
         plan = await collector.collect(facts) if collector is not None else None
         if plan is None or isinstance(plan, Hold):
             return None
         return {(target.kind, target.lane, target.id) for target in plan.targets}
 
-    async def _cancel(self, about: About, why: str) -> NotCleared:
-        if await self._withdraw(about.deletion, why):
-            log.warning("consent withdrawn, open jobs are cancelled", deletion=about.deletion, reason=why)
-            self._tell(Note(about, "ConsentWithdrawn", f"nothing more of it is removed: {why}"))
+    async def _withdraw_deletion(self, ref: ObjectRef, why: str) -> NotCleared:
+        if await self._withdraw(ref.deletion, why):
+            log.warning("consent withdrawn, open jobs are cancelled", deletion=ref.deletion, reason=why)
+            self._report(StatusReport(ref, "ConsentWithdrawn", f"nothing more of it is removed: {why}"))
         return NotCleared(f"withdrawn: {why}")

@@ -1,27 +1,27 @@
-"""The planner of every declared source: an event is a hint, what is found at the object decides.
-Only reads happen here; what may go is let through by the guard, and then the source's collector names the targets."""
+"""Planner of every declared source: inspects the object, applies policy and guard, and has the collector name targets.
+It only reads. The event is a hint; the live object decides."""
 
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 
 from service.contract import FINALLY, Event, Hold, Plan, Target
 from service.contract.targets import order_of
-from service.engine.guard import Going, Guard
+from service.engine.guard import DeletedObject, Guard
 from service.kubernetes import ClusterError
-from service.policy.decisions import Decision
-from service.policy.guard import orphans_of
+from service.policy.decisions import PolicyDecision
+from service.policy.guard import orphans_guard_name
 from service.settings import PolicySettings
-from workers.handlers.notes import Note, Reason, Tell, silent
-from workers.handlers.objects import BESIDE, Collector, Facts, about_event
+from workers.handlers.collector import NAMESAKE_REMARK, Collector, ObjectFacts, ref_of_event
+from workers.handlers.status_reports import Reason, ReportStatus, StatusReport, no_report
 from workers.judging.inspection import Inspector, Objection
-from workers.judging.weighing import meant, weigh
+from workers.judging.policy_decision import decision_without_dry_run, policy_decision
 
 NAMED = 10
-"""Targets that a sentence names; of the others it says how many there are."""
+"""Targets that a message names; the others are only counted."""
 
 
 Dropped = Callable[[Event], Awaitable[str]]
-"""Why nothing of an object is to go: a person dropped its deletion; empty where that did not happen."""
+"""Why the object's resources stay: an operator dropped an earlier deletion of it. Empty if that did not happen."""
 
 
 async def _never(event: Event) -> str:
@@ -30,7 +30,7 @@ async def _never(event: Event) -> str:
 
 
 class LivePlanner:
-    """`dropped` knows what people said of the object before."""
+    """`dropped` tells whether an operator dropped an earlier deletion of the object."""
 
     def __init__(
         self,
@@ -38,64 +38,66 @@ class LivePlanner:
         policy: PolicySettings,
         guard: Guard,
         collectors: Mapping[str, Collector],
-        tell: Tell = silent,
+        report: ReportStatus = no_report,
         dropped: Dropped = _never,
     ) -> None:
         self._inspector, self._policy, self._guard = inspector, policy, guard
-        self._collectors, self._tell, self._dropped = dict(collectors), tell, dropped
+        self._collectors, self._report, self._dropped = dict(collectors), report, dropped
 
     async def plan(self, event: Event) -> Plan | Hold:
-        """What keeps us from finding out is no finding: it is held, and looked at again."""
+        """If the object can't be read, the deletion is held and planned again."""
         try:
-            facts = await self._inspector.look(
-                about_event(event), metadata_only=self._needs_no_text(event.source), destroys=False
+            facts = await self._inspector.inspect(
+                ref_of_event(event), metadata_only=self._needs_no_text(event.source), destroys=False
             )
         except ClusterError as error:
             return Hold(f"its cluster can't be asked: {type(error).__name__}: {error}", again=True)
         if isinstance(facts, Objection):
             if facts.withdrawn and event.reason == "orphan":
-                # What the sweep saw is not so, or not any more: nobody need look at it.
+                # What the sweep saw is not true, or no longer: nothing to hold.
                 return Plan([], facts.reason)
-            # The event is not believed: nobody is told of it but who looks at what is held.
+            # The event may be forged: no status is reported, it is only shown as held.
             return Hold(facts.reason, again=facts.again, waits=facts.waits)
-        decision = weigh(facts, self._policy)
+        decision = policy_decision(facts, self._policy)
         if dropped := await self._dropped(event):
-            # Whatever policy says by now: a person has decided, and the object would else be held for ever.
-            decision = Decision("retain", dropped)
+            # Whatever policy says now: an operator has decided, and the object would otherwise be held for ever.
+            decision = PolicyDecision("retain", dropped)
         match decision.kind:
             case "delete":
                 found = await self._delete(facts, decision)
             case "retain":
                 found = Plan([], f"retain: {decision.reason}")
-                self._say(facts, "ResourcesRetained", f"what it owns outside stays: {decision.reason}")
+                self._report_reason(facts, "ResourcesRetained", f"what it owns outside stays: {decision.reason}")
             case "dry-run":
                 found = await self._rehearse(facts, decision)
             case kind:
                 found = Hold(f"{kind}: {decision.reason}", again=True)
         if isinstance(found, Hold):
-            self._say(facts, "CleanupWaiting" if found.waits else "CleanupHeld", found.reason)
+            self._report_reason(facts, "CleanupWaiting" if found.waits else "CleanupHeld", found.reason)
         return found
 
     def _needs_no_text(self, source: str) -> bool:
         collector = self._collectors.get(self._inspector.collector_of(source))
         return collector is not None and collector.metadata_only
 
-    async def _delete(self, facts: Facts, decision: Decision) -> Plan | Hold:
-        about = facts.about
-        guarded = orphans_of(about.source) if about.orphan else about.source
-        (admission,) = await self._guard.admit(guarded, [Going(about.uid, facts.going_since)], facts.settings.guard)
+    async def _delete(self, facts: ObjectFacts, decision: PolicyDecision) -> Plan | Hold:
+        ref = facts.ref
+        guarded = orphans_guard_name(ref.source) if ref.orphan else ref.source
+        (admission,) = await self._guard.admit(
+            guarded, [DeletedObject(ref.uid, facts.going_since)], facts.settings.guard
+        )
         if not admission.admitted:
             return Hold(admission.reason, again=True)
         plan = await self._collect(facts)
         if isinstance(plan, Hold):
             return plan
         targets, remark = list(plan.targets), f"; {plan.why}" if plan.why else ""
-        self._say(facts, "CleanupStarted", f"{counted(targets)}{remark}")
-        return Plan(targets, f"delete: {decision.reason}{remark}{BESIDE if facts.namesake else ''}")
+        self._report_reason(facts, "CleanupStarted", f"{counted(targets)}{remark}")
+        return Plan(targets, f"delete: {decision.reason}{remark}{NAMESAKE_REMARK if facts.namesake else ''}")
 
-    async def _rehearse(self, facts: Facts, decision: Decision) -> Hold:
-        """Everything is planned and recorded, nothing is destroyed; the guard is not asked, for it would count."""
-        would = meant(facts, self._policy)
+    async def _rehearse(self, facts: ObjectFacts, decision: PolicyDecision) -> Hold:
+        """Plans and records everything, deletes nothing. The guard is not asked, because it would count the object."""
+        would = decision_without_dry_run(facts, self._policy)
         if would.kind != "delete":
             return Hold(f"dry-run: would remove nothing, for {would.reason}; {decision.reason}", again=True)
         plan = await self._collect(facts)
@@ -104,20 +106,20 @@ class LivePlanner:
         remark = f"; {plan.why}" if plan.why else ""
         return Hold(f"dry-run: would remove {listed(list(plan.targets))}{remark}; {decision.reason}", again=True)
 
-    async def _collect(self, facts: Facts) -> Plan | Hold:
+    async def _collect(self, facts: ObjectFacts) -> Plan | Hold:
         collector = self._collectors.get(facts.settings.collector)
         if collector is None:
             known = ", ".join(sorted(self._collectors)) or "none"
             return Hold(f"no collector {facts.settings.collector!r} in this process (there is: {known})", again=True)
         return await collector.collect(facts)
 
-    def _say(self, facts: Facts, reason: Reason, message: str) -> None:
-        self._tell(Note(facts.about, reason, message, facts.live))
+    def _report_reason(self, facts: ObjectFacts, reason: Reason, message: str) -> None:
+        self._report(StatusReport(facts.ref, reason, message, facts.live))
 
 
 def counted(targets: list[Target]) -> str:
-    """How many of which kind; what comes last of all is a look at what is left, and no resource. What a plan only names
-    is not counted before it was seen."""
+    """Number of targets by kind, without the final check, which is no resource. Targets that were not seen yet are
+    listed separately."""
     seen = Counter(target.kind for target in targets if target.chain != FINALLY and target.seen)
     named = Counter(target.kind for target in targets if target.chain != FINALLY and not target.seen)
     parts = [f"removing {_resources(seen.total())} ({_kinds(seen)})"] if seen else []
@@ -131,7 +133,7 @@ def _kinds(kinds: Counter[str]) -> str:
 
 
 def listed(targets: list[Target]) -> str:
-    """The first few by name, as they would be removed; of those that were not seen it is said."""
+    """The first targets by name, in the order of removal; says so if not all of them were seen."""
     ordered = sorted((target for target in targets if target.chain != FINALLY), key=order_of)
     if not ordered:
         return "nothing: it owns nothing outside"

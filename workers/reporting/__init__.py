@@ -1,4 +1,5 @@
-"""Telling the owners of objects, in their own cluster, what becomes of what they owned outside.
+"""Status of deletions, reported to the objects' own cluster as Events and conditions.
 
-It is a courtesy: it never slows the engine down and never fails it.
+`status_reporter` queues and writes them, `messages` has their texts. Reporting is best effort: it never delays or fails
+a job.
 """

@@ -1,4 +1,6 @@
-"""The loops of a worker process, one file per loop, all under one root task group.
+"""Loops of a worker process, one file per loop, all in one root task group.
 
-A loop that fails stops the process, and what it held is given back by its lease.
+Begin with `worker`, which starts them. `planner_loop` turns events into jobs; `attempt_loop` takes jobs and calls their
+handlers; `retry_policy` decides what happens after a verdict, backoff included. A loop that fails stops the process;
+its leases expire and another worker takes over the jobs.
 """

@@ -1,14 +1,15 @@
-"""Keeps house in one shard: what crashes, hands and lost writes left behind is put right, what is old goes.
+"""Janitor loop of one shard: repairs inconsistent records and removes expired ones.
 
-One janitor works at a time; it walks in small steps, so no call is long, and its round covers everything.
+Inconsistencies come from crashes, manual changes and lost writes. One janitor works at a time, in small steps, so that
+no call takes long.
 """
 
 import asyncio
 
 import structlog
 
-from service.engine.calls import Caller
-from service.engine.engine import Shard
+from service.engine.calls import RedisCaller
+from service.engine.shard import Shard
 from service.settings import Settings
 
 log = structlog.get_logger(__name__)
@@ -20,7 +21,7 @@ EXPIRED_AT_ONCE = 200
 class Janitor:
     def __init__(self, shard: Shard, settings: Settings, worker: str) -> None:
         self._shard, self._settings, self._worker = shard, settings, worker
-        self._caller: Caller = shard.caller
+        self._caller: RedisCaller = shard.caller
         self._jobs, self._open = "0", "0"
 
     async def run(self) -> None:
@@ -43,17 +44,17 @@ class Janitor:
         shard = self._shard
         while (await shard.withdraw())[1]:
             pass
-        while (await shard.open())[1]:
+        while (await shard.open_stages())[1]:
             pass
         self._jobs, back, known = await shard.requeue(self._jobs)
-        self._open, added, reopened = await shard.mend(self._open)
+        self._open, added, reopened = await shard.repair(self._open)
         if back or known or added or reopened:
-            log.warning("put right", requeued=back, known_again=known, published_again=added, reopened=reopened)
-        # After a busy day a step alone would never catch up.
+            log.warning("repaired", requeued=back, known_again=known, published_again=added, reopened=reopened)
+        # One call per step would never catch up after a busy day.
         for _ in range(EXPIRIES):
             if not await self._expire():
                 break
-        await shard.survey()
+        await shard.refresh_stats()
 
     async def _expire(self) -> bool:
         """Whether there is more to remove."""
@@ -66,10 +67,10 @@ class Janitor:
         return removed >= EXPIRED_AT_ONCE
 
     async def whole_round(self) -> None:
-        """Walk through everything once; tests and `doctor` want it now."""
+        """Scan everything once; for tests and `doctor`."""
         self._jobs, self._open = "0", "0"
         jobs = deletions = False
         while not (jobs and deletions):
             await self.step()
-            # The two walks end at different times, and begin again at once.
+            # The two scans end at different times and begin again at once.
             jobs, deletions = jobs or self._jobs == "0", deletions or self._open == "0"

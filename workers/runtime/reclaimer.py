@@ -1,6 +1,6 @@
-"""Gives back jobs and events that dead workers held, as soon as their heartbeats or their leases end.
+"""Reclaim loop: returns jobs and events of dead workers as soon as their heartbeats or leases expire.
 
-It sleeps until the next heartbeat or lease would end, or half a lease, whichever comes first.
+It sleeps until the next heartbeat or lease expires, but never longer than half a lease.
 """
 
 import asyncio
@@ -8,23 +8,23 @@ from collections.abc import Callable
 
 import structlog
 
-from service.engine.engine import Shard
+from service.engine.shard import Shard
 from service.settings import WorkerSettings
-from workers.runtime.clock import ServerClock
+from workers.runtime.server_clock import ServerClock
 
 log = structlog.get_logger(__name__)
 
 
 class Reclaimer:
-    """`offer` is called when there are events to be claimed."""
+    """`offer` is called when there are events to claim."""
 
     def __init__(self, shard: Shard, settings: WorkerSettings, clock: ServerClock, offer: Callable[[], None]) -> None:
         self._shard, self._settings, self._clock, self._offer = shard, settings, clock, offer
 
     async def run(self) -> None:
         half = self._settings.lease.total_seconds() / 2
-        # A worker shows itself every quarter of a lease. One that died soon after taking a batch was last heard a
-        # little after that: with a whole lease of patience it would count as alive when the batch's lease ends.
+        # A worker sends a heartbeat every quarter of a lease. If it died soon after taking a batch, its last heartbeat
+        # is younger than the batch: with a whole lease of silence it would count as alive when the batch's lease ends.
         silence = self._settings.lease / 2
         while True:
             answer = await self._shard.reclaim(deaths=self._settings.deaths, silence=silence, by_heartbeat=True)

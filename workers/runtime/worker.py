@@ -1,7 +1,7 @@
-"""One worker process: all its loops under one root task group, from arrival to an orderly end.
+"""Worker process: starts all loops in one root task group and shuts them down in order.
 
-A loop that fails stops the process; Kubernetes starts it again. A first signal takes nothing new and finishes what
-is in hand, a second one ends at once.
+A loop that fails stops the process, and Kubernetes restarts it. On the first signal the worker takes nothing new and
+finishes running jobs; the second signal ends it at once.
 """
 
 import asyncio
@@ -12,59 +12,60 @@ from collections.abc import Callable
 
 import structlog
 
-from service.engine.attendance import Attendance, before_stop
-from service.engine.engine import Shard
+from service.engine.epoch import EpochTracker, run_unless_stopped
 from service.engine.installation import Installation
-from service.engine.rows import Settlement
+from service.engine.script_arguments import JobSettlement
+from service.engine.shard import Shard
 from service.engine.wakeups import WakeUps
 from service.settings import Settings
-from workers.handlers.registry import Registry
-from workers.runtime.attempts import Bench, Pilot
-from workers.runtime.caps import Caps
-from workers.runtime.clock import ServerClock
-from workers.runtime.crew import Crew
-from workers.runtime.feedback import Reports
-from workers.runtime.flight import Flights
-from workers.runtime.gate import Gate
+from workers.handlers.registry import HandlerRegistry
+from workers.runtime.attempt_loop import AttemptLoop, WorkerContext
+from workers.runtime.batch_delay import BatchDelay
+from workers.runtime.budget_feedback import BudgetFeedback
+from workers.runtime.clearance import Clearance
+from workers.runtime.counters import WorkerCounters
 from workers.runtime.janitor import Janitor
-from workers.runtime.keeper import Keeper
-from workers.runtime.pace import Pace
-from workers.runtime.planning import Planning
+from workers.runtime.lease_renewer import LeaseRenewer
+from workers.runtime.leased_batch import LeasedBatches
+from workers.runtime.planner_loop import PlannerLoop
 from workers.runtime.reclaimer import Reclaimer
-from workers.runtime.settler import Settler
-from workers.runtime.tally import Tally
+from workers.runtime.server_clock import ServerClock
+from workers.runtime.settlement_writer import SettlementWriter
+from workers.runtime.slots import LaneCaps, WorkerSlots
 
 log = structlog.get_logger(__name__)
-PILOTS = 4
-ATTENDANCE = 5.0
-"""Seconds between two looks at the epoch, when nothing gives reason for one."""
+ATTEMPT_LOOPS = 4
+EPOCH_CHECK_EVERY = 5.0
+"""Seconds between two checks of the server's epoch when no connection was lost."""
 
 
-class Stopped(Exception):
-    """Raised inside the root group to end the loops that go on for ever."""
+class WorkerStopped(Exception):
+    """Raised inside the root group to end the endless loops."""
 
 
 class Worker:
-    def __init__(self, installation: Installation, registry: Registry, *, pilots: int = PILOTS) -> None:
+    def __init__(
+        self, installation: Installation, registry: HandlerRegistry, *, attempt_loops: int = ATTEMPT_LOOPS
+    ) -> None:
         self.installation, self.registry = installation, registry
         self.settings: Settings = installation.settings
         self.name = self.settings.worker.name
-        self.crew = Crew(self.settings.worker.concurrency)
-        self.attendance = Attendance(installation.shards)
-        self.tally = Tally()
-        self.on_settled: Callable[[list[Settlement], list[int]], None] | None = None
+        self.slots = WorkerSlots(self.settings.worker.concurrency)
+        self.epochs = EpochTracker(installation.shards)
+        self.counters = WorkerCounters()
+        self.on_settled: Callable[[list[JobSettlement], list[int]], None] | None = None
         self.ready = False
-        self._pilots = pilots
+        self._attempt_loops = attempt_loops
         self._stop = asyncio.Event()
-        self._doubt = asyncio.Event()
-        self._benches: list[Bench] = []
-        self._plannings: list[Planning] = []
-        self._settlers: list[Settler] = []
+        self._epoch_doubt = asyncio.Event()
+        self._contexts: list[WorkerContext] = []
+        self._planner_loops: list[PlannerLoop] = []
+        self._settlement_writers: list[SettlementWriter] = []
 
     def stop(self) -> None:
-        """Take nothing new, finish, and go."""
+        """Take nothing new, finish running jobs, and end."""
         if not self._stop.is_set():
-            log.info("stopping", worker=self.name, in_hand=self.crew.busy)
+            log.info("stopping", worker=self.name, in_hand=self.slots.busy)
         self._stop.set()
 
     @property
@@ -78,7 +79,7 @@ class Worker:
         def heard(number: signal.Signals) -> None:
             if self._stop.is_set():
                 log.warning("second signal, ending at once", signal=number.name)
-                # Not by cancelling: what waits for a server that is away would go on waiting. Leases run out.
+                # Not by cancelling: calls that wait for an unavailable server would go on waiting. Leases expire.
                 os._exit(128 + number)
             self.stop()
 
@@ -87,27 +88,27 @@ class Worker:
 
     async def run(self) -> None:
         """Work until stopped."""
-        if not await before_stop(self._stop, self.attendance.attend()):
+        if not await run_unless_stopped(self._stop, self.epochs.check()):
             return
         where = self.settings.redis
         log.info("working", worker=self.name, redis=where.described(), shards=where.shards)
-        with contextlib.suppress(Stopped):
+        with contextlib.suppress(WorkerStopped):
             try:
                 async with asyncio.TaskGroup() as root:
                     for shard in self.installation.shards:
                         await self._begin(root, shard)
                     if self.registry.listener is not None:
                         root.create_task(self.registry.listener.run())
-                    for errand in self.registry.errands:
-                        root.create_task(errand())
+                    for task in self.registry.background_tasks:
+                        root.create_task(task())
                     root.create_task(self._watch_server())
                     root.create_task(self._end(root))
                     self.ready = True
-            except* Stopped:
+            except* WorkerStopped:
                 pass
             finally:
-                for bench in self._benches:
-                    await bench.gate.aclose()
+                for context in self._contexts:
+                    await context.clearance.aclose()
                 await self.registry.aclose()
         self.ready = False
         log.info("stopped", worker=self.name)
@@ -116,37 +117,40 @@ class Worker:
         installation, settings = self.installation, self.settings
         clock = ServerClock()
         wakeups = WakeUps(installation.connections.blocking(), installation.keys, shard.number)
-        reports = Reports(installation.budgets, self._wake)
-        reports.attach(root)
-        flights = Flights()
-        pace = Pace(self.crew)
-        settler = Settler(shard, self.name, pace, self._settled)
-        gate = Gate(installation.caller, installation.keys, shard.number, self.name, clock, self.registry.consent)
-        bench = Bench(
-            shard, installation.budgets, self.registry, settings, self.name, self.crew, Caps(settings.worker), clock,
-            gate, reports, settler, flights, wakeups, root, self.tally, pace,
+        feedback = BudgetFeedback(installation.budgets, self._wake)
+        feedback.attach(root)
+        batches = LeasedBatches()
+        delay = BatchDelay(self.slots)
+        settlements = SettlementWriter(shard, self.name, delay, self._settled)
+        clearance = Clearance(
+            installation.caller, installation.keys, shard.number, self.name, clock, self.registry.consent
+        )
+        context = WorkerContext(
+            shard, installation.budgets, self.registry, settings, self.name, self.slots, LaneCaps(settings.worker),
+            clock, clearance, feedback, settlements, batches, wakeups, root, self.counters, delay,
         )  # fmt: skip
-        planning = Planning(
-            shard, installation.connections.blocking(), self.registry, settings, self.name, self.crew,
-            self.tally,
+        planner_loop = PlannerLoop(
+            shard, installation.connections.blocking(), self.registry, settings, self.name, self.slots,
+            self.counters,
         )  # fmt: skip
-        wakeups.breathe = pace.more
-        wakeups.on_loss = planning.on_loss = self._doubt.set
-        self._benches.append(bench)
-        self._plannings.append(planning)
-        self._settlers.append(settler)
-        keeper = Keeper(shard, settings.worker, self.name, flights)
-        # A heartbeat before anything is taken: who dies with it has to be known.
-        await keeper.renew()
+        wakeups.between_reads = delay.before_batch
+        wakeups.on_loss = planner_loop.on_loss = self._epoch_doubt.set
+        self._contexts.append(context)
+        self._planner_loops.append(planner_loop)
+        self._settlement_writers.append(settlements)
+        renewer = LeaseRenewer(shard, settings.worker, self.name, batches)
+        # A heartbeat before any job is taken, so that this worker's death is noticed.
+        await renewer.renew()
         for loop in (
-            wakeups.run(), settler.run(), planning.run(root), planning.write(), planning.claim(), planning.keep(),
-            keeper.run(), Reclaimer(shard, settings.worker, clock, planning.silent.set).run(),
+            wakeups.run(), settlements.run(),
+            planner_loop.run(root), planner_loop.write(), planner_loop.claim(), planner_loop.keep_alive(),
+            renewer.run(), Reclaimer(shard, settings.worker, clock, planner_loop.dead_worker.set).run(),
             Janitor(shard, settings, self.name).run(),
-            *(Pilot(bench).run() for _ in range(self._pilots)),
+            *(AttemptLoop(context).run() for _ in range(self._attempt_loops)),
         ):  # fmt: skip
             root.create_task(loop)
 
-    def _settled(self, items: list[Settlement], accepted: list[int]) -> None:
+    def _settled(self, items: list[JobSettlement], accepted: list[int]) -> None:
         listener = self.registry.listener
         late: list[str] = []
         kinds: dict[str, int] = {}
@@ -156,11 +160,11 @@ class Worker:
                 kinds[item.kind] = kinds.get(item.kind, 0) + 1
                 outcomes.setdefault(item.note, []).append(item.job)
                 if listener is not None and (item.shown or item.was):
-                    listener.heard(item.job)
+                    listener.status_changed(item.job)
             else:
                 late.append(item.job)
-        self.tally.late += len(late)
-        self.tally.settled.update(kinds)
+        self.counters.late += len(late)
+        self.counters.settled.update(kinds)
         for note, jobs in outcomes.items():
             log.info("outcome", outcome=note, count=len(jobs), jobs=" ".join(jobs))
         if late:
@@ -170,47 +174,47 @@ class Worker:
 
     async def _wake(self, place: str) -> None:
         for shard in self.installation.shards:
-            await shard.wake(place)
+            await shard.wake_lanes(place)
 
     async def _watch_server(self) -> None:
-        """Look whether the server is still the one we knew: when there is reason to doubt it, and now and then, because
-        one that was emptied or quickly restarted need not show itself by a lost connection."""
-        self.installation.caller.on_return.append(self._doubt.set)
+        """Checks that the Redis server still has our data: after a lost connection, and periodically, because a server
+        that was emptied or quickly restarted does not always drop connections."""
+        self.installation.caller.on_available.append(self._epoch_doubt.set)
         while True:
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(ATTENDANCE):
-                    await self._doubt.wait()
-            doubted = self._doubt.is_set()
-            self._doubt.clear()
-            if await self.attendance.attend() or doubted:
-                for bench in self._benches:
-                    bench.wakeups.poke()
+                async with asyncio.timeout(EPOCH_CHECK_EVERY):
+                    await self._epoch_doubt.wait()
+            doubted = self._epoch_doubt.is_set()
+            self._epoch_doubt.clear()
+            if await self.epochs.check() or doubted:
+                for context in self._contexts:
+                    context.wakeups.notify()
 
     async def _end(self, root: asyncio.TaskGroup) -> None:
         await self._stop.wait()
         self.ready = False
-        self.crew.stop()
-        for bench in self._benches:
-            bench.wakeups.poke()
+        self.slots.stop()
+        for context in self._contexts:
+            context.wakeups.notify()
         grace = self.settings.worker.grace.total_seconds()
         try:
             async with asyncio.timeout(grace):
-                for planning in self._plannings:
-                    await planning.finish()
-                await self.crew.empty()
+                for planner_loop in self._planner_loops:
+                    await planner_loop.finish()
+                await self.slots.wait_empty()
         except TimeoutError:
-            log.warning("grace period over, handing back", in_hand=self.crew.busy)
-            for bench in self._benches:
-                bench.flights.cancel_all()
+            log.warning("grace period over, handing back", in_hand=self.slots.busy)
+            for context in self._contexts:
+                context.batches.cancel_all()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(5 + grace / 5):
-                await self.crew.empty()
-                for settler in self._settlers:
-                    await settler.drained()
-                for planning in self._plannings:
-                    await planning.hand_back()
+                await self.slots.wait_empty()
+                for settlements in self._settlement_writers:
+                    await settlements.drained()
+                for planner_loop in self._planner_loops:
+                    await planner_loop.hand_back()
                 for shard in self.installation.shards:
                     await self.installation.caller.command("ZREM", shard.stem + "workers", self.name)
                 if self.registry.listener is not None:
                     await self.registry.listener.drained()
-        raise Stopped
+        raise WorkerStopped

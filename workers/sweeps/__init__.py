@@ -1,2 +1,3 @@
-"""Sweeps: what no event told. Candidates are listed first, signs of life last, and what is found goes the same way as
-every other deletion, behind all that somebody waits for."""
+"""Sweeps: periodic search for orphaned resources that no event announced. Begin with `sweeper`, the loop, and
+`sweep_pass`, one pass: candidates are listed first, living owners last. What remains becomes an event like any other,
+with background priority."""

@@ -1,5 +1,5 @@
-"""Sweeps one source again and again, in one process of all: a Lease says which, and Redis when the next pass is due.
-A pass that could not be made is made later; whoever takes over goes on from the last one that was."""
+"""Sweep loop of one source. A Lease decides which process runs it, and Redis stores when the next pass is due.
+A failed pass is repeated sooner; a process that takes over continues from the last successful pass."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -9,62 +9,66 @@ from typing import Final
 import structlog
 
 from service.contract.names import sweep_lease
-from service.engine.orphans import Orphans
-from service.kubernetes import Cluster, ClusterError, Counter, Lease
+from service.engine.installation import Installation
+from service.engine.orphans import OrphanSightings
+from service.engine.restore_detection import LeaseCounter
+from service.kubernetes import ClusterError, KubernetesClient, Lease, LeaseWriteCounter
 from service.settings import Settings
-from workers.handlers.places import Place, Places
-from workers.sweeps.passing import Swept
+from workers.handlers.azure.listing import AzureLister
+from workers.handlers.source_clusters import SourceCluster, SourceClusters
+from workers.sweeps.sweep_pass import SweepPass, SweepResult
 
 log = structlog.get_logger(__name__)
 SOONER: Final = 0.2
-"""After a pass that failed the next one comes after this part of the usual time."""
+"""Share of the interval after which a failed pass is repeated."""
 
 LOOK: Final = timedelta(seconds=5)
-"""How soon a process looks again for a cluster that it could not reach."""
+"""How often to check whether the cluster has been connected."""
 
 
-Counting = Callable[[Cluster, str, str], Counter]
+Counting = Callable[[KubernetesClient, str, str], LeaseWriteCounter]
 
 
 class Sweeper:
-    """`one_pass` makes a pass of the source; `counting` counts on the Lease of a cluster, by its uid."""
+    """`one_pass` runs one pass; `counting` makes the counter of a Lease (see `lease_counting`)."""
 
     def __init__(
         self,
         settings: Settings,
-        places: Places,
-        orphans: Orphans,
+        clusters: SourceClusters,
+        orphans: OrphanSightings,
         source: str,
         holder: str,
-        one_pass: Callable[[], Awaitable[Swept]],
+        one_pass: Callable[[], Awaitable[SweepResult]],
         counting: Counting,
     ) -> None:
         self._counting = counting
-        self._settings, self._places, self._orphans, self._pass = settings, places, orphans, one_pass
+        self._settings, self._clusters, self._orphans, self._pass = settings, clusters, orphans, one_pass
         self._source, self._holder = source, holder
         self._log = log.bind(source=source)
 
     async def run(self) -> None:
-        """Goes on for ever."""
+        """Runs for ever."""
         while True:
             try:
-                place = await self._place()
+                cluster = await self._source_cluster()
                 watch, name = self._settings.watch, sweep_lease(self._source)
-                counter = self._counting(place.cluster, await place.identity(), name)
-                lease = Lease(place.cluster, watch.namespace, name, self._holder, watch.lease, counter=counter)
+                counter = self._counting(cluster.client, await cluster.identity(), name)
+                lease = Lease(cluster.client, watch.namespace, name, self._holder, watch.lease, counter=counter)
                 async with lease:
                     await self._while_held(lease)
             except ClusterError as error:
                 self._log.warning("no sweep, for its Lease can't be had", reason=str(error))
                 await asyncio.sleep(self._settings.watch.retry.total_seconds())
 
-    async def _place(self) -> Place:
-        while (place := self._places.of(self._source)) is None:  # noqa: ASYNC110 - clusters come in without a bell
+    async def _source_cluster(self) -> SourceCluster:
+        while (cluster := self._clusters.of(self._source)) is None:  # noqa: ASYNC110 - clusters come in without a bell
             await asyncio.sleep(LOOK.total_seconds())
-        return place
+        return cluster
 
     async def _while_held(self, lease: Lease) -> None:
-        """Until it is lost: then a pass that is under way is given up, for another may have begun one."""
+        """Runs until the Lease is lost: then a running pass is cancelled, because another process may have begun
+        one."""
         sweeping = asyncio.ensure_future(self._sweep())
         losing = asyncio.ensure_future(lease.lost.wait())
         try:
@@ -79,8 +83,8 @@ class Sweeper:
     async def _sweep(self) -> None:
         every = self._settings.azure.sweep.every / timedelta(milliseconds=1)
         while True:
-            wait = await self._orphans.last() + every - await self._orphans.now()
-            # A clock that went back makes the last pass one of the future.
+            wait = await self._orphans.last_pass_at() + every - await self._orphans.now()
+            # If the clock went back, the last pass lies in the future.
             if 0 < wait <= every:
                 await asyncio.sleep(wait / 1000)
                 continue
@@ -93,11 +97,29 @@ class Sweeper:
         except Exception as error:  # noqa: BLE001  # here a pass is accounted for, whatever it raised
             why = f"{type(error).__name__}: {error}"
             self._log.warning("sweep made no pass, nothing is known of anything", reason=why)
-            await self._orphans.trouble(f"sweep: {why}")
+            await self._orphans.set_problem(f"sweep: {why}")
             return False
-        await self._orphans.trouble("sweep: " + "; ".join(swept.trouble) if swept.trouble else "")
+        await self._orphans.set_problem("sweep: " + "; ".join(swept.trouble) if swept.trouble else "")
         self._log.info(
-            "swept", by=swept.way, listed=swept.listed, claims=swept.claims, orphans=swept.found, told=swept.told,
-            unidentified=swept.unidentified, policy=swept.decision.kind,
+            "swept", by=swept.way, listed=swept.listed, claims=swept.claims, orphans=swept.found,
+            published=swept.published, unidentified=swept.unidentified, policy=swept.decision.kind,
         )  # fmt: skip
         return True
+
+
+def build_sweeper(
+    settings: Settings, installation: Installation, clusters: SourceClusters, lister: AzureLister, source: str
+) -> Sweeper:
+    one = SweepPass(settings, installation, clusters, lister, source)
+    orphans, counting = OrphanSightings(installation, source), lease_counting(settings, installation)
+    return Sweeper(settings, clusters, orphans, source, settings.worker.name, one.run, counting)
+
+
+def lease_counting(settings: Settings, installation: Installation) -> Counting:
+    """Counters on the sweep's Lease, by which a cluster restored from a backup is detected. The sweep renews its Lease
+    even where no watcher runs."""
+
+    def counting(cluster: KubernetesClient, uid: str, lease: str) -> LeaseCounter:
+        return LeaseCounter(installation, cluster, uid, settings.watch.namespace, lease)
+
+    return counting

@@ -1,4 +1,5 @@
-"""Read-only pictures of the data, for people who look in: the command line today, a page later.
+"""Read-only queries of the engine's data, for the command line and reports.
 
-Nothing here changes a key, and nothing reads without bound: whatever may be long is read in pages.
+Nothing here changes a key, and every read is bounded: long data is read in pages. `overview.py` has the totals and
+lanes of `knell status`, `deletions.py` and `jobs.py` the records themselves; the others answer one command each.
 """

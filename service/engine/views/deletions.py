@@ -1,5 +1,5 @@
-"""Deletions as they stand: which are open or finished, and everything that is known of one.
-A deletion's record holds its event, its times and the shape of its stages; its jobs are counted from that."""
+"""Queries of deletions: lists by state, and the details of one.
+A deletion's record has its event, its times and the ranges of its stages, from which jobs are counted."""
 
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from datetime import datetime
@@ -8,17 +8,18 @@ from typing import Any, Final
 import msgspec
 
 from service.contract import Event
-from service.engine.engine import Shard
+from service.engine.batch_reads import PAGE, batch, members, number, records, server_ms, text, to_datetime
 from service.engine.installation import Installation
-from service.engine.views.jobs import JobView, describe
-from service.engine.views.reading import PAGE, batch, members, moment, number, records, server_ms, text
+from service.engine.shard import Shard
+from service.engine.views.jobs import JobView, job_views
 
 OPEN_STATES: Final = ("published", "running", "releasing", "waiting", "held")
 FINISHED_STATES: Final = ("done", "dropped")
 
 
 class DeletionView(msgspec.Struct, frozen=True, kw_only=True):
-    """One deletion. `left` are the jobs that have not ended, among `jobs` in all; 0 before it is planned."""
+    """One deletion. `left` is the number of jobs that have not ended, out of `jobs`; both are 0 before it is
+    planned."""
 
     id: str
     shard: int
@@ -44,19 +45,19 @@ class DeletionView(msgspec.Struct, frozen=True, kw_only=True):
     abandoned: int
     given_up: int
     entry: str
-    # What policy said when it was planned, and why consent was withdrawn, if it was.
+    # The policy decision at planning time, and why the deletion was withdrawn, if it was.
     policy: str = ""
     withdrawn: str = ""
 
     @property
     def object(self) -> str:
-        """The object as people name it."""
+        """The object as RESOURCE NAMESPACE/NAME."""
         named = f"{self.namespace}/{self.name}" if self.namespace else self.name
         return f"{self.resource} {named}"
 
 
 class StageView(msgspec.Struct, frozen=True, kw_only=True):
-    """One stage of one chain; `left` are its jobs that have not ended."""
+    """One stage of one chain; `left` is the number of its jobs that have not ended."""
 
     number: int
     chain: str
@@ -67,24 +68,24 @@ class StageView(msgspec.Struct, frozen=True, kw_only=True):
     release: bool
 
 
-class Story(msgspec.Struct, frozen=True, kw_only=True):
-    """A deletion, its stages, and its jobs: those that have not ended first, cut at a limit."""
+class DeletionDetails(msgspec.Struct, frozen=True, kw_only=True):
+    """A deletion, its stages and its jobs, up to a limit, those that have not ended first."""
 
     deletion: DeletionView
     stages: list[StageView]
     jobs: list[JobView]
 
 
-class Listing(msgspec.Struct, frozen=True, kw_only=True):
-    """`more` says that the limit cut something off."""
+class DeletionList(msgspec.Struct, frozen=True, kw_only=True):
+    """`more` is true where the limit cut the list."""
 
     at: datetime | None
     deletions: list[DeletionView]
     more: bool
 
 
-async def list_deletions(installation: Installation, *, state: str | None = None, limit: int = 50) -> Listing:
-    """Open ones, oldest first; finished ones (when a finished state is asked for), latest first."""
+async def list_deletions(installation: Installation, *, state: str | None = None, limit: int = 50) -> DeletionList:
+    """Open deletions, oldest first; with a finished state, the latest first."""
     found: list[DeletionView] = []
     for shard in installation.shards:
         part: list[DeletionView] = []
@@ -100,8 +101,8 @@ async def list_deletions(installation: Installation, *, state: str | None = None
         found.sort(key=lambda view: _stamp(view.done_at), reverse=True)
     else:
         found.sort(key=lambda view: _stamp(view.published_at))
-    at = moment(await server_ms(installation.shards[0]))
-    return Listing(at=at, deletions=found[:limit], more=len(found) > limit)
+    at = to_datetime(await server_ms(installation.shards[0]))
+    return DeletionList(at=at, deletions=found[:limit], more=len(found) > limit)
 
 
 async def one_deletion(installation: Installation, deletion: str) -> DeletionView | None:
@@ -111,7 +112,7 @@ async def one_deletion(installation: Installation, deletion: str) -> DeletionVie
 
 
 async def some_deletions(installation: Installation, ids: Iterable[str]) -> dict[str, DeletionView]:
-    """Those of these ids whose records are there."""
+    """The deletions of these ids that have records."""
     found = dict[str, DeletionView]()
     wanted = set(ids)
     for shard in installation.shards:
@@ -124,7 +125,7 @@ async def some_deletions(installation: Installation, ids: Iterable[str]) -> dict
 
 
 async def event_of(installation: Installation, deletion: str) -> list[str]:
-    """The event's flat fields as the deletion's record keeps them, for putting it on the stream again."""
+    """The event's fields from the deletion's record as a flat list, for publishing it again."""
     shard, names = installation.shard_of(deletion), Event.__struct_fields__
     (values,) = await batch(shard.caller, [("HMGET", f"{shard.stem}deletion:{deletion}", *names)])
     return [
@@ -132,14 +133,14 @@ async def event_of(installation: Installation, deletion: str) -> list[str]:
     ]
 
 
-async def story(
+async def deletion_details(
     installation: Installation,
     deletion: str,
     *,
     limit: int | None = 100,
     progress: Callable[[int, int], None] | None = None,
-) -> Story | None:
-    """Everything but the timeline. `progress` hears how many jobs of how many were read."""
+) -> DeletionDetails | None:
+    """Everything except the timeline. `progress` is called with the number of jobs read and their total."""
     shard = installation.shard_of(deletion)
     (record,) = await records(shard.caller, [f"{shard.stem}deletion:{deletion}"])
     if not record:
@@ -149,18 +150,18 @@ async def story(
     going, ended = list[JobView](), list[JobView]()
     for first in range(0, view.jobs, PAGE):
         ids = [f"{deletion}#{record['plan']}.{number}" for number in range(first, min(first + PAGE, view.jobs))]
-        for job in await describe(shard, ids, now):
+        for job in await job_views(shard, ids, now):
             kept = ended if job.ended else going
             if limit is None or len(kept) < limit:
                 kept.append(job)
         if progress:
             progress(min(first + PAGE, view.jobs), view.jobs)
     jobs = [*going, *ended]
-    return Story(deletion=view, stages=stages_of(record), jobs=jobs if limit is None else jobs[:limit])
+    return DeletionDetails(deletion=view, stages=stages_of(record), jobs=jobs if limit is None else jobs[:limit])
 
 
 def deletion_view(shard: int, deletion: str, record: Mapping[str, str]) -> DeletionView:
-    """A record that is gone gives the state `lost`; one that is not planned yet keeps its event as one text."""
+    """An empty record gives the state `lost`. Before planning, a record has its event as one JSON text."""
     if "event" in record:
         event = msgspec.json.decode(record["event"], type=dict[str, str | int])
         record = {name: str(value) for name, value in event.items()} | dict(record)
@@ -179,11 +180,11 @@ def deletion_view(shard: int, deletion: str, record: Mapping[str, str]) -> Delet
         reason=record.get("reason", ""),
         urgent=record.get("urgent", "1") != "0",
         data=record.get("data", ""),
-        object_at=moment(record.get("at")),
-        published_at=moment(record.get("published_at")),
-        planned_at=moment(record.get("planned_at")),
-        done_at=moment(record.get("done_at")),
-        held_since=moment(record.get("held_since")),
+        object_at=to_datetime(record.get("at")),
+        published_at=to_datetime(record.get("published_at")),
+        planned_at=to_datetime(record.get("planned_at")),
+        done_at=to_datetime(record.get("done_at")),
+        held_since=to_datetime(record.get("held_since")),
         held_why=record.get("held", ""),
         jobs=sum(stage.jobs for stage in stages),
         left=sum(stage.left for stage in stages),
@@ -201,7 +202,7 @@ def stages_of(record: Mapping[str, str]) -> list[StageView]:
 
 
 def _stage(index: int, record: Mapping[str, str]) -> StageView:
-    # A shape is "chain first-number count successor".
+    # The format is "chain first-number count successor".
     shape = record[f"stage.{index}"].split()
     count = int(number(shape[2])) if len(shape) > 2 else 0
     return StageView(
@@ -209,8 +210,8 @@ def _stage(index: int, record: Mapping[str, str]) -> StageView:
         chain=shape[0] if shape else "",
         jobs=count,
         left=int(number(record.get(f"left.{index}"))),
-        opened_at=moment(record.get(f"opened.{index}")),
-        closed_at=moment(record.get(f"closed.{index}")),
+        opened_at=to_datetime(record.get(f"opened.{index}")),
+        closed_at=to_datetime(record.get(f"closed.{index}")),
         release=record.get("release") == str(index),
     )
 

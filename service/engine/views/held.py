@@ -1,5 +1,5 @@
-"""What is held for a person: events that can't be read, deletions that can't be planned, jobs that get stuck; and what
-waits by itself. Each has a name that says what it is (`event:`, `deletion:`, `job:`), since when, and why."""
+"""Queries of held and waiting items: undecodable events, deletions that can't be planned, jobs that are stuck.
+Each is named `event:ID`, `deletion:ID` or `job:ID` and has a time and a reason."""
 
 from collections.abc import AsyncIterator, Sequence
 from datetime import datetime
@@ -7,18 +7,18 @@ from typing import Final
 
 import msgspec
 
-from service.engine.engine import Shard
+from service.engine.batch_reads import Member, batch, members, records, server_ms, to_datetime
 from service.engine.installation import Installation
-from service.engine.views.jobs import describe
-from service.engine.views.reading import Member, batch, members, moment, records, server_ms
+from service.engine.shard import Shard
+from service.engine.views.jobs import job_views
 
 KINDS: Final = ("event", "deletion", "job")
 INDEXES: Final = ("held", "waiting")
-"""What needs a person, and what goes on without one."""
+"""Items that need an operator, and items that continue without one."""
 
 
 class HeldView(msgspec.Struct, frozen=True, kw_only=True):
-    """`again` is when a deletion is planned again by itself; `fields` is what an event had, as far as it is text."""
+    """`again` is when a deletion is planned again automatically; `fields` are those of an event, as text."""
 
     name: str
     kind: str
@@ -30,8 +30,8 @@ class HeldView(msgspec.Struct, frozen=True, kw_only=True):
     fields: dict[str, str]
 
 
-class Listing(msgspec.Struct, frozen=True, kw_only=True):
-    """`more` says that the limit cut something off; `waiting` counts what goes on without a person."""
+class HeldList(msgspec.Struct, frozen=True, kw_only=True):
+    """`more` is true where the limit cut the list; `waiting` is the number of items that need no operator."""
 
     at: datetime | None
     held: list[HeldView]
@@ -41,31 +41,31 @@ class Listing(msgspec.Struct, frozen=True, kw_only=True):
 
 async def list_held(
     installation: Installation, *, kind: str | None = None, limit: int = 50, waiting: bool = False
-) -> Listing:
-    """What needs a person, or what is `waiting` by itself; those that wait longest first."""
+) -> HeldList:
+    """The items that need an operator, or with `waiting` those that do not; the oldest first."""
     found: list[HeldView] = []
     for shard in installation.shards:
         part: list[Member] = []
-        async for page in names(shard, kind, "waiting" if waiting else "held"):
+        async for page in held_members(shard, kind, "waiting" if waiting else "held"):
             part += page
             if len(part) > limit:
                 break
         found += await _views(shard, part[: limit + 1])
     found.sort(key=lambda view: view.since.timestamp() if view.since else 0.0)
-    at = moment(await server_ms(installation.shards[0]))
+    at = to_datetime(await server_ms(installation.shards[0]))
     counts = [(await batch(shard.caller, [("ZCARD", shard.stem + "waiting")]))[0] for shard in installation.shards]
-    return Listing(at=at, held=found[:limit], more=len(found) > limit, waiting=sum(counts))
+    return HeldList(at=at, held=found[:limit], more=len(found) > limit, waiting=sum(counts))
 
 
-async def names(shard: Shard, kind: str | None = None, index: str = "held") -> AsyncIterator[list[Member]]:
-    """The names of what one shard holds, in pages."""
+async def held_members(shard: Shard, kind: str | None = None, index: str = "held") -> AsyncIterator[list[Member]]:
+    """The members of one shard's index, in pages."""
     async for page in members(shard, index):
         yield [member for member in page if kind is None or member.name.startswith(f"{kind}:")]
 
 
-async def shards_with(installation: Installation, name: str) -> list[int]:
-    """The shards that hold something of this name, or in which it waits; two shards may have an event of the same
-    entry. A deletion that was held counts until it is planned, also while it is just being planned again."""
+async def shards_holding(installation: Installation, name: str) -> list[int]:
+    """The shards in which an item of this name is held or waiting; two shards may have events with the same entry id. A
+    deletion that was held counts until it is planned, also while it is being planned again."""
     found = []
     for shard in installation.shards:
         scores = await batch(shard.caller, [("ZSCORE", shard.stem + index, name) for index in INDEXES])
@@ -75,7 +75,7 @@ async def shards_with(installation: Installation, name: str) -> list[int]:
     if found or kind != "deletion":
         return found
     shard = installation.shard_of(identity)
-    ((state, held),) = await shard.recall([identity], ("state", "held_at"))
+    ((state, held),) = await shard.read_deletions([identity], ("state", "held_at"))
     return [shard.number] if state == "published" and held else []
 
 
@@ -121,7 +121,7 @@ async def _deletions(shard: Shard, found: Sequence[Member]) -> list[HeldView]:
 
 async def _jobs(shard: Shard, found: Sequence[Member]) -> list[HeldView]:
     rows = _of(found, "job")
-    jobs = await describe(shard, [job for _, job in rows], await server_ms(shard)) if rows else []
+    jobs = await job_views(shard, [job for _, job in rows], await server_ms(shard)) if rows else []
     return [
         _view(shard, one, _why(job.verdict, job.reason, job.attempts), f"{job.kind} {job.target}")
         for (one, _), job in zip(rows, jobs, strict=True)
@@ -140,9 +140,9 @@ def _view(
         name=one.name,
         kind=kind,
         shard=shard.number,
-        since=moment(one.score),
+        since=to_datetime(one.score),
         why=why,
-        again=moment(again) if again else None,
+        again=to_datetime(again) if again else None,
         about=about,
         fields=fields or {},
     )

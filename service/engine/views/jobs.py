@@ -1,5 +1,5 @@
-"""Jobs as they stand: which there are in a state or a lane, and where each one is at this moment.
-A job's state is not a field but the set it lies in; the record only knows how it ended."""
+"""Queries of jobs: lists by state or lane, and the current position of each job.
+The state of a running job is the sorted set that contains it; the record has only final states."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -8,20 +8,20 @@ from typing import Any, Final, Literal, NamedTuple, get_args
 
 import msgspec
 
-from service.engine.engine import Shard
-from service.engine.installation import Installation
-from service.engine.keys import deletion_of
-from service.engine.views.overview import LANES_AT_ONCE, lane_names
-from service.engine.views.reading import (
+from service.engine.batch_reads import (
     PAGE,
     batch,
     chunks,
     members,
-    moment,
     number,
     server_ms,
     text,
+    to_datetime,
 )
+from service.engine.installation import Installation
+from service.engine.keys import deletion_of
+from service.engine.shard import Shard
+from service.engine.views.overview import LANES_AT_ONCE, lane_names
 
 ListState = Literal["due", "waiting", "leased", "alone", "dead", "held", "newer"]
 LIST_STATES: Final[tuple[str, ...]] = get_args(ListState)
@@ -30,8 +30,8 @@ ENDED: Final = frozenset({"gone", "dead", "abandoned"})
 
 
 class JobView(msgspec.Struct, frozen=True, kw_only=True):
-    """One job. State is due, waiting (due later, or its stage is not open: then without a due time), leased,
-    alone (to be tried alone), newer, nowhere, aside, unreadable, gone, dead, abandoned; held is a mark."""
+    """One job. `state` is due, waiting (due later, or without a due time while its stage is not open), leased, alone
+    (to be tried alone), newer, nowhere, aside, unreadable, gone, dead or abandoned; `held` is independent of it."""
 
     id: str
     deletion: str
@@ -64,12 +64,12 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def reason(self) -> str:
-        """Why it is where it is, as far as anybody said."""
+        """The reason for the state, where one was recorded."""
         return self.last_error if self.verdict == "retry" or not self.detail else self.detail
 
 
-class Listing(msgspec.Struct, frozen=True, kw_only=True):
-    """`more` says that the limit cut something off."""
+class JobList(msgspec.Struct, frozen=True, kw_only=True):
+    """`more` is true where the limit cut the list."""
 
     at: datetime | None
     jobs: list[JobView]
@@ -77,12 +77,12 @@ class Listing(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def is_job(name: str) -> bool:
-    """Whether this can be a job's id: DELETION#PLAN.NUMBER."""
+    """Whether the text has the format of a job id: DELETION#PLAN.NUMBER."""
     return re.fullmatch(r"[^#]+#\d+\.\d+", name) is not None
 
 
-class _Place(NamedTuple):
-    """Where a job was found, and the score it has there."""
+class _JobPosition(NamedTuple):
+    """The state that a job's sorted set stands for, and its score there."""
 
     state: str
     score: float | None
@@ -90,8 +90,8 @@ class _Place(NamedTuple):
 
 async def list_jobs(
     installation: Installation, *, state: str | None = None, lane: str | None = None, limit: int = 50
-) -> Listing:
-    """Jobs state by state, each by its time. Without a state: all unfinished ones, and those that died."""
+) -> JobList:
+    """Jobs state by state, ordered by time. Without a state: all unfinished jobs, and dead ones."""
     wanted = [state] if state else [name for name in LIST_STATES if name != "held"]
     found: dict[str, JobView] = {}
     now = 0
@@ -100,25 +100,25 @@ async def list_jobs(
         for shard in installation.shards:
             now = await server_ms(shard)
             ids = await _candidates(shard, name, lane, now, limit + 1)
-            part += [view for view in await describe(shard, ids, now) if _fits(view, name, lane)]
+            part += [view for view in await job_views(shard, ids, now) if _fits(view, name, lane)]
         part.sort(key=_order)
         found |= {view.id: view for view in part if view.id not in found}
         if len(found) > limit:
             break
     views = list(found.values())
-    return Listing(at=moment(now), jobs=views[:limit], more=len(views) > limit)
+    return JobList(at=to_datetime(now), jobs=views[:limit], more=len(views) > limit)
 
 
 async def one_job(installation: Installation, job: str) -> JobView | None:
     if not is_job(job):
         return None
     shard = installation.shard_of_job(job)
-    (view,) = await describe(shard, [job], await server_ms(shard))
+    (view,) = await job_views(shard, [job], await server_ms(shard))
     return None if view.state == "lost" else view
 
 
-async def describe(shard: Shard, jobs: Sequence[str], now: int) -> list[JobView]:
-    """What is known of jobs; one whose record is gone has the state `lost`."""
+async def job_views(shard: Shard, jobs: Sequence[str], now: int) -> list[JobView]:
+    """Views of jobs; one without a record has the state `lost`."""
     views: list[JobView] = []
     for part in chunks(jobs, PAGE):
         found = dict(zip(part, await _records(shard, part), strict=True))
@@ -131,7 +131,7 @@ async def describe(shard: Shard, jobs: Sequence[str], now: int) -> list[JobView]
 
 
 async def _records(shard: Shard, jobs: Sequence[str]) -> list[dict[str, str]]:
-    """A record is a field of its plan's hash. What is there but can't be read has the state `unreadable`."""
+    """A record is a field of its plan's hash. One that can't be decoded has the state `unreadable`."""
     plans: dict[str, list[str]] = {}
     for job in jobs:
         plan, _, field = job.rpartition(".")
@@ -150,7 +150,7 @@ def _decoded(raw: bytes | None) -> dict[str, str]:
     if raw is None:
         return {}
     try:
-        # Not the contract's decoder: a record of a newer version is shown as far as it can be.
+        # Not the contract's decoder: a record of a newer version is shown as far as possible.
         record = msgspec.json.decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError):
         record = None
@@ -164,7 +164,7 @@ def _is_running(record: Mapping[str, str]) -> bool:
 
 
 async def _candidates(shard: Shard, state: str, lane: str | None, now: int, limit: int) -> list[str]:
-    """Ids, lowest score first. Several lanes are asked together, each for no more than could be shown."""
+    """Ids, lowest score first. Several lanes are read in one batch, each up to the limit."""
     match state:
         case "due" | "waiting" | "leased":
             lanes = [lane] if lane else await lane_names(shard)
@@ -205,8 +205,8 @@ async def _in_set(shard: Shard, name: str, prefix: str, lane: str | None, limit:
     return found[:limit]
 
 
-async def _locate(shard: Shard, jobs: Sequence[tuple[str, str]], now: int) -> dict[str, _Place]:
-    """Each set is asked once for all the jobs that may lie in it."""
+async def _locate(shard: Shard, jobs: Sequence[tuple[str, str]], now: int) -> dict[str, _JobPosition]:
+    """Reads each sorted set once for all jobs that may be in it."""
     if not jobs:
         return {}
     stem, lanes = shard.stem, dict[str, list[str]]()
@@ -222,27 +222,29 @@ async def _locate(shard: Shard, jobs: Sequence[tuple[str, str]], now: int) -> di
         commands += [("ZMSCORE", stem + name, *part) for name in sets]
     alone, newer, *rest = await batch(shard.caller, commands)
     suspects, parked = dict(zip(names, alone, strict=True)), dict(zip(names, newer, strict=True))
-    places: dict[str, _Place] = {}
+    places: dict[str, _JobPosition] = {}
     for part, scores in zip(lanes.values(), chunks(rest, 3), strict=True):
         for job, leased, background, urgent in zip(part, *scores, strict=True):
             places[job] = _placed((leased, background, urgent, suspects[job], parked[job]), now)
     return places
 
 
-def _placed(scores: Sequence[float | None], now: int) -> _Place:
+def _placed(scores: Sequence[float | None], now: int) -> _JobPosition:
     leased, background, urgent, alone, newer = scores
     queued = background if background is not None else urgent
     if leased is not None:
-        return _Place("leased", leased)
+        return _JobPosition("leased", leased)
     if alone is not None:
-        return _Place("alone", alone)
+        return _JobPosition("alone", alone)
     if queued is not None:
-        return _Place("due" if queued <= now else "waiting", queued)
-    return _Place("newer" if newer is not None else "nowhere", None)
+        return _JobPosition("due" if queued <= now else "waiting", queued)
+    return _JobPosition("newer" if newer is not None else "nowhere", None)
 
 
-async def _judge_unplaced(shard: Shard, found: Mapping[str, Mapping[str, str]], places: dict[str, _Place]) -> None:
-    """A job in no place waits for its stage to open; if that is open, the janitor will put the job back."""
+async def _judge_unplaced(
+    shard: Shard, found: Mapping[str, Mapping[str, str]], places: dict[str, _JobPosition]
+) -> None:
+    """A job in no set waits for its stage to open; if the stage is open, the janitor will requeue the job."""
     unplaced = [job for job, place in places.items() if place.state == "nowhere"]
     commands: list[tuple[Any, ...]] = []
     for job in unplaced:
@@ -251,13 +253,13 @@ async def _judge_unplaced(shard: Shard, found: Mapping[str, Mapping[str, str]], 
         commands.append(("HMGET", f"{shard.stem}deletion:{deletion_of(job)}", *fields))
     for job, (opened, cursor, shape) in zip(unplaced, await batch(shard.caller, commands), strict=True):
         first = number(text(shape).split()[1]) if shape and len(shape.split()) > 1 else 0
-        # While a stage is being opened, its cursor tells how many of its jobs have been.
+        # While a stage is being opened, its cursor is the number of its jobs that were moved already.
         if opened is None or (cursor is not None and number(job.rpartition(".")[2]) >= first + number(cursor)):
-            places[job] = _Place("waiting", None)
+            places[job] = _JobPosition("waiting", None)
 
 
 async def _leases(shard: Shard) -> dict[float, tuple[str, float]]:
-    """By fencing token: the worker that holds the batch, and when its lease ends."""
+    """The worker that holds a batch and the end of its lease, by fencing token."""
     found: dict[float, tuple[str, float]] = {}
     async for page in members(shard, "batches"):
         for member in page:
@@ -267,7 +269,11 @@ async def _leases(shard: Shard) -> dict[float, tuple[str, float]]:
 
 
 def _view(
-    shard: Shard, job: str, record: Mapping[str, str], place: _Place | None, leases: Mapping[float, tuple[str, float]]
+    shard: Shard,
+    job: str,
+    record: Mapping[str, str],
+    place: _JobPosition | None,
+    leases: Mapping[float, tuple[str, float]],
 ) -> JobView:
     state = place.state if place else record.get("state", "lost")
     score = place.score if place else None
@@ -286,14 +292,14 @@ def _view(
         urgent=record.get("urgent", "1") != "0",
         attempts=int(number(record.get("attempts"))),
         waits=int(number(record.get("waits"))),
-        due=moment(score) if state in ("due", "waiting", "alone") else None,
+        due=to_datetime(score) if state in ("due", "waiting", "alone") else None,
         verdict=record.get("verdict", "gone" if state == "gone" else ""),
         detail=record.get("detail", ""),
         first_error=record.get("first_error", ""),
         last_error=record.get("last_error", ""),
-        last_at=moment(record.get("last_at")),
-        deadline=moment(record.get("deadline")),
-        lease_end=moment(lease_end) if lease_end is not None else None,
+        last_at=to_datetime(record.get("last_at")),
+        deadline=to_datetime(record.get("deadline")),
+        lease_end=to_datetime(lease_end) if lease_end is not None else None,
         worker=worker,
         data=record.get("data", ""),
         resume=record.get("resume", ""),
@@ -306,7 +312,7 @@ def _order(view: JobView) -> float:
 
 
 def _fits(view: JobView, state: str, lane: str | None) -> bool:
-    """It may have moved since its set was read."""
+    """Checked because a job may have moved since its set was read."""
     if lane is not None and view.lane != lane:
         return False
     if state == "held":

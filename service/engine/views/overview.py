@@ -1,5 +1,5 @@
-"""The picture of everything at once: every lane with work in it, and the sums.
-It counts the live sets rather than trusting numbers that somebody kept, so it is right at any time."""
+"""Overview of an installation: every lane with work, and the totals.
+It counts the live sets instead of reading stored statistics, so that it is always exact."""
 
 import math
 import re
@@ -10,32 +10,32 @@ from typing import Any
 
 import msgspec
 
-from service.engine.engine import Shard
-from service.engine.installation import Installation
-from service.engine.views.allowances import Allowance, allowances
-from service.engine.views.reading import (
+from service.engine.batch_reads import (
     age,
     batch,
     chunks,
     members,
-    moment,
     number,
     server_ms,
     text,
     texts,
+    to_datetime,
 )
-from service.engine.witnesses import Witnesses
+from service.engine.installation import Installation
+from service.engine.lease_counters import LeaseCounterStore
+from service.engine.shard import Shard
+from service.engine.views.limits import LimitUsage, limit_states
 
 LANES_AT_ONCE = 100
 MOST_HELD_SORTED = 10_000
-"""Held things whose kind is told; counting further would make a quick look slow."""
+"""How many held items are counted by kind, which bounds the time of the query."""
 
 GROUP = "planners"
 _SO_FAR = ("done", "throttled", "abandoned", "lost", "planner_deaths")
 
 
 class LaneView(msgspec.Struct, frozen=True, kw_only=True):
-    """One lane over all shards. `oldest` is how long its first due job has been waiting."""
+    """One lane over all shards. `oldest` is how long its first due job has been due."""
 
     lane: str
     due: int
@@ -47,7 +47,7 @@ class LaneView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PauseView(msgspec.Struct, frozen=True, kw_only=True):
-    """A pause by hand; lane `*` stands for all."""
+    """A pause set by an operator; lane `*` stands for all lanes."""
 
     lane: str
     who: str
@@ -61,7 +61,7 @@ class Relist(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RestoredCluster(msgspec.Struct, frozen=True, kw_only=True):
-    """One that seems to be restored from a backup; named by its uid where no name is known."""
+    """A cluster that seems to be restored from a backup; named by its uid where no name is known."""
 
     cluster: str
     since: datetime | None
@@ -69,8 +69,9 @@ class RestoredCluster(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Totals(msgspec.Struct, frozen=True, kw_only=True):
-    """`lag` are events that no planner was given yet; `held` needs a person, `waiting` goes on without one. Done,
-    throttled, abandoned, lost and planner_deaths (of planners that had one event alone) are all so far."""
+    """`lag` is the number of undelivered events; `held` items need an operator, `waiting` ones do not. `done`,
+    `throttled`, `abandoned`, `lost` and `planner_deaths` (planners that died while planning an event alone) are
+    counters since the beginning."""
 
     events: int
     lag: int
@@ -104,14 +105,14 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True):
     at: datetime
     totals: Totals
     lanes: list[LaneView]
-    budgets: list[Allowance]
+    budgets: list[LimitUsage]
     paused: list[PauseView]
     relists: list[Relist]
     restored: list[RestoredCluster]
 
 
-class _Part(msgspec.Struct, frozen=True, kw_only=True):
-    """What one shard adds."""
+class _ShardOverview(msgspec.Struct, frozen=True, kw_only=True):
+    """The part of one shard."""
 
     now: int
     counts: dict[str, int]
@@ -125,7 +126,6 @@ class _Part(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def overview(installation: Installation) -> Overview:
-    """Look at every shard, one after the other."""
     silence = installation.settings.worker.lease * 2
     parts = [await _look(shard, silence) for shard in installation.shards]
     now = max(part.now for part in parts)
@@ -136,10 +136,10 @@ async def overview(installation: Installation) -> Overview:
     lanes = [lane for lane in found if lane.queued or lane.leased or lane.lane in stopped]
     lanes.sort(key=lambda lane: (-lane.due, -lane.leased, -lane.queued, lane.lane))
     return Overview(
-        at=moment(now) or datetime.min,
+        at=to_datetime(now) or datetime.min,
         totals=_totals(parts, lanes, len(parts)),
         lanes=lanes,
-        budgets=await allowances(installation, names, now),
+        budgets=await limit_states(installation, names, now),
         paused=sorted(paused, key=lambda pause: pause.lane),
         relists=[part.relist for part in parts if part.relist],
         restored=await _restored(installation),
@@ -147,22 +147,23 @@ async def overview(installation: Installation) -> Overview:
 
 
 async def _restored(installation: Installation) -> list[RestoredCluster]:
-    found = await Witnesses(installation).restored()
+    found = await LeaseCounterStore(installation).restored_clusters()
     names = texts(await installation.caller.command("HGETALL", installation.keys.of(0, "clusters"))) if found else {}
     known = {uid: name for name, uid in names.items()}
     return [
-        RestoredCluster(cluster=known.get(uid, uid), since=moment(one.at), why=one.why) for uid, one in found.items()
+        RestoredCluster(cluster=known.get(uid, uid), since=to_datetime(one.at), why=one.why)
+        for uid, one in found.items()
     ]
 
 
 async def pauses(shard: Shard) -> list[PauseView]:
-    """What is paused by hand on one shard."""
+    """The pauses that operators set on one shard."""
     (answer,) = await batch(shard.caller, [("HGETALL", shard.stem + "paused")])
     return _pauses(answer)
 
 
 async def lane_names(shard: Shard) -> list[str]:
-    """Lanes with work in them, or with a pause or a dry budget on them."""
+    """Lanes with work, with a pause, or waiting for a budget."""
     stem = shard.stem
     scored, leased, dry, paused = await batch(
         shard.caller,
@@ -173,7 +174,7 @@ async def lane_names(shard: Shard) -> list[str]:
     return sorted({*held, *(text(lane) for lane in [*scored, *dry, *paused])} - {"*"})
 
 
-async def _look(shard: Shard, silence: timedelta) -> _Part:
+async def _look(shard: Shard, silence: timedelta) -> _ShardOverview:
     stem, now = shard.stem, await server_ms(shard)
     heard = now - int(silence / timedelta(milliseconds=1))
     sets = ("open", "alone", "opening", "held", "waiting", "dead", "newer")
@@ -193,32 +194,34 @@ async def _look(shard: Shard, silence: timedelta) -> _Part:
     counts |= {"events": events, "workers": workers}
     counts |= {name: int(number(value)) for name, value in zip(_SO_FAR, kept, strict=True)}
     lag, counts["planning"] = _group(groups, events)
-    return _Part(
+    return _ShardOverview(
         now=now,
         counts=counts,
         lag=lag,
         lanes=await _lanes(shard, now),
         dry={lane: number(until) for lane, until in texts(dry).items()},
         paused=_pauses(paused),
-        relist=Relist(shard=shard.number, asked=moment(relist[0]), why=text(relist[1] or b"")) if relist[0] else None,
+        relist=Relist(shard=shard.number, asked=to_datetime(relist[0]), why=text(relist[1] or b""))
+        if relist[0]
+        else None,
         held=await _kinds(shard, "held"),
         waiting=await _kinds(shard, "waiting"),
     )
 
 
 def _group(groups: list[dict[str, Any]] | None, events: int) -> tuple[int, int]:
-    """Entries that no planner was given yet, and those that one has. Without a group nobody has read any."""
+    """The numbers of undelivered and of pending entries. Without a group nothing was delivered."""
     for group in groups or ():
         if group["name"] == GROUP.encode():
             lag, pending = group.get("lag"), int(group["pending"])
-            # The server gives up counting once an entry ahead of the group was deleted. What is planned is
-            # deleted, too, so whatever else is left has not been given to anyone.
+            # The server stops counting once an entry ahead of the group was deleted. Planned entries are deleted, too,
+            # so that all others are undelivered.
             return (max(0, events - pending) if lag is None else int(lag)), pending
     return events, 0
 
 
 async def _lanes(shard: Shard, now: int) -> dict[str, tuple[int, int, int, float | None]]:
-    """Of each lane: due, queued, leased, and when its first job was due."""
+    """For each lane: due, queued, leased, and when its first job was due."""
     found: dict[str, tuple[int, int, int, float | None]] = {}
     for part in chunks(await lane_names(shard), LANES_AT_ONCE):
         answers = await batch(shard.caller, [command for lane in part for command in _lane_reads(shard, lane, now)])
@@ -248,15 +251,15 @@ def _pauses(raw: dict[Any, Any] | None) -> list[PauseView]:
     found = []
     for lane, words in texts(raw).items():
         said = re.fullmatch(r"by (.*) at (\d+)", words)
-        who, since = (said[1], moment(said[2])) if said else (words, None)
+        who, since = (said[1], to_datetime(said[2])) if said else (words, None)
         found.append(PauseView(lane=lane, who=who, since=since))
     return found
 
 
-def _lane(name: str, parts: Sequence[_Part], now: int, stopped: set[str]) -> LaneView:
+def _lane(name: str, parts: Sequence[_ShardOverview], now: int, stopped: set[str]) -> LaneView:
     rows = [part.lanes[name] for part in parts if name in part.lanes]
     firsts = [first for *_, first in rows if first is not None and first <= now]
-    # Where one shard has tokens for it and another was told to wait, the later word is the newer one.
+    # Where shards have different times, the later one was written last.
     dry = max((part.dry.get(name, 0.0) for part in parts), default=0.0)
     return LaneView(
         lane=name,
@@ -265,11 +268,11 @@ def _lane(name: str, parts: Sequence[_Part], now: int, stopped: set[str]) -> Lan
         leased=sum(row[2] for row in rows),
         oldest=age(min(firsts), now) if firsts else None,
         paused=name in stopped or "*" in stopped,
-        dry_until=moment(dry) if now < dry < math.inf else None,
+        dry_until=to_datetime(dry) if now < dry < math.inf else None,
     )
 
 
-def _totals(parts: Sequence[_Part], lanes: Sequence[LaneView], shards: int) -> Totals:
+def _totals(parts: Sequence[_ShardOverview], lanes: Sequence[LaneView], shards: int) -> Totals:
     def of(name: str) -> int:
         return sum(part.counts[name] for part in parts)
 
@@ -299,7 +302,7 @@ def _totals(parts: Sequence[_Part], lanes: Sequence[LaneView], shards: int) -> T
         abandoned=of("abandoned"),
         lost=of("lost"),
         planner_deaths=of("planner_deaths"),
-        # A worker attends to every shard, and is counted once.
+        # A worker serves every shard, and is counted once.
         workers=max(part.counts["workers"] for part in parts),
         shards=shards,
         oldest=max((lane.oldest for lane in lanes if lane.oldest is not None), default=None),

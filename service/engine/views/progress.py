@@ -1,5 +1,5 @@
-"""Progress of deletions for the conditions of their objects: which jobs are held or wait, what became of resources.
-It is read from the records, so that it is right whichever worker wrote them, and names nothing that is gone."""
+"""Progress of deletions for the conditions of their objects: held and waiting jobs, and the outcome for resources.
+It is read from the records, so that it does not depend on which worker wrote them."""
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -7,23 +7,23 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from service.contract import FINALLY, Record, Undecodable, decode_record
+from service.contract import FINALLY, JobRecord, Undecodable, decode_job_record
+from service.engine.batch_reads import PAGE, batch, chunks, records
 from service.engine.installation import Installation
 from service.engine.views.deletions import StageView, deletion_view, stages_of
-from service.engine.views.reading import PAGE, batch, chunks, records
 
 MOST: Final = 1_000
-"""Jobs of open stages that are read of one deletion: enough to name the first few, and count the rest."""
+"""How many jobs of open stages are read of one deletion: enough to name the first few and count the rest."""
 
 ASIDE: Final = "aside"
-"""A job that killed its workers; a person has to look at it."""
+"""State of a job that was set aside because its workers died; it needs an operator."""
 
 What = Literal["resource", "look", "release"]
 
 
 class Obstacle(msgspec.Struct, frozen=True, kw_only=True):
-    """A job that is held for a person or waits by itself. `what` it is about is a resource, the last look at what is
-    left, or the release of the object; `due` is when it is tried again, in milliseconds of the epoch."""
+    """A job that is held for an operator or waiting. `what` is a resource, the final check (`look`), or the release of
+    the object; `due` is when it is tried again, in milliseconds of the epoch."""
 
     what: What
     target: str
@@ -34,16 +34,16 @@ class Obstacle(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Progress(msgspec.Struct, frozen=True, kw_only=True):
-    """`why` is there before a plan: why there is none yet."""
+    """`why` says why there is no plan yet."""
 
     state: str
     why: str
     obstacles: list[Obstacle]
 
 
-class Ending(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of the resources of a plan. Those that were never there are not counted, nor are the last look and
-    the release. `policy` and `withdrawn` are what was decided."""
+class RemovalSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """The outcome for the resources of a plan, without those that never existed, the final check and the release.
+    `policy` and `withdrawn` are the decisions."""
 
     resources: int
     removed: int
@@ -55,7 +55,7 @@ class Ending(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def progress(installation: Installation, deletions: Collection[str]) -> dict[str, Progress]:
-    """Of those that have a record."""
+    """For the deletions that have a record."""
     found: dict[str, Progress] = {}
     for shard in installation.shards:
         mine = [one for one in deletions if installation.keys.shard_of(one) == shard.number]
@@ -76,8 +76,8 @@ async def progress(installation: Installation, deletions: Collection[str]) -> di
     return found
 
 
-async def ending(installation: Installation, deletion: str) -> Ending | None:
-    """None for one that was never planned."""
+async def removal_summary(installation: Installation, deletion: str) -> RemovalSummary | None:
+    """None for a deletion that was never planned."""
     shard = installation.shard_of(deletion)
     (record,) = await records(shard.caller, [f"{shard.stem}deletion:{deletion}"])
     if "plan" not in record:
@@ -88,14 +88,14 @@ async def ending(installation: Installation, deletion: str) -> Ending | None:
         (texts,) = await batch(shard.caller, [("HMGET", f"{shard.stem}job:{deletion}#{record['plan']}", *part)])
         states.update(_state(text) for text in texts)
     view = deletion_view(shard.number, deletion, record)
-    return Ending(
+    return RemovalSummary(
         resources=len(numbers) - states["absent"], removed=states["gone"], abandoned=states["abandoned"],
         given_up=states["dead"], absent=states["absent"], policy=view.policy, withdrawn=view.withdrawn,
     )  # fmt: skip
 
 
 def _jobs(record: Mapping[str, str]) -> Iterator[tuple[int, StageView]]:
-    """Every job's number, with its stage."""
+    """The number of every job, with its stage."""
     first = 0
     for stage in stages_of(record):
         yield from ((number, stage) for number in range(first, first + stage.jobs))
@@ -131,8 +131,8 @@ def _state(text: bytes | None) -> str:
     return "" if job is None else "absent" if job.absent else job.state
 
 
-def _record(text: bytes | None) -> Record | None:
+def _record(text: bytes | None) -> JobRecord | None:
     try:
-        return None if text is None else decode_record(text)
+        return None if text is None else decode_job_record(text)
     except Undecodable:
         return None

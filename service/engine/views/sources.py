@@ -1,5 +1,5 @@
-"""Sources as Redis remembers them: where their watch stands, what is wrong, what they hold and why.
-Also those that nobody declares any more: what is kept of them stays until a person drops it."""
+"""Queries of sources: state of the watch, problems, and held objects.
+Sources that are no longer declared are included: their data stays until an operator drops it."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -8,10 +8,10 @@ from typing import Final
 
 import msgspec
 
+from service.engine.batch_reads import batch, node_options, number, text, texts, to_datetime
 from service.engine.installation import Installation
 from service.engine.inventory import Inventory
-from service.engine.views.reading import batch, moment, node_options, number, text, texts
-from service.policy.guard import parted
+from service.policy.guard import split_guard_name
 
 _GLOB: Final = str.maketrans({sign: f"\\{sign}" for sign in "\\*?[]^-"})
 _KINDS: Final = ("source:", "inventory:")
@@ -19,8 +19,8 @@ _SCAN: Final = 5000
 _NAMED: Final = 5
 
 
-class StrandView(msgspec.Struct, frozen=True, kw_only=True):
-    """What is listed and watched together. The only strand of an undivided source has no name."""
+class ListWatchView(msgspec.Struct, frozen=True, kw_only=True):
+    """One list and watch of a source. The only one of an undivided source has no name."""
 
     name: str
     listed: datetime | None
@@ -31,11 +31,11 @@ class StrandView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SourceView(msgspec.Struct, frozen=True, kw_only=True):
-    """One source. `listed` is the time of its oldest latest list, `resource_version` the newest that was seen.
+    """One source. `listed` is the oldest time of the last lists, `resource_version` the newest one seen.
 
-    `swept` is when the last whole pass of its sweep began, and `orphans` how many that found; None for one without.
+    `swept` is when the last complete pass of its sweep began, and `orphans` how many it found; None without a sweep.
 
-    `resource` and `mode` are those of the settings; of a source that these do not declare, what was last watched.
+    `resource` and `mode` are those of the settings; for a source that is not declared, those that were last watched.
     """
 
     name: str
@@ -55,7 +55,7 @@ class SourceView(msgspec.Struct, frozen=True, kw_only=True):
     guard_why: str
     swept: datetime | None
     orphans: int | None
-    strands: list[StrandView]
+    lists: list[ListWatchView]
 
     @property
     def troubled(self) -> bool:
@@ -63,22 +63,22 @@ class SourceView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HeldObjects(msgspec.Struct, frozen=True, kw_only=True):
-    """What a source does not believe. `reasons` says how many for which, `names` are a few of them."""
+    """Objects whose absence is not accepted. `reasons` has the numbers by reason, `names` a few of the objects."""
 
     count: int
     reasons: dict[str, int]
     names: list[str]
 
 
-class Keepsakes(msgspec.Struct, frozen=True, kw_only=True):
-    """What is remembered of a source's objects: in all, and those that are gone while their deletion may be open."""
+class InventoryCounts(msgspec.Struct, frozen=True, kw_only=True):
+    """Numbers of records of a source's objects: all, those of deleted objects, and those that can't be decoded."""
 
     records: int
     gone: int
     unreadable: int
 
 
-class Watched(msgspec.Struct, frozen=True, kw_only=True):
+class WatchedResource(msgspec.Struct, frozen=True, kw_only=True):
     """What a source was last about, whatever the settings say now. `namespaces` are those in which it may have marked
     something, `*` for all; empty where that is not remembered."""
 
@@ -88,13 +88,13 @@ class Watched(msgspec.Struct, frozen=True, kw_only=True):
     namespaces: frozenset[str] = frozenset()
 
 
-async def watched_before(installation: Installation) -> list[Watched]:
+async def watched_before(installation: Installation) -> list[WatchedResource]:
     """Of every source that is remembered and was ever listed. Walks all keys of the server."""
     names = sorted(await _remembered(installation))
     reads = [("HGETALL", installation.keys.of(0, f"source:{name}")) for name in names]
     answers = [texts(answer) for answer in await batch(installation.caller, reads)]
     found = [
-        Watched(
+        WatchedResource(
             source=name,
             cluster_uid=facts.get("cluster", ""),
             resource=facts.get("resource", ""),
@@ -108,19 +108,19 @@ async def watched_before(installation: Installation) -> list[Watched]:
 
 
 async def declared_sources(installation: Installation) -> list[SourceView]:
-    """Those of the settings, in one round trip."""
+    """The sources of the settings, in one round trip."""
     return await _views(installation, installation.settings.sources)
 
 
 async def every_source(installation: Installation) -> list[SourceView]:
-    """Those of the settings, and then those that are only remembered. Walks all keys of the server."""
+    """The sources of the settings, and those that only have data in Redis. Scans all keys of the server."""
     declared = installation.settings.sources
     others = sorted(await _remembered(installation) - set(declared))
     return await _views(installation, [*declared, *others])
 
 
 async def held_objects(installation: Installation, source: str) -> HeldObjects:
-    """Read record by record; objects with our finalizer are not recorded, of these the source's state tells."""
+    """Read from the records. Objects with our finalizer have none; they are counted in the source's state."""
     reasons, names, seen = Counter[str](), list[str](), set[str]()
     async for page in Inventory(installation, source).scan():
         for uid, record in page:
@@ -132,13 +132,13 @@ async def held_objects(installation: Installation, source: str) -> HeldObjects:
                 names.append(f"{record.namespace}/{record.name}" if record.namespace else record.name)
     if not reasons:
         (view,) = await _views(installation, [source])
-        for strand in view.strands:
-            if strand.held and view.mode != "observe":
-                reasons[strand.held_why] += strand.held
+        for one in view.lists:
+            if one.held and view.mode != "observe":
+                reasons[one.held_why] += one.held
     return HeldObjects(count=reasons.total(), reasons=dict(reasons), names=names)
 
 
-async def keepsakes(installation: Installation, source: str) -> Keepsakes:
+async def inventory_counts(installation: Installation, source: str) -> InventoryCounts:
     seen, gone, unreadable = set[str](), 0, 0
     async for page in Inventory(installation, source).scan():
         for uid, record in page:
@@ -146,7 +146,7 @@ async def keepsakes(installation: Installation, source: str) -> Keepsakes:
                 seen.add(uid)
                 gone += record is not None and record.gone > 0
                 unreadable += record is None
-    return Keepsakes(records=len(seen), gone=gone, unreadable=unreadable)
+    return InventoryCounts(records=len(seen), gone=gone, unreadable=unreadable)
 
 
 async def _views(installation: Installation, names: Iterable[str]) -> list[SourceView]:
@@ -160,12 +160,12 @@ def _view(installation: Installation, name: str, facts: Mapping[str, str]) -> So
     settings = installation.settings
     declared = settings.sources.get(name)
     cluster = "" if declared is None else declared.cluster or next(iter(settings.clusters), "")
-    strands = [_strand(label, facts) for label in _labels(facts)]
+    lists = [_list_watch(label, facts) for label in _labels(facts)]
     problems = [facts[field] for field in sorted(facts) if _base(field) == "problem"]
     since = [number(value) for field, value in facts.items() if _base(field) == "problem_since"]
-    listed = [strand.listed for strand in strands if strand.listed is not None]
-    owned = [strand.owned for strand in strands if strand.owned is not None]
-    versions = [strand.resource_version for strand in strands if strand.resource_version]
+    listed = [one.listed for one in lists if one.listed is not None]
+    owned = [one.owned for one in lists if one.owned is not None]
+    versions = [one.resource_version for one in lists if one.resource_version]
     return SourceView(
         name=name,
         declared=declared is not None,
@@ -177,23 +177,23 @@ def _view(installation: Installation, name: str, facts: Mapping[str, str]) -> So
         listed=min(listed, default=None),
         resource_version=max(versions, key=number, default=""),
         problem="; ".join(dict.fromkeys(problems)),
-        problem_since=moment(min(since, default=0)),
-        held=sum(strand.held for strand in strands),
-        held_why=next((strand.held_why for strand in strands if strand.held), ""),
-        guard_tripped=moment(facts.get("guard_tripped")),
+        problem_since=to_datetime(min(since, default=0)),
+        held=sum(one.held for one in lists),
+        held_why=next((one.held_why for one in lists if one.held), ""),
+        guard_tripped=to_datetime(facts.get("guard_tripped")),
         guard_why=facts.get("guard_why", ""),
-        swept=moment(facts.get("sweep_at")),
+        swept=to_datetime(facts.get("sweep_at")),
         orphans=int(number(facts["sweep_found"])) if "sweep_found" in facts else None,
-        strands=strands,
+        lists=lists,
     )
 
 
-def _strand(label: str, facts: Mapping[str, str]) -> StrandView:
+def _list_watch(label: str, facts: Mapping[str, str]) -> ListWatchView:
     tail = f"@{label}" if label else ""
     owned = facts.get(f"owned.{label}" if label else "owned")
-    return StrandView(
+    return ListWatchView(
         name=label,
-        listed=moment(facts.get(f"listed_at{tail}")),
+        listed=to_datetime(facts.get(f"listed_at{tail}")),
         resource_version=facts.get(f"resource_version{tail}", ""),
         owned=None if owned is None else int(number(owned)),
         held=int(number(facts.get(f"held{tail}"))),
@@ -202,7 +202,7 @@ def _strand(label: str, facts: Mapping[str, str]) -> StrandView:
 
 
 def _labels(facts: Mapping[str, str]) -> list[str]:
-    """Which strands there are: each has been listed, or holds something."""
+    """The labels of lists, each of which was listed or has held objects."""
     known = {field.partition("@")[2] for field in facts if _base(field) in ("listed_at", "held")}
     return sorted(known)
 
@@ -219,18 +219,18 @@ def _base(field: str) -> str:
 
 
 async def _remembered(installation: Installation) -> set[str]:
-    """Nothing lists them, so the keys themselves are looked through."""
+    """Found by scanning the keys, since there is no index."""
     shard = installation.shards[0]
     options = await node_options(shard)
     pattern = f"{shard.stem.translate(_GLOB)}[si]*"
     found, cursor = set[str](), 0
     while True:
         cursors, keys = await shard.caller.command("SCAN", cursor, "MATCH", pattern, "COUNT", _SCAN, **options)
-        # A Cluster's client answers with a cursor for each node that was asked.
+        # The Cluster client returns a cursor for each node that was asked.
         cursor = int(next(iter(cursors.values())) if isinstance(cursors, dict) else cursors)
         for key in keys:
             name = text(key).removeprefix(shard.stem)
             found |= {name.removeprefix(kind) for kind in _KINDS if name.startswith(kind)}
         if not cursor:
-            # The guard counts orphans under a name beside their source's, which is no source.
-            return {name for name in found if not (parted(name)[1] and parted(name)[0] in found)}
+            # The guard counts orphans under the source's name with a suffix, which is not a source.
+            return {name for name in found if not (split_guard_name(name)[1] and split_guard_name(name)[0] in found)}

@@ -6,4 +6,4 @@ After each of them the objects, the records and the account itself are asked wha
 import pytest
 
 # What an account looks like afterwards is in the assertions there.
-pytest.register_assert_rewrite("tests.scenarios.aws.holdings")
+pytest.register_assert_rewrite("tests.scenarios.aws.account_contents")

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from standins.aws import LocalAws
-from tests.clusters import TestApi
-from tests.integration.aws_access import own_credentials
-from tests.scenarios.aws.stage import Stage, opened
-from tests.servers import TestServer
+from tests.api_servers import TestApi
+from tests.integration.aws_identities import own_credentials
+from tests.redis_servers import TestServer
+from tests.scenarios.aws.aws_scenario import AwsScenario, opened
 
 
 @pytest.fixture
@@ -22,8 +22,8 @@ def account(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
 
 
 @pytest.fixture
-async def stage(
+async def scenario(
     api: TestApi, embedded_server: TestServer, local_aws: LocalAws, account: str, tmp_path: Path
-) -> AsyncIterator[Stage]:
+) -> AsyncIterator[AwsScenario]:
     async with opened(api, embedded_server.settings(), local_aws, account, tmp_path) as made:
         yield made

@@ -2,11 +2,11 @@
 
 import pytest
 
-from standins.aws import Fault
+from standins.aws import AwsFault
 from standins.aws.tags import by_cloud_provider
-from tests.scenarios.aws.belongings import a_few
-from tests.scenarios.aws.holdings import assert_gone
-from tests.scenarios.aws.stage import Stage
+from tests.scenarios.aws.account_contents import assert_gone
+from tests.scenarios.aws.aws_scenario import AwsScenario
+from tests.scenarios.aws.cluster_resources import a_few
 
 pytestmark = pytest.mark.long
 
@@ -21,24 +21,24 @@ pytestmark = pytest.mark.long
     ],
 )
 async def test_what_is_denied_is_named_on_the_object_and_the_rest_goes_on(
-    stage: Stage, action: str, permission: str, proceeds: int
+    scenario: AwsScenario, action: str, permission: str, proceeds: int
 ) -> None:
-    await stage.aws.trouble(Fault(what="deny", action=action, account=stage.account))
-    await stage.start()
-    infra = await stage.unmanaged("prod")
-    few = await a_few(stage.world, infra.tag, infra.vpc)
-    ids = few.ids | {await stage.world.group(infra.vpc, by_cloud_provider(infra.tag))}
-    before = await stage.holdings()
-    await stage.until_marked(infra)
-    await stage.delete(infra)
-    said = await stage.until_told(infra, "CleanupHeld", permission, "denied")
+    await scenario.aws.set_faults(AwsFault(what="deny", action=action, account=scenario.account))
+    await scenario.start()
+    infra = await scenario.unmanaged("prod")
+    few = await a_few(scenario.builder, infra.tag, infra.vpc)
+    ids = few.ids | {await scenario.builder.group(infra.vpc, by_cloud_provider(infra.tag))}
+    before = await scenario.account_contents()
+    await scenario.until_marked(infra)
+    await scenario.delete(infra)
+    said = await scenario.until_told(infra, "CleanupHeld", permission, "denied")
     assert "EncodedAuthorizationMessage" not in said
 
     async def others_are_gone() -> bool:
-        return len(ids & await stage.world.standing()) == len(ids) - proceeds
+        return len(ids & await scenario.builder.standing()) == len(ids) - proceeds
 
-    await stage.until("the others are gone", others_are_gone)
-    assert not stage.is_gone(infra)
-    await stage.aws.trouble()
-    await stage.until_released(infra)
-    assert_gone(before, await stage.holdings(), ids)
+    await scenario.until("the others are gone", others_are_gone)
+    assert not scenario.is_gone(infra)
+    await scenario.aws.set_faults()
+    await scenario.until_released(infra)
+    assert_gone(before, await scenario.account_contents(), ids)

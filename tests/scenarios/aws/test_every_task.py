@@ -4,46 +4,48 @@ import pytest
 
 from service.contract.aws import TASKS, ownership_tag
 from standins.aws.tags import by_balancer_controller, by_cloud_provider
-from tests.scenarios.aws.belongings import a_few
-from tests.scenarios.aws.holdings import assert_gone
-from tests.scenarios.aws.stage import Stage
+from tests.scenarios.aws.account_contents import assert_gone
+from tests.scenarios.aws.aws_scenario import AwsScenario
+from tests.scenarios.aws.cluster_resources import a_few
 
 pytestmark = pytest.mark.long
 
 
-async def test_every_task_collects_what_it_is_named_for_and_leaves_what_is_not_the_clusters(stage: Stage) -> None:
-    stage.document["aws"]["tasks"] = list(TASKS)
-    await stage.aws.behave(nat_gateway_goes=10)
-    await stage.start()
-    infra, world = await stage.unmanaged("prod"), stage.world
+async def test_every_task_collects_what_it_is_named_for_and_leaves_what_is_not_the_clusters(
+    scenario: AwsScenario,
+) -> None:
+    scenario.document["aws"]["tasks"] = list(TASKS)
+    await scenario.aws.behave(nat_gateway_goes=10)
+    await scenario.start()
+    infra, builder = await scenario.unmanaged("prod"), scenario.builder
     ours, others = by_cloud_provider("prod"), by_cloud_provider("other")
-    theirs = await a_few(world, "prod", infra.vpc)
+    theirs = await a_few(builder, "prod", infra.vpc)
     doomed, spared = set(theirs.ids), set[str]()
     for tags in (ours, others, {ownership_tag("prod"): "shared"}):
-        address = await world.elastic_ip(tags)
-        group = await world.group(infra.vpc, tags)
+        address = await builder.elastic_ip(tags)
+        group = await builder.group(infra.vpc, tags)
         made = [
             address,
-            await world.elastic_ip(tags),
-            await world.nat_gateway(infra.vpc, address, tags),
-            await world.endpoint(infra.vpc, [group], tags),
-            await world.interface(infra.vpc, [group], tags),
-            await world.volume(tags),
+            await builder.elastic_ip(tags),
+            await builder.nat_gateway(infra.vpc, address, tags),
+            await builder.endpoint(infra.vpc, [group], tags),
+            await builder.interface(infra.vpc, [group], tags),
+            await builder.volume(tags),
             group,
         ]
         (doomed if tags is ours else spared).update(made)
     # By the AWS Load Balancer Controller, which has a tag of its own.
     for name in ("prod", "other"):
         tags = by_balancer_controller(name)
-        group = await world.group(infra.vpc, tags)
-        app = await world.balancer(infra.vpc, tags, groups=[group])
-        target = await world.target_group(infra.vpc, tags, behind=app)
+        group = await builder.group(infra.vpc, tags)
+        app = await builder.balancer(infra.vpc, tags, groups=[group])
+        target = await builder.target_group(infra.vpc, tags, behind=app)
         (doomed if name == "prod" else spared).update((group, app, target))
-    before = await stage.holdings()
-    await stage.until_marked(infra)
-    await stage.delete(infra)
-    await stage.until_released(infra)
-    after = await stage.holdings()
+    before = await scenario.account_contents()
+    await scenario.until_marked(infra)
+    await scenario.delete(infra)
+    await scenario.until_released(infra)
+    after = await scenario.account_contents()
     # A NAT gateway and an endpoint have interfaces, which go with them.
     gone = {id_ for id_ in before.keys() - after.keys() if id_.startswith("eni-")}
     assert spared <= after.keys()

@@ -7,10 +7,10 @@ from collections.abc import Iterable
 import msgspec
 import pytest
 
-from standins.aws import Fault
-from tests.scenarios.aws.belongings import bystanders, one_of_each
-from tests.scenarios.aws.holdings import Holdings, assert_gone
-from tests.scenarios.aws.stage import Stage
+from standins.aws import AwsFault
+from tests.scenarios.aws.account_contents import Holdings, assert_gone
+from tests.scenarios.aws.aws_scenario import AwsScenario
+from tests.scenarios.aws.cluster_resources import bystanders, one_of_each
 
 
 @pytest.mark.parametrize(
@@ -22,33 +22,33 @@ from tests.scenarios.aws.stage import Stage
         pytest.param("managed", "without it", marks=pytest.mark.long),
     ],
 )
-async def test_all_that_a_cluster_had_goes_and_nothing_else(stage: Stage, kind: str, finding: str) -> None:
+async def test_all_that_a_cluster_had_goes_and_nothing_else(scenario: AwsScenario, kind: str, finding: str) -> None:
     if finding == "without it":
-        stage.document["aws"]["finding"] = "describe"
+        scenario.document["aws"]["finding"] = "describe"
     if finding == "where it is denied":
-        await stage.aws.trouble(Fault(what="deny", action="tagging.*", account=stage.account))
-    stage.document["aws"]["revoke_foreign_rules"] = True
-    await stage.start()
-    infra = await (stage.managed("prod") if kind == "managed" else stage.unmanaged("prod"))
-    theirs = await one_of_each(stage.world, infra.tag, infra.vpc)
-    await bystanders(stage.world, infra.tag, infra.vpc)
-    database = await stage.world.group(infra.vpc, name="database")
-    backup = await stage.world.group(infra.vpc, name="backup")
-    about_ours = await stage.world.rule(database, theirs.groups[0], port=5432)
-    await stage.world.rule(database, backup, port=22)
-    await stage.world.rule(theirs.groups[1], database)
-    before = await stage.holdings()
-    await stage.until_marked(infra)
-    await stage.delete(infra)
-    await stage.until_released(infra)
+        await scenario.aws.set_faults(AwsFault(what="deny", action="tagging.*", account=scenario.account))
+    scenario.document["aws"]["revoke_foreign_rules"] = True
+    await scenario.start()
+    infra = await (scenario.managed("prod") if kind == "managed" else scenario.unmanaged("prod"))
+    theirs = await one_of_each(scenario.builder, infra.tag, infra.vpc)
+    await bystanders(scenario.builder, infra.tag, infra.vpc)
+    database = await scenario.builder.group(infra.vpc, name="database")
+    backup = await scenario.builder.group(infra.vpc, name="backup")
+    about_ours = await scenario.builder.rule(database, theirs.groups[0], port=5432)
+    await scenario.builder.rule(database, backup, port=22)
+    await scenario.builder.rule(theirs.groups[1], database)
+    before = await scenario.account_contents()
+    await scenario.until_marked(infra)
+    await scenario.delete(infra)
+    await scenario.until_released(infra)
 
-    assert_gone(without_rule(before, database, about_ours), await stage.holdings(), theirs.ids)
-    touched = {one for entry in await stage.changes() for one in entry.ids}
+    assert_gone(without_rule(before, database, about_ours), await scenario.account_contents(), theirs.ids)
+    touched = {one for entry in await scenario.changes() for one in entry.ids}
     assert touched <= {*theirs.ids, *rules_of(before, theirs.groups), database, about_ours}, (
         "something else was touched"
     )
-    assert about_ours in await stage.audited(), "the foreign rule that was revoked can't be restored"
-    asked = Counter(entry.action for entry in await stage.asked())
+    assert about_ours in await scenario.audited(), "the foreign rule that was revoked can't be restored"
+    asked = Counter(entry.action for entry in await scenario.asked())
     assert (asked["tagging.GetResources"] > 0) == (finding != "without it")
 
 

@@ -9,13 +9,13 @@ import msgspec
 import pytest
 
 from service.contract.aws import AWS_FINALIZER, DELETE_FOR_MOVE, EXTERNAL_RESOURCE_GC
-from standins.api import EmbeddedApi
-from tests.capi import AWS_CLUSTERS, AWS_MANAGED_CLUSTERS, AWS_MANAGED_CONTROL_PLANES, CLUSTERS, Capi
+from standins.kubernetes_api import EmbeddedApi
+from tests.capi import AWS_CLUSTERS, AWS_MANAGED_CLUSTERS, AWS_MANAGED_CONTROL_PLANES, CLUSTERS, CapiObjects
 from tests.kube import Crd, Kube
-from tests.scenarios.aws.belongings import a_few
-from tests.scenarios.aws.clusters import Clusters, Infra
-from tests.scenarios.aws.holdings import assert_gone
-from tests.scenarios.aws.stage import Stage
+from tests.scenarios.aws.account_contents import assert_gone
+from tests.scenarios.aws.aws_scenario import AwsScenario
+from tests.scenarios.aws.capi_clusters import CapiClusters, Infra
+from tests.scenarios.aws.cluster_resources import a_few
 
 pytestmark = pytest.mark.long
 
@@ -27,8 +27,8 @@ KINDS = {"unmanaged": AWS_CLUSTERS, "managed": AWS_MANAGED_CONTROL_PLANES}
 on_both = pytest.mark.parametrize("kind", KINDS)
 
 
-async def made(stage: Stage, kind: str, name: str, **given: Any) -> Infra:
-    return await (stage.managed(name, **given) if kind == "managed" else stage.unmanaged(name, **given))
+async def made(scenario: AwsScenario, kind: str, name: str, **given: Any) -> Infra:
+    return await (scenario.managed(name, **given) if kind == "managed" else scenario.unmanaged(name, **given))
 
 
 @pytest.fixture
@@ -39,87 +39,89 @@ def there() -> Iterator[EmbeddedApi]:
 
 @on_both
 async def test_a_moved_cluster_keeps_everything_and_is_collected_where_it_was_moved_to(
-    stage: Stage, there: EmbeddedApi, tmp_path: Path, kind: str
+    scenario: AwsScenario, there: EmbeddedApi, tmp_path: Path, kind: str
 ) -> None:
     kube = Kube(there.url, there.token, there.ca)
-    kube.create("/api/v1/namespaces", {"metadata": {"name": stage.namespace}})
-    kube.create("/api/v1/namespaces", {"metadata": {"name": stage.home}})
-    theirs = Clusters(kube, stage.namespace, stage.world)
+    kube.create("/api/v1/namespaces", {"metadata": {"name": scenario.namespace}})
+    kube.create("/api/v1/namespaces", {"metadata": {"name": scenario.home}})
+    theirs = CapiClusters(kube, scenario.namespace, scenario.builder)
     way = {"kubeconfig": str(there.kubeconfig(tmp_path / "there")), "context": "local"}
-    stage.document["clusters"]["there"] = way
-    stage.document["sources"]["moved"] = stage.source(KINDS[kind], cluster="there")
-    await stage.start()
+    scenario.document["clusters"]["there"] = way
+    scenario.document["sources"]["moved"] = scenario.source(KINDS[kind], cluster="there")
+    await scenario.start()
     finalizers = [CAPA_FINALIZERS[kind]]
-    prod = await made(stage, kind, "prod", finalizers=finalizers)
+    prod = await made(scenario, kind, "prod", finalizers=finalizers)
     # Its opt-out is lost on the way: clusterctl overwrites all annotations.
-    kept = await made(stage, kind, "kept", finalizers=finalizers, annotations={EXTERNAL_RESOURCE_GC: "false"})
-    had = await a_few(stage.world, prod.tag, prod.vpc)
-    await a_few(stage.world, kept.tag, kept.vpc)
-    before = await stage.holdings()
-    await stage.until_marked(prod)
+    kept = await made(scenario, kind, "kept", finalizers=finalizers, annotations={EXTERNAL_RESOURCE_GC: "false"})
+    had = await a_few(scenario.builder, prod.tag, prod.vpc)
+    await a_few(scenario.builder, kept.tag, kept.vpc)
+    before = await scenario.account_contents()
+    await scenario.until_marked(prod)
 
-    copies = [clusterctl_move(stage.capi, theirs.capi, infra) for infra in (prod, kept)]
+    copies = [clusterctl_move(scenario.capi, theirs.capi, infra) for infra in (prod, kept)]
     for infra in (prod, kept):
-        assert stage.is_gone(infra), "somebody put a finalizer back"
+        assert scenario.is_gone(infra), "somebody put a finalizer back"
     moved = msgspec.structs.replace(prod, uid=copies[0])
     assert AWS_FINALIZER in theirs.finalizers(moved)
     # One more, made and deleted here, shows that whatever there was to see has been seen.
-    other = await made(stage, kind, "other")
-    await stage.until_marked(other)
-    await stage.delete(other)
-    await stage.until_released(other)
-    assert {view.name for view in await stage.deletions()} == {other.name}
-    assert await stage.changes() == []
-    assert_gone(before, await stage.holdings(), ())
+    other = await made(scenario, kind, "other")
+    await scenario.until_marked(other)
+    await scenario.delete(other)
+    await scenario.until_released(other)
+    assert {view.name for view in await scenario.deletions()} == {other.name}
+    assert await scenario.changes() == []
+    assert_gone(before, await scenario.account_contents(), ())
 
     kube.patch(moved.path, {"metadata": {"finalizers": [AWS_FINALIZER]}})
     await theirs.delete(moved)
-    await stage.until("it is collected where it lives", lambda: theirs.is_gone(moved))
-    assert_gone(before, await stage.holdings(), had.ids)
+    await scenario.until("it is collected where it lives", lambda: theirs.is_gone(moved))
+    assert_gone(before, await scenario.account_contents(), had.ids)
 
 
 @on_both
 async def test_a_paused_cluster_that_is_going_waits_and_one_that_moves_after_all_is_let_go(
-    stage: Stage, kind: str
+    scenario: AwsScenario, kind: str
 ) -> None:
-    await stage.start()
-    infra = await made(stage, kind, "prod")
-    await a_few(stage.world, infra.tag, infra.vpc)
-    before = await stage.holdings()
-    await stage.until_marked(infra)
-    stage.capi.pause("prod")
-    await stage.delete(infra)
-    await stage.until_told(infra, "paused", "spec.paused")
-    assert stage.marked(infra)
-    stage.annotate(infra, {DELETE_FOR_MOVE: ""})
-    await stage.until_released(infra)
-    assert await stage.changes() == []
-    assert_gone(before, await stage.holdings(), ())
+    await scenario.start()
+    infra = await made(scenario, kind, "prod")
+    await a_few(scenario.builder, infra.tag, infra.vpc)
+    before = await scenario.account_contents()
+    await scenario.until_marked(infra)
+    scenario.capi.pause("prod")
+    await scenario.delete(infra)
+    await scenario.until_told(infra, "paused", "spec.paused")
+    assert scenario.marked(infra)
+    scenario.annotate(infra, {DELETE_FOR_MOVE: ""})
+    await scenario.until_released(infra)
+    assert await scenario.changes() == []
+    assert_gone(before, await scenario.account_contents(), ())
 
 
 @on_both
-async def test_what_belongs_to_a_paused_cluster_gets_no_finalizer_and_none_back(stage: Stage, kind: str) -> None:
+async def test_what_belongs_to_a_paused_cluster_gets_no_finalizer_and_none_back(
+    scenario: AwsScenario, kind: str
+) -> None:
     """A clusterctl from before the annotation says by the pause alone that it moves something."""
-    await stage.start()
-    fresh, prod = await made(stage, kind, "fresh", paused=True), await made(stage, kind, "prod")
-    await a_few(stage.world, prod.tag, prod.vpc)
-    before = await stage.holdings()
-    await stage.until_marked(prod)
-    stage.capi.pause("prod")
-    stage.kube.patch(prod.path, {"metadata": {"finalizers": []}})
-    other = await stage.unmanaged("other")
-    await stage.until_marked(other)
-    await stage.stays("neither is marked", lambda: not stage.marked(fresh) and not stage.marked(prod))
+    await scenario.start()
+    fresh, prod = await made(scenario, kind, "fresh", paused=True), await made(scenario, kind, "prod")
+    await a_few(scenario.builder, prod.tag, prod.vpc)
+    before = await scenario.account_contents()
+    await scenario.until_marked(prod)
+    scenario.capi.pause("prod")
+    scenario.kube.patch(prod.path, {"metadata": {"finalizers": []}})
+    other = await scenario.unmanaged("other")
+    await scenario.until_marked(other)
+    await scenario.stays("neither is marked", lambda: not scenario.marked(fresh) and not scenario.marked(prod))
     for infra in (fresh, prod):
-        await stage.delete(infra)
-        assert stage.is_gone(infra)
-    await stage.delete(other)
-    await stage.until_released(other)
-    assert {view.name for view in await stage.deletions()} == {other.name}
-    assert_gone(before, {id_: text for id_, text in (await stage.holdings()).items() if id_ in before}, ())
+        await scenario.delete(infra)
+        assert scenario.is_gone(infra)
+    await scenario.delete(other)
+    await scenario.until_released(other)
+    assert {view.name for view in await scenario.deletions()} == {other.name}
+    assert_gone(before, {id_: text for id_, text in (await scenario.account_contents()).items() if id_ in before}, ())
 
 
-def clusterctl_move(source: Capi, target: Capi, infra: Infra) -> str:
+def clusterctl_move(source: CapiObjects, target: CapiObjects, infra: Infra) -> str:
     """One Cluster with what belongs to it; the uid of the copy of the object that we watch."""
     source.pause(infra.cluster)
     owner = _copied(source, target, CLUSTERS, infra.cluster)
@@ -137,7 +139,9 @@ def clusterctl_move(source: Capi, target: Capi, infra: Infra) -> str:
     return uid
 
 
-def _copied(source: Capi, target: Capi, crd: Crd, name: str, owner: object = None) -> dict[str, dict[str, str]]:
+def _copied(
+    source: CapiObjects, target: CapiObjects, crd: Crd, name: str, owner: object = None
+) -> dict[str, dict[str, str]]:
     """Without its version and its owners, with its finalizers; its status stays behind."""
     found = source.get(crd, name)
     meta = {key: found["metadata"].get(key) for key in ("name", "labels", "annotations", "finalizers")}

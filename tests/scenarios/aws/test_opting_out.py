@@ -7,56 +7,58 @@ import msgspec
 import pytest
 
 from service.contract.aws import EXTERNAL_RESOURCE_GC
-from tests.scenarios.aws.belongings import a_few, one_of_each
-from tests.scenarios.aws.holdings import Holdings, assert_gone
-from tests.scenarios.aws.stage import Stage
+from tests.scenarios.aws.account_contents import Holdings, assert_gone
+from tests.scenarios.aws.aws_scenario import AwsScenario
+from tests.scenarios.aws.cluster_resources import a_few, one_of_each
 
 OFF = {EXTERNAL_RESOURCE_GC: "false"}
 
 
 @pytest.mark.long
-async def test_a_cluster_that_opted_out_before_or_after_it_was_marked_goes_and_its_resources_stay(stage: Stage) -> None:
-    await stage.start()
-    never, once = await stage.unmanaged("never", annotations=OFF), await stage.unmanaged("once")
+async def test_a_cluster_that_opted_out_before_or_after_it_was_marked_goes_and_its_resources_stay(
+    scenario: AwsScenario,
+) -> None:
+    await scenario.start()
+    never, once = await scenario.unmanaged("never", annotations=OFF), await scenario.unmanaged("once")
     for infra in (never, once):
-        await a_few(stage.world, infra.tag, infra.vpc)
-    before = await stage.holdings()
-    await stage.until_marked(once)
-    assert stage.finalizers(never) == []
-    stage.annotate(once, OFF)
-    await stage.until("the finalizer is off again", lambda: not stage.marked(once))
+        await a_few(scenario.builder, infra.tag, infra.vpc)
+    before = await scenario.account_contents()
+    await scenario.until_marked(once)
+    assert scenario.finalizers(never) == []
+    scenario.annotate(once, OFF)
+    await scenario.until("the finalizer is off again", lambda: not scenario.marked(once))
     for infra in (never, once):
-        await stage.delete(infra)
-        assert stage.is_gone(infra), "somebody held it"
+        await scenario.delete(infra)
+        assert scenario.is_gone(infra), "somebody held it"
     # One that is collected shows that the service has come that far.
-    other = await stage.unmanaged("other")
-    await stage.until_marked(other)
-    await stage.delete(other)
-    await stage.until_released(other)
-    assert_gone(before, {id_: text for id_, text in (await stage.holdings()).items() if id_ in before}, ())
-    assert await stage.changes() == []
-    assert {view.name for view in await stage.deletions()} <= {"other"}
+    other = await scenario.unmanaged("other")
+    await scenario.until_marked(other)
+    await scenario.delete(other)
+    await scenario.until_released(other)
+    assert_gone(before, {id_: text for id_, text in (await scenario.account_contents()).items() if id_ in before}, ())
+    assert await scenario.changes() == []
+    assert {view.name for view in await scenario.deletions()} <= {"other"}
 
 
-async def test_a_cluster_that_opts_out_in_the_middle_keeps_what_is_left(stage: Stage) -> None:
-    await stage.start()
-    infra = await stage.unmanaged("prod")
-    theirs = await one_of_each(stage.world, infra.tag, infra.vpc)
+async def test_a_cluster_that_opts_out_in_the_middle_keeps_what_is_left(scenario: AwsScenario) -> None:
+    await scenario.start()
+    infra = await scenario.unmanaged("prod")
+    theirs = await one_of_each(scenario.builder, infra.tag, infra.vpc)
     classic, app, net, gwy = theirs.balancers
-    await stage.world.protect(app)
-    before = await stage.holdings()
-    await stage.until_marked(infra)
-    await stage.delete(infra)
+    await scenario.builder.protect(app)
+    before = await scenario.account_contents()
+    await scenario.until_marked(infra)
+    await scenario.delete(infra)
     # What the protected one does not use goes on without it, down to the groups that no network balancer is in.
     gone = {classic, net, gwy, theirs.groups[0], theirs.groups[3]}
-    await stage.until_gone(*gone)
-    await stage.until_told(infra, app, "deletion protection")
-    stage.annotate(infra, OFF)
-    await stage.until_released(infra)
+    await scenario.until_gone(*gone)
+    await scenario.until_told(infra, app, "deletion protection")
+    scenario.annotate(infra, OFF)
+    await scenario.until_released(infra)
     # Interfaces drain after what is gone already.
-    await stage.aws.advance(60)
-    assert_gone(bereft(before, gone), await stage.holdings(), gone)
-    record = await stage.record(infra)
+    await scenario.aws.advance(60)
+    assert_gone(bereft(before, gone), await scenario.account_contents(), gone)
+    record = await scenario.record(infra)
     assert record is not None
     assert EXTERNAL_RESOURCE_GC in record.withdrawn
 

@@ -3,11 +3,11 @@ An answer that nobody understands is no finding, and a call whose answer was los
 
 import pytest
 
-from standins.aws import Fault
-from standins.aws.behaviour import Trouble
-from tests.scenarios.aws.belongings import bystanders, one_of_each
-from tests.scenarios.aws.holdings import assert_gone
-from tests.scenarios.aws.stage import Stage
+from standins.aws import AwsFault
+from standins.aws.behaviour import AwsFaultKind
+from tests.scenarios.aws.account_contents import assert_gone
+from tests.scenarios.aws.aws_scenario import AwsScenario
+from tests.scenarios.aws.cluster_resources import bystanders, one_of_each
 
 pytestmark = pytest.mark.long
 
@@ -22,27 +22,27 @@ ACTIONS = (
 
 @pytest.mark.parametrize("what", ["lost", "html"])
 async def test_every_kind_of_call_goes_wrong_and_everything_is_collected_all_the_same(
-    stage: Stage, what: Trouble
+    scenario: AwsScenario, what: AwsFaultKind
 ) -> None:
     # What planning meets is looked at again after ten seconds: its calls are spared, but for the first.
-    stage.document["aws"]["finding"] = "tagging"
-    await stage.start()
-    infra = await stage.unmanaged("prod")
-    theirs = await one_of_each(stage.world, infra.tag, infra.vpc)
-    await bystanders(stage.world, infra.tag, infra.vpc)
-    before = await stage.holdings()
-    await stage.until_marked(infra)
-    troubles = [Fault(what=what, action=one, account=stage.account, times=2) for one in ACTIONS]
+    scenario.document["aws"]["finding"] = "tagging"
+    await scenario.start()
+    infra = await scenario.unmanaged("prod")
+    theirs = await one_of_each(scenario.builder, infra.tag, infra.vpc)
+    await bystanders(scenario.builder, infra.tag, infra.vpc)
+    before = await scenario.account_contents()
+    await scenario.until_marked(infra)
+    troubles = [AwsFault(what=what, action=one, account=scenario.account, times=2) for one in ACTIONS]
     # The first calls of balancers wait, so that the plan is through when the trouble with the others begins.
     first = [one for one in troubles if one.action.endswith(".DeleteLoadBalancer")]
-    slow = Fault(what="slow", action="*.DeleteLoadBalancer", account=stage.account, seconds=3)
-    await stage.aws.trouble(slow, *first)
-    await stage.delete(infra)
-    await stage.until("it is planned", stage.aws.delayed)
-    await stage.aws.trouble(*troubles)
-    await stage.until_released(infra)
-    assert_gone(before, await stage.holdings(), theirs.ids)
-    hit = {entry.action for entry in await stage.asked() if entry.status == 0 or entry.code == "html"}
+    slow = AwsFault(what="slow", action="*.DeleteLoadBalancer", account=scenario.account, seconds=3)
+    await scenario.aws.set_faults(slow, *first)
+    await scenario.delete(infra)
+    await scenario.until("it is planned", scenario.aws.delayed)
+    await scenario.aws.set_faults(*troubles)
+    await scenario.until_released(infra)
+    assert_gone(before, await scenario.account_contents(), theirs.ids)
+    hit = {entry.action for entry in await scenario.asked() if entry.status == 0 or entry.code == "html"}
     assert hit == set(ACTIONS)
-    (record,) = await stage.deletions()
+    (record,) = await scenario.deletions()
     assert (record.state, record.abandoned, record.given_up) == ("done", 0, 0)

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from standins.azure import LocalAzure
-from standins.servers import Server
-from tests.clusters import TestApi
-from tests.scenarios.azure.stage import Stage, opened
-from tests.servers import TestServer
+from standins.redis_servers import LocalRedis
+from tests.api_servers import TestApi
+from tests.redis_servers import TestServer
+from tests.scenarios.azure.azure_scenario import AzureScenario, opened
 
 
 @pytest.fixture
@@ -24,33 +24,33 @@ def _identified(monkeypatch: pytest.MonkeyPatch, azure: LocalAzure) -> None:
 
 
 @pytest.fixture
-async def stage(
+async def scenario(
     api: TestApi, embedded_server: TestServer, local_azure: LocalAzure, identity: None, tmp_path: Path
-) -> AsyncIterator[Stage]:
+) -> AsyncIterator[AzureScenario]:
     async with opened(api, embedded_server.settings(), local_azure, tmp_path) as made:
         yield made
 
 
 @pytest.fixture
-def valkey() -> Iterator[Server]:
+def valkey() -> Iterator[LocalRedis]:
     """A Valkey of the test's own that may be killed: what it has answered is on disk."""
-    with Server(appendfsync="always") as server:
+    with LocalRedis(appendfsync="always") as server:
         yield server
 
 
 @pytest.fixture
-async def lasting(
-    api: TestApi, valkey: Server, local_azure: LocalAzure, identity: None, tmp_path: Path
-) -> AsyncIterator[Stage]:
+async def durable_scenario(
+    api: TestApi, valkey: LocalRedis, local_azure: LocalAzure, identity: None, tmp_path: Path
+) -> AsyncIterator[AzureScenario]:
     """A stage on that Valkey."""
     async with opened(api, valkey.settings(), local_azure, tmp_path) as made:
         yield made
 
 
 @pytest.fixture
-async def vast(
+async def large_scenario(
     api: TestApi, embedded_server: TestServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> AsyncIterator[Stage]:
+) -> AsyncIterator[AzureScenario]:
     """A stage with a stand-in of its own, for so much that others would be slow where it had been."""
     async with LocalAzure() as own:
         _identified(monkeypatch, own)

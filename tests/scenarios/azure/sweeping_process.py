@@ -9,18 +9,18 @@ from typing import Final
 import msgspec
 
 from service import logs
-from service.cli.reaching import reached_clusters
-from service.cli.work import azure_of
+from service.cli.cluster_clients import connect_clusters
+from service.cli.work import open_azure
 from service.engine.installation import Installation
 from service.settings import load
-from tests.scenarios.azure.stage import SOURCE
-from workers.judging.wiring import places_in
-from workers.sweeps.passing import Pass
+from tests.scenarios.azure.azure_scenario import SOURCE
+from workers.judging.registry_builder import build_source_clusters
+from workers.sweeps.sweep_pass import SweepPass
 
 _STATUS: Final = Path("/proc/self/status")
 
 
-class Made(msgspec.Struct, frozen=True):
+class PassResult(msgspec.Struct, frozen=True):
     """`peak` are the bytes that it had at most, `after` those that it had when it was over."""
 
     listed: int
@@ -36,15 +36,15 @@ async def sweep(config: Path) -> None:
     logs.configure(settings.log)
     installation = Installation(settings)
     try:
-        async with reached_clusters(settings) as clusters:
-            places = places_in(settings, clusters, installation)
-            async with azure_of(settings, places, installation) as side:
+        async with connect_clusters(settings) as clusters:
+            places = build_source_clusters(settings, clusters, installation)
+            async with open_azure(settings, places, installation) as side:
                 while places.of(SOURCE) is None:  # noqa: ASYNC110 - clusters come in without a bell
                     await asyncio.sleep(0.05)
                 while await asyncio.to_thread(sys.stdin.readline):
                     _forget_peak()
-                    one = await Pass(settings, installation, places, side.lister, SOURCE).run()
-                    made = Made(one.listed, one.found, one.told, one.way, _bytes("VmHWM"), _bytes("VmRSS"))
+                    one = await SweepPass(settings, installation, places, side.lister, SOURCE).run()
+                    made = PassResult(one.listed, one.found, one.published, one.way, _bytes("VmHWM"), _bytes("VmRSS"))
                     sys.stdout.write(msgspec.json.encode(made).decode() + "\n")
                     sys.stdout.flush()
             await places.aclose()

@@ -9,7 +9,7 @@ import pytest
 
 from service.contract.azure import resource_name
 from standins.azure import Nic
-from tests.scenarios.azure.stage import TAGS, Stage
+from tests.scenarios.azure.azure_scenario import TAGS, AzureScenario
 
 pytestmark = pytest.mark.long
 
@@ -29,26 +29,26 @@ all that wait, it would be last of hundreds."""
         pytest.param(1_600, id="when nearly all of them wait"),
     ],
 )
-async def test_what_an_event_told_goes_before_the_orphans_of_a_sweep(vast: Stage, told: int) -> None:
-    vast.sweeping(age="0s")
-    vast.document["limits"] = {"*": FREE, "*network.writes": {"capacity": 5 * A_SECOND, "rate": A_SECOND}}
-    await vast.azure.behave(delete_quotas=False, read_quotas=False)
-    names = (resource_name(vast.name(f"{number:04}")) for number in range(ORPHANS))
-    await vast.make(Nic(name=name, tags=TAGS, subscription=vast.subscription) for name in names)
-    await vast.start()
-    claim = vast.name("event")
-    uid = await vast.claimed(claim)
-    await vast.nic(claim)
-    await vast.until("so many orphans wait", partial(_open, vast, told), timedelta(seconds=80))
-    before = len(await vast.asked("nic.delete"))
-    await vast.unclaimed(claim)
-    await vast.until_done(uid, timedelta(seconds=100))
-    deletes = [one.name for one in await vast.asked("nic.delete")]
+async def test_what_an_event_told_goes_before_the_orphans_of_a_sweep(large_scenario: AzureScenario, told: int) -> None:
+    large_scenario.sweeping(age="0s")
+    large_scenario.document["limits"] = {"*": FREE, "*network.writes": {"capacity": 5 * A_SECOND, "rate": A_SECOND}}
+    await large_scenario.azure.behave(delete_quotas=False, read_quotas=False)
+    names = (resource_name(large_scenario.name(f"{number:04}")) for number in range(ORPHANS))
+    await large_scenario.make(Nic(name=name, tags=TAGS, subscription=large_scenario.subscription) for name in names)
+    await large_scenario.start()
+    claim = large_scenario.name("event")
+    uid = await large_scenario.claimed(claim)
+    await large_scenario.nic(claim)
+    await large_scenario.until("so many orphans wait", partial(_open, large_scenario, told), timedelta(seconds=80))
+    before = len(await large_scenario.asked("nic.delete"))
+    await large_scenario.unclaimed(claim)
+    await large_scenario.until_done(uid, timedelta(seconds=100))
+    deletes = [one.name for one in await large_scenario.asked("nic.delete")]
     ahead = deletes.index(resource_name(claim)) - before
     assert ahead < MOST_AHEAD, f"{ahead} of the {told} waiting orphans went before it"
 
 
-async def _open(stage: Stage, number: int) -> bool:
+async def _open(scenario: AzureScenario, number: int) -> bool:
     """So many deletions are told of, and not over."""
-    (shard,) = stage.installation.shards
+    (shard,) = scenario.installation.shards
     return int(await shard.caller.command("ZCARD", f"{shard.stem}open")) >= number

@@ -13,8 +13,8 @@ import pytest
 
 from service.contract.azure import resource_name
 from standins.azure import Nic, Vm
-from tests.scenarios.azure.stage import TAGS, Stage
-from tests.scenarios.azure.sweeping_process import Made
+from tests.scenarios.azure.azure_scenario import TAGS, AzureScenario
+from tests.scenarios.azure.sweeping_process import PassResult
 
 pytestmark = pytest.mark.long
 
@@ -27,7 +27,7 @@ SIZES: Final = [
 FREE: Final = {"capacity": 1_000_000, "rate": 1_000_000}
 
 
-class Sweeping:
+class SweepingProcess:
     """The process that sweeps."""
 
     def __init__(self, config: Path, folder: Path) -> None:
@@ -37,17 +37,17 @@ class Sweeping:
                 cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors,
             )  # fmt: skip
 
-    async def one_pass(self) -> Made:
+    async def one_pass(self) -> PassResult:
         return await asyncio.to_thread(self._pass)
 
-    def _pass(self) -> Made:
+    def _pass(self) -> PassResult:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(b"\n")
         self._process.stdin.flush()
         for line in self._process.stdout:
             if line.startswith(b'{"listed"'):
-                return msgspec.json.decode(line, type=Made)
+                return msgspec.json.decode(line, type=PassResult)
         raise AssertionError(f"it ended with status {self._process.wait()}")
 
     def end(self) -> None:
@@ -56,13 +56,13 @@ class Sweeping:
 
 
 @pytest.fixture
-def start(vast: Stage, tmp_path: Path) -> Iterator[Callable[[str], Sweeping]]:
-    made: list[Sweeping] = []
+def start(large_scenario: AzureScenario, tmp_path: Path) -> Iterator[Callable[[str], SweepingProcess]]:
+    made: list[SweepingProcess] = []
 
-    def started(listing: str) -> Sweeping:
-        vast.sweeping(age="0s", listing=listing)
-        vast.document["limits"] = {"*": FREE}
-        made.append(Sweeping(vast.config(), tmp_path))
+    def started(listing: str) -> SweepingProcess:
+        large_scenario.sweeping(age="0s", listing=listing)
+        large_scenario.document["limits"] = {"*": FREE}
+        made.append(SweepingProcess(large_scenario.config(), tmp_path))
         return made[-1]
 
     yield started
@@ -73,17 +73,17 @@ def start(vast: Stage, tmp_path: Path) -> Iterator[Callable[[str], Sweeping]]:
 @pytest.mark.parametrize("listing", ["graph", "provider"])
 @pytest.mark.parametrize(("number", "most"), SIZES)
 async def test_orphaned_interfaces_are_seen_and_told_in_bounded_memory(
-    vast: Stage, start: Callable[[str], Sweeping], number: int, most: int, listing: str
+    large_scenario: AzureScenario, start: Callable[[str], SweepingProcess], number: int, most: int, listing: str
 ) -> None:
-    await vast.azure.behave(read_quotas=False)
-    await vast.nic(vast.name("first"))
+    await large_scenario.azure.behave(read_quotas=False)
+    await large_scenario.nic(large_scenario.name("first"))
     swept = start(listing)
     await swept.one_pass()
     idle = await swept.one_pass()
     assert (idle.found, idle.told, idle.way) == (1, 1, listing)
-    await _interfaces(vast, number)
+    await _interfaces(large_scenario, number)
     seen = await swept.one_pass()
-    async with _planned(vast):
+    async with _planned(large_scenario):
         told = await swept.one_pass()
     assert (seen.found, seen.told) == (number + 1, 0)
     assert (told.found, told.told) == (number + 1, number)
@@ -93,15 +93,15 @@ async def test_orphaned_interfaces_are_seen_and_told_in_bounded_memory(
 
 @pytest.mark.parametrize(("number", "most"), SIZES)
 async def test_interfaces_of_machines_are_listed_in_bounded_memory(
-    vast: Stage, start: Callable[[str], Sweeping], number: int, most: int
+    large_scenario: AzureScenario, start: Callable[[str], SweepingProcess], number: int, most: int
 ) -> None:
     """As many machines as interfaces, none of them with a claim."""
-    await vast.azure.behave(read_quotas=False)
-    await vast.vm(vast.name("first"))
+    await large_scenario.azure.behave(read_quotas=False)
+    await large_scenario.vm(large_scenario.name("first"))
     swept = start("graph")
     await swept.one_pass()
     idle = await swept.one_pass()
-    await _interfaces(vast, number, attached=True)
+    await _interfaces(large_scenario, number, attached=True)
     seen = await swept.one_pass()
     assert (seen.listed, seen.found) == (2 * (number + 1), number + 1)
     above = seen.peak - idle.after
@@ -109,9 +109,9 @@ async def test_interfaces_of_machines_are_listed_in_bounded_memory(
 
 
 @contextlib.asynccontextmanager
-async def _planned(stage: Stage) -> AsyncIterator[None]:
+async def _planned(scenario: AzureScenario) -> AsyncIterator[None]:
     """As if everything that is told were planned at once: a sweep tells no more than planners keep up with."""
-    (shard,) = stage.installation.shards
+    (shard,) = scenario.installation.shards
 
     async def plan() -> None:
         while True:
@@ -126,9 +126,9 @@ async def _planned(stage: Stage) -> AsyncIterator[None]:
         await asyncio.wait([planning])
 
 
-async def _interfaces(stage: Stage, number: int, *, attached: bool = False) -> None:
-    names = [resource_name(stage.name(f"{one:05}")) for one in range(number)]
-    mine: dict[str, Any] = {"tags": TAGS, "subscription": stage.subscription}
-    await stage.make(Nic(name=name, vm=name if attached else "", **mine) for name in names)
+async def _interfaces(scenario: AzureScenario, number: int, *, attached: bool = False) -> None:
+    names = [resource_name(scenario.name(f"{one:05}")) for one in range(number)]
+    mine: dict[str, Any] = {"tags": TAGS, "subscription": scenario.subscription}
+    await scenario.make(Nic(name=name, vm=name if attached else "", **mine) for name in names)
     if attached:
-        await stage.make(Vm(name=name, nics=(name,), **mine) for name in names)
+        await scenario.make(Vm(name=name, nics=(name,), **mine) for name in names)

@@ -8,9 +8,9 @@ from itertools import pairwise
 import pytest
 
 from service.engine.views.jobs import JobView
-from standins.azure import Entry
-from standins.servers import Server
-from tests.scenarios.azure.stage import Stage
+from standins.azure import AzureJournalEntry
+from standins.redis_servers import LocalRedis
+from tests.scenarios.azure.azure_scenario import AzureScenario
 
 SECONDS = 12
 """What is reserved. The refusal names what is left of it then; the stand-in's clock is ours here."""
@@ -18,83 +18,83 @@ SECONDS = 12
 
 @pytest.mark.long
 async def test_a_killed_worker_and_a_restarted_server_neither_lose_nor_restart_the_wait(
-    lasting: Stage, valkey: Server
+    durable_scenario: AzureScenario, valkey: LocalRedis
 ) -> None:
-    first = lasting.launch("work")
-    watcher = lasting.launch("watch")
+    first = durable_scenario.launch("work")
+    watcher = durable_scenario.launch("watch")
     await watcher.until_ready()
-    claim = lasting.name("a")
-    uid = await _reserved(lasting, claim)
-    waiting = await lasting.until_told(claim, "NicReservedForAnotherVm", "retry after")
+    claim = durable_scenario.name("a")
+    uid = await _reserved(durable_scenario, claim)
+    waiting = await durable_scenario.until_told(claim, "NicReservedForAnotherVm", "retry after")
     first.kill()
     await valkey.revive()
     # Read while nobody works, however long all this took.
-    found = await lasting.job(claim)
+    found = await durable_scenario.job(claim)
     assert found is not None
     assert (found.due, found.waits) == (waiting.due, waiting.waits)
-    lasting.launch("work")
-    await _goes_when_it_is_due(lasting, waiting)
-    record = await lasting.record(uid)
+    durable_scenario.launch("work")
+    await _goes_when_it_is_due(durable_scenario, waiting)
+    record = await durable_scenario.record(uid)
     assert record is not None
     assert record.state in ("running", "releasing", "done")
 
 
 @pytest.mark.long
-async def test_a_wait_that_one_worker_began_is_ended_by_another(stage: Stage) -> None:
-    first = stage.launch("work")
-    await stage.start(works=False)
-    claim = stage.name("a")
-    await _reserved(stage, claim)
-    waiting = await stage.until_told(claim, "NicReservedForAnotherVm", "retry after")
-    second = stage.launch("work")
+async def test_a_wait_that_one_worker_began_is_ended_by_another(scenario: AzureScenario) -> None:
+    first = scenario.launch("work")
+    await scenario.start(works=False)
+    claim = scenario.name("a")
+    await _reserved(scenario, claim)
+    waiting = await scenario.until_told(claim, "NicReservedForAnotherVm", "retry after")
+    second = scenario.launch("work")
     await second.until_ready()
     await first.stop()
-    await _goes_when_it_is_due(stage, waiting)
+    await _goes_when_it_is_due(scenario, waiting)
 
 
 @pytest.mark.long
-async def test_a_reservation_that_is_renewed_is_waited_for_again_and_not_hurried(stage: Stage) -> None:
+async def test_a_reservation_that_is_renewed_is_waited_for_again_and_not_hurried(scenario: AzureScenario) -> None:
     """The stand-in's clock is quicker here: 20 of its seconds are two of ours, and so it says."""
-    await stage.azure.behave(refusal_renews=True)
-    await stage.start()
-    claim = stage.name("a")
-    uid = await stage.claimed(claim, launched=False)
-    guid = await stage.nic(claim)
-    await stage.trouble("gate", "nic.delete")
-    await stage.unclaimed(claim)
-    await stage.until_reserved(claim, guid, 20)
+    await scenario.azure.behave(refusal_renews=True)
+    await scenario.start()
+    claim = scenario.name("a")
+    uid = await scenario.claimed(claim, launched=False)
+    guid = await scenario.nic(claim)
+    await scenario.trouble("gate", "nic.delete")
+    await scenario.unclaimed(claim)
+    await scenario.until_reserved(claim, guid, 20)
 
     async def refused() -> bool:
-        return len(await stage.deletes()) >= 2
+        return len(await scenario.deletes()) >= 2
 
-    await stage.until_told(claim, "retry after 2 seconds")
-    await stage.until("it was refused twice", refused)
-    await stage.azure.behave(refusal_renews=False)
-    await stage.until_done(uid)
-    deletes = await stage.deletes()
+    await scenario.until_told(claim, "retry after 2 seconds")
+    await scenario.until("it was refused twice", refused)
+    await scenario.azure.behave(refusal_renews=False)
+    await scenario.until_done(uid)
+    deletes = await scenario.deletes()
     for one, following in pairwise(deletes):
         assert following.real - one.real >= 2.0, "it came while the interface was reserved"
     assert [one.status for one in deletes] == [400] * (len(deletes) - 1) + [202]
 
 
-async def _reserved(stage: Stage, claim: str) -> str:
+async def _reserved(scenario: AzureScenario, claim: str) -> str:
     """A claim that is gone, and whose interface is reserved; its uid."""
-    await stage.azure.behave(nic_goes=0.2)
-    await stage.azure.set_rate(1)
-    uid = await stage.claimed(claim, launched=False)
-    guid = await stage.nic(claim)
-    await stage.trouble("gate", "nic.delete")
-    await stage.unclaimed(claim)
-    await stage.until_reserved(claim, guid, SECONDS)
+    await scenario.azure.behave(nic_goes=0.2)
+    await scenario.azure.set_rate(1)
+    uid = await scenario.claimed(claim, launched=False)
+    guid = await scenario.nic(claim)
+    await scenario.trouble("gate", "nic.delete")
+    await scenario.unclaimed(claim)
+    await scenario.until_reserved(claim, guid, SECONDS)
     return uid
 
 
-async def _goes_when_it_is_due(stage: Stage, waiting: JobView) -> None:
-    async def twice() -> list[Entry]:
-        deletes = [one for one in await stage.deletes() if one.operation == "nic.delete"]
+async def _goes_when_it_is_due(scenario: AzureScenario, waiting: JobView) -> None:
+    async def twice() -> list[AzureJournalEntry]:
+        deletes = [one for one in await scenario.deletes() if one.operation == "nic.delete"]
         return deletes if len(deletes) > 1 else []
 
-    refusal, *later = await stage.until("it is asked for again", twice)
+    refusal, *later = await scenario.until("it is asked for again", twice)
     assert (refusal.status, refusal.code) == (400, "NicReservedForAnotherVm")
     assert waiting.due is not None
     assert waiting.last_at is not None
@@ -106,4 +106,4 @@ async def _goes_when_it_is_due(stage: Stage, waiting: JobView) -> None:
     (allowed,) = later
     assert allowed.status == 202
     assert allowed.real >= waiting.due.timestamp() >= refusal.real + seconds, "it came while it was reserved"
-    await stage.until_gone(waiting.target.removeprefix("aks-"))
+    await scenario.until_gone(waiting.target.removeprefix("aks-"))

@@ -10,15 +10,15 @@ from typing import Any
 import msgspec
 import pytest
 
-from service.kubernetes import access
+from service.kubernetes import endpoint
 from tests.capi import AWS_CLUSTERS
-from tests.integration.operating import invoke, start
-from tests.scenarios.canaries.scene import INSIDE, Scene
-from tests.scenarios.canaries.story import quiet
-from tests.scenarios.canaries.ways import not_a_key
+from tests.integration.command_line import invoke, start
+from tests.scenarios.canaries.canary_setup import INSIDE, CanarySetup
+from tests.scenarios.canaries.kubeconfigs import not_a_key
+from tests.scenarios.canaries.steps import quiet
 
 
-class Told:
+class CommandOutputs:
     """What commands have shown, by how they were called."""
 
     def __init__(self) -> None:
@@ -46,11 +46,11 @@ class Told:
         self.places.append((f"`knell {' '.join(words)}`", f"{out}\n{err}".encode()))
 
 
-def planning(scene: Scene, name: str = "late-400") -> tuple[str, ...]:
+def planning(scene: CanarySetup, name: str = "late-400") -> tuple[str, ...]:
     return "plan", f"{AWS_CLUSTERS.resource}/{name}", "-n", scene.namespace, "--cluster", "token"
 
 
-def pictures(scene: Scene, deletions: Sequence[str], jobs: Sequence[str]) -> list[tuple[str, ...]]:
+def pictures(scene: CanarySetup, deletions: Sequence[str], jobs: Sequence[str]) -> list[tuple[str, ...]]:
     """Everything that an operator may look at."""
     looks: list[tuple[str, ...]] = [
         ("status",), ("jobs", "list"), ("deletions", "list"), ("held", "list"), ("sources", "list"),
@@ -61,7 +61,7 @@ def pictures(scene: Scene, deletions: Sequence[str], jobs: Sequence[str]) -> lis
     return [(*look, "--output", form) for look in looks for form in ("table", "json")]
 
 
-async def looked_at(scene: Scene, told: Told) -> None:
+async def looked_at(scene: CanarySetup, told: CommandOutputs) -> None:
     config = str(scene.config())
 
     async def ids(noun: str) -> list[str]:
@@ -79,7 +79,7 @@ async def looked_at(scene: Scene, told: Told) -> None:
 # ---- Redis
 
 
-async def misled(scene: Scene, told: Told) -> None:
+async def misled(scene: CanarySetup, told: CommandOutputs) -> None:
     """Wrong passwords and keys, and settings that there are not."""
     known, somebody = scene.known, "redis://somebody:{}@127.0.0.1:{}/0"
     wrong = somebody.format(known["redis wrong password"], scene.server.port)
@@ -94,34 +94,34 @@ async def misled(scene: Scene, told: Told) -> None:
         ("sentinel_password_file", "redis wrong sentinel password"), ("password_file", "redis wrong password"),
     ):  # fmt: skip
         assert await _status(scene, told, {}, **{**sentinels, key: str(scene.write("wrong", known[word]))}) != 0
-    papers = scene.papers["redis"]
-    tls = {"ca_file": str(papers.ca), "cert_file": str(papers.certificate), "key_file": str(papers.key)}
+    tls_files = scene.tls_files["redis"]
+    tls = {"ca_file": str(tls_files.ca), "cert_file": str(tls_files.certificate), "key_file": str(tls_files.key)}
     encrypted = f"rediss://127.0.0.1:{scene.encrypted.port}/0"
     assert await _status(scene, told, {}, url=encrypted, tls=tls) == 0
     broken = str(scene.write("broken-redis-key", not_a_key(known["redis broken tls key"])))
     assert await _status(scene, told, {}, url=encrypted, tls={**tls, "key_file": broken}) != 0
 
 
-async def _status(scene: Scene, told: Told, variables: Mapping[str, str], **redis: Any) -> int:
+async def _status(scene: CanarySetup, told: CommandOutputs, variables: Mapping[str, str], **redis: Any) -> int:
     config = configured(scene, "misled", redis={"prefix": scene.redis.prefix, **redis})
     code, _ = await told.ask(variables, "--config", str(config), "status")
     return code
 
 
-def configured(scene: Scene, name: str, **changes: Any) -> Path:
+def configured(scene: CanarySetup, name: str, **changes: Any) -> Path:
     return scene.write(f"{name}.yaml", msgspec.yaml.encode({**scene.document, **changes}).decode())
 
 
 # ---- a pod
 
 
-async def inside(scene: Scene, told: Told, monkeypatch: pytest.MonkeyPatch) -> None:
+async def inside(scene: CanarySetup, told: CommandOutputs, monkeypatch: pytest.MonkeyPatch) -> None:
     """As a pod reaches its own cluster, by the token of its service account."""
     home = scene.folder / "serviceaccount"
     home.mkdir()
     (home / "token").write_text(scene.known["kubernetes service account"])
-    (home / "ca.crt").write_bytes(scene.papers["tls"].ca.read_bytes())
-    monkeypatch.setattr(access, "SERVICE_ACCOUNT", home)
+    (home / "ca.crt").write_bytes(scene.tls_files["tls"].ca.read_bytes())
+    monkeypatch.setattr(endpoint, "SERVICE_ACCOUNT", home)
     quiet(scene)
     config = configured(scene, "inside", clusters={**scene.document["clusters"], "token": {"in_cluster": True}})
     host, _, port = scene.gateways[INSIDE].url.removeprefix("https://").rpartition(":")

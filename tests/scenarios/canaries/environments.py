@@ -10,10 +10,10 @@ from typing import NamedTuple
 
 import msgspec
 
-from standins.aws.world import REGION
-from tests.scenarios.canaries.commands import Told, configured, planning
-from tests.scenarios.canaries.scene import Scene, role_arn
-from tests.scenarios.canaries.story import quiet
+from standins.aws.builder import REGION
+from tests.scenarios.canaries.canary_setup import CanarySetup, role_arn
+from tests.scenarios.canaries.commands import CommandOutputs, configured, planning
+from tests.scenarios.canaries.steps import quiet
 
 _SSO: str = "https://sso.invalid/start"
 
@@ -26,8 +26,8 @@ class Environment(NamedTuple):
     """Whether it needs a process of its own."""
 
 
-async def tried(scene: Scene, told: Told) -> None:
-    await scene.unmanaged("living", await scene.world.vpc())
+async def tried(scene: CanarySetup, told: CommandOutputs) -> None:
+    await scene.unmanaged("living", await scene.builder.vpc())
     clouds = (
         (_aws(scene), planning(scene, "living"), ("aws", "issuer")),
         (_azure(scene), ("sweep", "--dry-run"), ("issuer", "entra")),
@@ -39,7 +39,12 @@ async def tried(scene: Scene, told: Told) -> None:
 
 
 async def _tried(
-    scene: Scene, told: Told, name: str, environment: Environment, words: Iterable[str], asked: Iterable[str]
+    scene: CanarySetup,
+    told: CommandOutputs,
+    name: str,
+    environment: Environment,
+    words: Iterable[str],
+    asked: Iterable[str],
 ) -> None:
     ask = told.ask_process if environment.alone else told.ask
     called = ("--config", _config(scene), *words)
@@ -54,7 +59,7 @@ async def _tried(
     scene.ways.mended()
 
 
-async def _through_proxy(scene: Scene, told: Told) -> None:
+async def _through_proxy(scene: CanarySetup, told: CommandOutputs) -> None:
     quiet(scene)
     word = scene.known["proxy of the environment"]
     address = f"http://somebody:{word}@{scene.proxy.address}"
@@ -65,7 +70,7 @@ async def _through_proxy(scene: Scene, told: Told) -> None:
         assert word in scene.proxy.seen, words
 
 
-def _config(scene: Scene) -> str:
+def _config(scene: CanarySetup) -> str:
     """One way to the cluster is enough."""
     sources = {name: one for name, one in scene.document["sources"].items() if one["collector"] != "none"}
     ways = {"token": scene.document["clusters"]["token"]}
@@ -75,7 +80,7 @@ def _config(scene: Scene) -> str:
 # ---- AWS
 
 
-def _aws(scene: Scene) -> dict[str, Environment]:
+def _aws(scene: CanarySetup) -> dict[str, Environment]:
     known, issuer = scene.known, scene.gateways["issuer"].url
     nothing = {"AWS_ACCESS_KEY_ID": "", "AWS_SECRET_ACCESS_KEY": "", "AWS_SESSION_TOKEN": ""}
     sts = {"AWS_ENDPOINT_URL_STS": scene.gateways["aws"].url}
@@ -127,20 +132,20 @@ def _aws(scene: Scene) -> dict[str, Environment]:
     return {**made, "sso": Environment({**nothing, **_sso(scene)}, (known["aws sso token"],), alone=True)}
 
 
-def _id(scene: Scene) -> str:
+def _id(scene: CanarySetup) -> str:
     return f"AKIA{scene.account}"
 
 
-def _words(scene: Scene, name: str) -> list[str]:
+def _words(scene: CanarySetup, name: str) -> list[str]:
     return [scene.known[f"aws {name} {what}"] for what in ("secret key", "session token")]
 
 
-def _process_answer(scene: Scene) -> dict[str, object]:
+def _process_answer(scene: CanarySetup) -> dict[str, object]:
     secret, token = _words(scene, "process")
     return {"Version": 1, "AccessKeyId": _id(scene), "SecretAccessKey": secret, "SessionToken": token}
 
 
-def _sso(scene: Scene) -> dict[str, str]:
+def _sso(scene: CanarySetup) -> dict[str, str]:
     """A person who is logged in: the token lies below the home directory."""
     cache = scene.folder / "home" / ".aws" / "sso" / "cache"
     cache.mkdir(parents=True)
@@ -165,12 +170,12 @@ def _sso(scene: Scene) -> dict[str, str]:
 # ---- Azure
 
 
-def _azure(scene: Scene) -> dict[str, Environment]:
+def _azure(scene: CanarySetup) -> dict[str, Environment]:
     known = scene.known
     nothing = {"IDENTITY_ENDPOINT": "", "IDENTITY_HEADER": ""}
     who = {
         "AZURE_TENANT_ID": str(uuid.uuid4()), "AZURE_CLIENT_ID": str(uuid.uuid4()),
-        "AZURE_AUTHORITY_HOST": scene.gateways["entra"].url, "SSL_CERT_FILE": str(scene.papers["tls"].ca),
+        "AZURE_AUTHORITY_HOST": scene.gateways["entra"].url, "SSL_CERT_FILE": str(scene.tls_files["tls"].ca),
     }  # fmt: skip
     federated = scene.write("azure-federated", known["azure federated token"])
     certificate = _locked_certificate(scene.folder, known["azure certificate password"])

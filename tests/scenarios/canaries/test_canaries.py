@@ -9,8 +9,8 @@ import redis
 
 from tests.capi import AWS_CLUSTERS
 from tests.karpenter import NODECLAIMS
-from tests.scenarios.canaries import commands, environments, search, story
-from tests.scenarios.canaries.scene import KIND, opened
+from tests.scenarios.canaries import commands, environments, search, steps
+from tests.scenarios.canaries.canary_setup import KIND, opened
 
 
 @pytest.mark.timeout(900)
@@ -20,10 +20,10 @@ async def test_no_canary_of_any_credential_shows_in_anything_that_is_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with opened(tmp_path, monkeypatch) as scene:
-        replica, told = scene.launch("run"), commands.Told()
-        await story.works(scene)
-        await story.stuck(scene)
-        await story.fails(scene)
+        replica, told = scene.launch("run"), commands.CommandOutputs()
+        await steps.works(scene)
+        await steps.stuck(scene)
+        await steps.fails(scene)
         surface = [
             (f"GET {path}", (await asyncio.to_thread(replica.process.get, path))[1].encode())
             for path in ("/metrics", "/readyz", "/healthz", "/livez")

@@ -12,17 +12,17 @@ from service.kubernetes import kubeconfig
 from service.masking import names_secret
 from service.settings import Settings
 from service.settings.redis import RedisUrl, Secret
-from service.settings.values import is_struct, unwrap
+from service.settings.values import is_struct, unwrap_type
 from tests.scenarios.canaries import credentials
-from workers.handlers.aws.sessions import new_session
-from workers.handlers.azure.clients import Clients
+from workers.handlers.aws.client.sessions import new_session
+from workers.handlers.azure.clients import AzureClients
 
 
 def leaves(kind: Any, path: str = "") -> Iterator[tuple[str, Any]]:
     for info in msgspec.structs.fields(kind):
-        here, (bare, _, _) = f"{path}{info.encode_name}", unwrap(info.type)
+        here, (bare, _, _) = f"{path}{info.encode_name}", unwrap_type(info.type)
         while get_origin(bare) in (dict, tuple):
-            here, (bare, _, _) = f"{here}.*", unwrap(get_args(bare)[get_origin(bare) is dict])
+            here, (bare, _, _) = f"{here}.*", unwrap_type(get_args(bare)[get_origin(bare) is dict])
         if is_struct(bare):
             yield from leaves(bare, f"{here}.")
         else:
@@ -39,7 +39,11 @@ def test_every_setting_that_may_hold_a_credential_or_name_a_file_is_on_the_list(
 
 
 def test_every_field_of_a_kubeconfig_is_on_the_list() -> None:
-    fields = [info for kind in (kubeconfig.Server, kubeconfig.User) for info in msgspec.structs.fields(kind)]
+    fields = [
+        info
+        for kind in (kubeconfig.KubeconfigCluster, kubeconfig.KubeconfigUser)
+        for info in msgspec.structs.fields(kind)
+    ]
     assert {info.encode_name for info in fields} == set(credentials.KUBECONFIG)
 
 
@@ -52,7 +56,7 @@ async def test_every_variable_that_brings_azure_a_secret_is_on_the_list(monkeypa
     named = {value for name, value in vars(EnvironmentVariables).items() if isinstance(value, str) and name[0] != "_"}
     for name in named:
         monkeypatch.delenv(name, raising=False)
-    async with Clients("http://127.0.0.1:9") as clients:
+    async with AzureClients("http://127.0.0.1:9") as clients:
         chain = {type(one).__name__ for one in clients._credential("").credentials}
     # Workload identity fails until it is set up.
     assert chain == {"EnvironmentCredential", "AsyncFailedDACCredential", "ManagedIdentityCredential"}

@@ -10,9 +10,9 @@ from typing import Any, Self, TypeVar
 import aiohttp
 import msgspec
 
-from tests.clusters import ApiServer
+from tests.api_servers import ApiServer
 from tests.engine.waiting import until
-from tests.kube import Answer, Crd, KubeRefused
+from tests.kube import Crd, KubeRefused, KubeResponse
 
 AT_ONCE = 16
 T = TypeVar("T")
@@ -43,7 +43,7 @@ class Admin:
         assert self._session is not None
         return self._session
 
-    async def request(self, method: str, path: str, body: object = None, *, patch: str = "") -> Answer:
+    async def request(self, method: str, path: str, body: object = None, *, patch: str = "") -> KubeResponse:
         """`patch` is the kind of a patch: merge, json."""
         content = f"application/{f'{patch}-patch+' if patch else ''}json"
         data = None if body is None else msgspec.json.encode(body)
@@ -52,9 +52,9 @@ class Admin:
         ) as answer:
             text = await answer.read()
             try:
-                return Answer(answer.status, msgspec.json.decode(text))
+                return KubeResponse(answer.status, msgspec.json.decode(text))
             except msgspec.DecodeError:
-                return Answer(answer.status, text.decode(errors="replace"))
+                return KubeResponse(answer.status, text.decode(errors="replace"))
 
     async def create(self, path: str, body: object) -> Any:
         return self._accepted(await self.request("POST", path, body), path)
@@ -68,7 +68,7 @@ class Admin:
     async def get(self, path: str) -> Any | None:
         """None for 404 only. A server that is still filling its cache of a kind says 429, and is asked again."""
 
-        async def answered() -> Answer | None:
+        async def answered() -> KubeResponse | None:
             answer = await self.request("GET", path)
             return None if answer.status == 429 else answer
 
@@ -100,7 +100,7 @@ class Admin:
 
         await until(f"{crd.resource} is served", served)
 
-    def _accepted(self, answer: Answer, path: str) -> Any:
+    def _accepted(self, answer: KubeResponse, path: str) -> Any:
         if answer.status not in (200, 201, 202):
             raise KubeRefused(f"{path}: {answer.status} {answer.body}")
         return answer.body

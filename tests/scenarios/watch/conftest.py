@@ -6,14 +6,14 @@ from pathlib import Path
 import pytest
 
 from standins.controlplane import ControlPlane
-from standins.servers import Server
-from tests.clusters import need_real
-from tests.scenarios.watch.world import World, opened
-from tests.servers import TestServer
+from standins.redis_servers import LocalRedis
+from tests.api_servers import need_real
+from tests.redis_servers import TestServer
+from tests.scenarios.watch.watch_scenario import WatchScenario, opened
 
 
 @pytest.fixture
-async def world(plane: ControlPlane, embedded_server: TestServer, tmp_path: Path) -> AsyncIterator[World]:
+async def scenario(plane: ControlPlane, embedded_server: TestServer, tmp_path: Path) -> AsyncIterator[WatchScenario]:
     """On the shared control plane and the shared Valkey: neither may be stopped or emptied."""
     async with opened(plane, embedded_server.settings(), tmp_path) as made:
         yield made
@@ -28,16 +28,18 @@ def own_plane() -> Iterator[ControlPlane]:
 
 
 @pytest.fixture
-async def fragile(own_plane: ControlPlane, embedded_server: TestServer, tmp_path: Path) -> AsyncIterator[World]:
+async def own_plane_scenario(
+    own_plane: ControlPlane, embedded_server: TestServer, tmp_path: Path
+) -> AsyncIterator[WatchScenario]:
     """Its control plane may be broken."""
     async with opened(own_plane, embedded_server.settings(), tmp_path) as made:
         yield made
 
 
 @pytest.fixture
-def valkey() -> Iterator[Server]:
+def valkey() -> Iterator[LocalRedis]:
     """A Valkey that may be emptied and frozen."""
-    server = Server().start()
+    server = LocalRedis().start()
     try:
         yield server
     finally:
@@ -45,7 +47,7 @@ def valkey() -> Iterator[Server]:
 
 
 @pytest.fixture
-async def forgetful(plane: ControlPlane, valkey: Server, tmp_path: Path) -> AsyncIterator[World]:
+async def own_valkey_scenario(plane: ControlPlane, valkey: LocalRedis, tmp_path: Path) -> AsyncIterator[WatchScenario]:
     """Its Valkey may lose everything."""
     async with opened(plane, valkey.settings(), tmp_path) as made:
         yield made

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from service.contract.names import FINALIZER
-from standins.provider import Line, Provider, Resource, Seed, read_log
-from tests.clusters import ApiServer
+from tests.api_servers import ApiServer
 from tests.engine.waiting import until
 from tests.kube import Crd
 from tests.scenarios.watch.admin import Admin, each
+from tests.simulated import JournalLine, Seed, SeededResource, SimulatedProvider, read_log
 
 VMS: Final = "vms"
 DISKS: Final = "disks"
@@ -27,7 +27,7 @@ PATIENCE: Final = timedelta(seconds=100)
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class CreatedObject:
     """An object as the admin made it, and the ids of what it owns at the provider."""
 
     source: str
@@ -42,15 +42,15 @@ class Made:
         return self.crd.path(self.namespace, self.name)
 
 
-class Objects:
+class ScenarioObjects:
     def __init__(self, server: ApiServer, folder: Path) -> None:
         self.server, self.folder = server, folder
         self.admin = Admin(server)
-        self.provider = Provider(log=folder / "provider.jsonl")
-        self.provider.world.add(Seed(resources=(Resource(account=ACCOUNT, id=BYSTANDER, owner="nobody"),)))
+        self.provider = SimulatedProvider(log=folder / "provider.jsonl")
+        self.provider.state.add(Seed(resources=(SeededResource(account=ACCOUNT, id=BYSTANDER, owner="nobody"),)))
         self.crds: dict[str, Crd] = {}
         self.namespace = ""
-        self.made: dict[str, Made] = {}
+        self.made: dict[str, CreatedObject] = {}
         self._namespaces: list[str] = []
 
     async def clear(self) -> None:
@@ -81,7 +81,7 @@ class Objects:
         crd: Crd | None = None,
         namespace: str = "",
         targets: int = 1,
-        resources: Iterable[Resource] = (),
+        resources: Iterable[SeededResource] = (),
         stages: bool = False,
         **metadata: Any,
     ) -> list[str]:
@@ -92,15 +92,15 @@ class Objects:
 
         async def one(name: str) -> None:
             ids = tuple(f"{name}-{number}" for number in range(targets))
-            plain = (Resource(account=ACCOUNT, id=id_, owner=f"tag-{name}") for id_ in ids)
-            self.provider.world.add(Seed(resources=tuple(special.get(like.id, like) for like in plain)))
+            plain = (SeededResource(account=ACCOUNT, id=id_, owner=f"tag-{name}") for id_ in ids)
+            self.provider.state.add(Seed(resources=tuple(special.get(like.id, like) for like in plain)))
             body = kind.body(name, **metadata)
             named = [
                 {"account": ACCOUNT, "id": id_, "stage": number if stages else 0} for number, id_ in enumerate(ids)
             ]
             body["spec"] = {"owner": f"tag-{name}", "targets": named}
             found = await self.admin.create(kind.path(place), body)
-            self.made[name] = Made(source, kind, place, name, found["metadata"]["uid"], ids)
+            self.made[name] = CreatedObject(source, kind, place, name, found["metadata"]["uid"], ids)
 
         await each(one, names)
         return list(names)
@@ -146,13 +146,13 @@ class Objects:
 
     # ---- the provider
 
-    def calls(self) -> list[Line]:
+    def calls(self) -> list[JournalLine]:
         """Destructive calls as the provider wrote them down."""
         lines = read_log(self.folder / "provider.jsonl")
         return [line for line in lines if line.what == "request" and line.method == "DELETE"]
 
     def there(self, id_: str) -> bool:
-        return self.provider.world.find(ACCOUNT, id_) is not None
+        return self.provider.state.find(ACCOUNT, id_) is not None
 
     # ---- waiting
 

@@ -10,24 +10,26 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from service.cli.work import handlers_of
+from service.cli.extension import Extension, known_collectors
+from service.cli.work import open_registry
 from service.engine.installation import Installation
-from service.kubernetes import Sightings
+from service.kubernetes import RecentObjects
 from service.settings import RedisSettings, Settings
-from service.watching.replicas import Post
+from service.watching.share_lease import ShareLease
 from service.watching.watcher import Watcher
 from tests.engine.waiting import PATIENCE, until
-from tests.integration.test_work_command import Process
+from tests.integration.knell_process import KnellProcess
 from workers.runtime.worker import Worker
 
 
 class Service:
-    """Both sides, inside this process. `watches` and `works` say which of them it has, `address` where a simulated
-    provider is, if there is one."""
+    """Both sides, inside this process. `watches` and `works` say which of them it has."""
 
-    def __init__(self, settings: Settings, address: str | None, *, watches: bool = True, works: bool = True) -> None:
+    def __init__(
+        self, settings: Settings, extension: Extension | None = None, *, watches: bool = True, works: bool = True
+    ) -> None:
         self.settings = settings
-        self._address, self._watches, self._works = address, watches, works
+        self._extension, self._watches, self._works = extension, watches, works
         self.watcher: Watcher | None = None
         self.worker: Worker | None = None
         self._task: asyncio.Task[None] | None = None
@@ -62,13 +64,16 @@ class Service:
             self._task.result()
             raise AssertionError("the service ended by itself")
 
-    def post(self, source: str) -> Post:
+    def share_lease(self, source: str) -> ShareLease:
         assert self.watcher is not None
-        return next(post for post in self.watcher.posts if post.share.source == source)
+        return next(share_lease for share_lease in self.watcher.share_leases if share_lease.share.source == source)
 
     async def until_watching(self, *sources: str) -> None:
-        posts = [self.post(source) for source in sources]
-        await self.until(f"{', '.join(sources)} are listed", lambda: all(post.tally.relists for post in posts))
+        share_leases = [self.share_lease(source) for source in sources]
+        await self.until(
+            f"{', '.join(sources)} are listed",
+            lambda: all(share_lease.counters.relists for share_lease in share_leases),
+        )
 
     async def until(self, what: str, look: Callable[[], Any], within: timedelta = PATIENCE) -> Any:
         async def looked() -> Any:
@@ -82,14 +87,15 @@ class Service:
         return watching and (not self._works or (self.worker is not None and self.worker.ready))
 
     async def _run(self) -> None:
-        installation, sightings = Installation(self.settings), Sightings()
+        installation, recent_objects = Installation(self.settings), RecentObjects()
         try:
             async with (
-                handlers_of(self.settings, installation, self._address, sightings) as registry,
+                open_registry(self.settings, installation, recent_objects, self._extension) as registry,
                 asyncio.TaskGroup() as group,
             ):
                 if self._watches:
-                    self.watcher = Watcher(self.settings, installation, sightings)
+                    collectors = known_collectors(self._extension)
+                    self.watcher = Watcher(self.settings, installation, recent_objects, collectors)
                     group.create_task(self.watcher.run())
                 if self._works:
                     self.worker = Worker(installation, registry)
@@ -98,11 +104,11 @@ class Service:
             await installation.aclose()
 
 
-class Replica:
+class KnellReplica:
     """A real process of `knell`, with a surface that is asked from another thread: this one serves the provider."""
 
-    def __init__(self, folder: Path, redis: RedisSettings, config: Path, *words: str) -> None:
-        self.process = Process(folder, redis, "--config", str(config), *words)
+    def __init__(self, folder: Path, redis: RedisSettings, config: Path, *words: str, **variables: str) -> None:
+        self.process = KnellProcess(folder, redis, "--config", str(config), *words, **variables)
 
     @property
     def name(self) -> str:

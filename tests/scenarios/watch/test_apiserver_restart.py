@@ -7,7 +7,7 @@ import pytest
 
 from tests.scenarios.watch.admin import each
 from tests.scenarios.watch.evidence import assert_story, until_released
-from tests.scenarios.watch.world import World, control_plane
+from tests.scenarios.watch.watch_scenario import WatchScenario, control_plane
 
 pytestmark = pytest.mark.long
 
@@ -17,13 +17,13 @@ BEFORE = 40
 """Deletions that are done when the server goes."""
 
 
-async def test_an_apiserver_restart_during_a_burst_loses_and_doubles_nothing(fragile: World) -> None:
-    plane = control_plane(fragile.server)
-    service = await fragile.start()
-    going = await fragile.many("vm", GOING)
-    staying = await fragile.many("stays", STAYING)
-    disks = await fragile.many("disk", 20, source="disks")
-    await fragile.ready(*going, *staying, *disks)
+async def test_an_apiserver_restart_during_a_burst_loses_and_doubles_nothing(own_plane_scenario: WatchScenario) -> None:
+    plane = control_plane(own_plane_scenario.server)
+    service = await own_plane_scenario.start()
+    going = await own_plane_scenario.many("vm", GOING)
+    staying = await own_plane_scenario.many("stays", STAYING)
+    disks = await own_plane_scenario.many("disk", 20, source="disks")
+    await own_plane_scenario.ready(*going, *staying, *disks)
 
     restarting, last = asyncio.Event(), {*going[GOING // 2 :], *disks}
 
@@ -33,7 +33,7 @@ async def test_an_apiserver_restart_during_a_burst_loses_and_doubles_nothing(fra
             await restarting.wait()
         while True:
             try:
-                answer = await fragile.admin.request("DELETE", fragile.made[name].path)
+                answer = await own_plane_scenario.admin.request("DELETE", own_plane_scenario.made[name].path)
             except (aiohttp.ClientError, TimeoutError):
                 await asyncio.sleep(0.05)
                 continue
@@ -43,15 +43,15 @@ async def test_an_apiserver_restart_during_a_burst_loses_and_doubles_nothing(fra
     async with asyncio.TaskGroup() as group:
         # Few at a time: some go before the restart, the last ones meanwhile and after it.
         group.create_task(each(insist, [*going, *disks], at_once=2))
-        await fragile.until("some are done", lambda: _many_done(fragile))
-        assert len(await fragile.live()) > STAYING
+        await own_plane_scenario.until("some are done", lambda: _many_done(own_plane_scenario))
+        assert len(await own_plane_scenario.live()) > STAYING
         restarting.set()
         await plane.revive_apiserver()
-    await until_released(fragile, *going, *disks)
-    assert service.post("vms").tally.marked == GOING + STAYING
+    await until_released(own_plane_scenario, *going, *disks)
+    assert service.share_lease("vms").counters.marked == GOING + STAYING
     await service.stop()
-    await assert_story(fragile, [*going, *disks])
+    await assert_story(own_plane_scenario, [*going, *disks])
 
 
-async def _many_done(world: World) -> bool:
-    return len(await world.done()) >= BEFORE
+async def _many_done(scenario: WatchScenario) -> bool:
+    return len(await scenario.done()) >= BEFORE

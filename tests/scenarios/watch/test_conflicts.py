@@ -9,7 +9,7 @@ import pytest
 from service.contract.names import FINALIZER
 from tests.scenarios.watch.evidence import assert_story, until_released
 from tests.scenarios.watch.objects import VMS, finalizers, is_going
-from tests.scenarios.watch.world import World
+from tests.scenarios.watch.watch_scenario import WatchScenario
 
 pytestmark = pytest.mark.long
 
@@ -17,11 +17,11 @@ HOLDS = "someone.else/holds"
 FLIPS = "someone.else/flips"
 
 
-class Meddler:
+class ConflictingWriter:
     """Changes labels, annotations and finalizers of its own, over and over, each time on what it has just read."""
 
-    def __init__(self, world: World, names: list[str]) -> None:
-        self._world, self._names = world, names
+    def __init__(self, scenario: WatchScenario, names: list[str]) -> None:
+        self._scenario, self._names = scenario, names
         self.wrote: set[str] = set()
         """Versions of objects that it made."""
         self.conflicts = 0
@@ -33,7 +33,7 @@ class Meddler:
 
     async def _meddle(self, name: str) -> None:
         for number in itertools.count():
-            found = await self._world.read(name)
+            found = await self._scenario.read(name)
             if found is None:
                 return
             meta = found["metadata"]
@@ -46,7 +46,7 @@ class Meddler:
             meta["labels"] = {**meta.get("labels", {}), "turn": str(number)}
             meta["annotations"] = {**meta.get("annotations", {}), "someone.else/turn": str(number)}
             meta["finalizers"] = theirs
-            answer = await self._world.admin.request("PUT", self._world.made[name].path, found)
+            answer = await self._scenario.admin.request("PUT", self._scenario.made[name].path, found)
             if answer.status == 409:
                 self.conflicts += 1
             elif answer.status == 200:
@@ -55,45 +55,47 @@ class Meddler:
                 assert answer.status == 404
 
 
-async def test_an_object_that_another_client_writes_all_the_time_is_marked_and_released(world: World) -> None:
-    service = await world.start()
-    names = await world.many("vm", 8, finalizers=[HOLDS])
-    bystander = await world.make("stays", finalizers=[HOLDS])
-    listed: Any = await world.admin.get(world.crds[VMS].path(world.namespace))
+async def test_an_object_that_another_client_writes_all_the_time_is_marked_and_released(
+    scenario: WatchScenario,
+) -> None:
+    service = await scenario.start()
+    names = await scenario.many("vm", 8, finalizers=[HOLDS])
+    bystander = await scenario.make("stays", finalizers=[HOLDS])
+    listed: Any = await scenario.admin.get(scenario.crds[VMS].path(scenario.namespace))
     start = listed["metadata"]["resourceVersion"]
     history: list[Any] = []
 
     async def record() -> None:
-        async for event in world.admin.changes(world.crds[VMS].path(world.namespace), start):
+        async for event in scenario.admin.changes(scenario.crds[VMS].path(scenario.namespace), start):
             # One by one: this is cancelled.
             history.append(event)  # noqa: PERF401
 
-    meddler = Meddler(world, names)
+    meddler = ConflictingWriter(scenario, names)
     tasks = [asyncio.create_task(record()), asyncio.create_task(meddler.run())]
     try:
-        await world.until_marked(*names, *bystander)
-        await world.delete(*names)
+        await scenario.until_marked(*names, *bystander)
+        await scenario.delete(*names)
 
         async def only_theirs() -> bool:
-            live = await world.live()
+            live = await scenario.live()
             return all(FINALIZER not in finalizers(live[name]) for name in names)
 
-        await world.until("ours is off everywhere", only_theirs)
-        await world.until("their deletions are done", lambda: _done(world, names))
-        assert all(HOLDS in finalizers(item) for item in (await world.live()).values())
+        await scenario.until("ours is off everywhere", only_theirs)
+        await scenario.until("their deletions are done", lambda: _done(scenario, names))
+        assert all(HOLDS in finalizers(item) for item in (await scenario.live()).values())
     finally:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
     # Now the other lets go of its own.
     for name in names:
-        await world.admin.patch(world.made[name].path, {"metadata": {"finalizers": None}})
-    await until_released(world, *names)
+        await scenario.admin.patch(scenario.made[name].path, {"metadata": {"finalizers": None}})
+    await until_released(scenario, *names)
     await service.stop()
     assert meddler.conflicts > 0, "nobody was in anybody's way"
     assert _touched_by_others(history, meddler.wrote) == []
-    assert HOLDS in finalizers((await world.live())["stays"])
-    await assert_story(world, names)
+    assert HOLDS in finalizers((await scenario.live())["stays"])
+    await assert_story(scenario, names)
 
 
 def _touched_by_others(history: list[Any], wrote: set[str]) -> list[str]:
@@ -109,5 +111,5 @@ def _touched_by_others(history: list[Any], wrote: set[str]) -> list[str]:
     return found
 
 
-async def _done(world: World, names: list[str]) -> bool:
-    return set(names) <= await world.done()
+async def _done(scenario: WatchScenario, names: list[str]) -> bool:
+    return set(names) <= await scenario.done()

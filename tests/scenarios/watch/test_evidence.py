@@ -10,46 +10,46 @@ from service.contract import Event
 from service.contract.names import FINALIZER
 from tests.scenarios.watch.evidence import assert_story
 from tests.scenarios.watch.objects import ACCOUNT, BYSTANDER
-from tests.scenarios.watch.world import World
+from tests.scenarios.watch.watch_scenario import WatchScenario
 
 pytestmark = pytest.mark.long
 
-Fault = Callable[[World], Awaitable[Any]]
+Fault = Callable[[WatchScenario], Awaitable[Any]]
 
 
-async def _call(world: World, id_: str) -> None:
+async def _call(scenario: WatchScenario, id_: str) -> None:
     async with aiohttp.ClientSession() as session:
-        await session.delete(f"{world.provider.address}/accounts/{ACCOUNT}/resources/{id_}")
+        await session.delete(f"{scenario.provider.address}/accounts/{ACCOUNT}/resources/{id_}")
 
 
-async def _publish(world: World) -> None:
-    made = world.made["vm"]
-    event = Event(cluster=world.cluster, resource=made.crd.resource, uid=made.uid, name="vm", source="vms")
-    await world.installation.publish([event])
+async def _publish(scenario: WatchScenario) -> None:
+    made = scenario.made["vm"]
+    event = Event(cluster=scenario.cluster, resource=made.crd.resource, uid=made.uid, name="vm", source="vms")
+    await scenario.installation.publish([event])
 
 
-async def _unmark(world: World) -> None:
-    await world.admin.patch(world.made["vm"].path, {"metadata": {"finalizers": None}})
+async def _unmark(scenario: WatchScenario) -> None:
+    await scenario.admin.patch(scenario.made["vm"].path, {"metadata": {"finalizers": None}})
 
 
-async def _delete(world: World) -> None:
-    await world.admin.delete(world.made["vm"].path)
+async def _delete(scenario: WatchScenario) -> None:
+    await scenario.admin.delete(scenario.made["vm"].path)
 
 
-async def _vanish(world: World) -> None:
-    await _unmark(world)
-    await _delete(world)
+async def _vanish(scenario: WatchScenario) -> None:
+    await _unmark(scenario)
+    await _delete(scenario)
 
 
-async def _change(world: World) -> None:
-    await world.admin.patch(world.made["vm"].path, {"spec": {"targets": []}})
+async def _change(scenario: WatchScenario) -> None:
+    await scenario.admin.patch(scenario.made["vm"].path, {"spec": {"targets": []}})
 
 
 @pytest.mark.parametrize(
     ("fault", "complaint"),
     [
-        (lambda world: _call(world, "vm-0"), "something else was touched"),
-        (lambda world: _call(world, BYSTANDER), "something else was touched"),
+        (lambda scenario: _call(scenario, "vm-0"), "something else was touched"),
+        (lambda scenario: _call(scenario, BYSTANDER), "something else was touched"),
         (_publish, "published"),
         (_unmark, "our finalizer on vm"),
         (_delete, "vm was to stay"),
@@ -57,20 +57,22 @@ async def _change(world: World) -> None:
         (_change, "vm-0"),
     ],
 )
-async def test_whoever_should_stay_and_is_touched_is_noticed(world: World, fault: Fault, complaint: str) -> None:
-    await world.make("vm", finalizers=[FINALIZER])
-    await assert_story(world, [])
-    await fault(world)
+async def test_an_object_that_should_stay_and_was_changed_is_noticed(
+    scenario: WatchScenario, fault: Fault, complaint: str
+) -> None:
+    await scenario.make("vm", finalizers=[FINALIZER])
+    await assert_story(scenario, [])
+    await fault(scenario)
     with pytest.raises(AssertionError, match=complaint):
-        await assert_story(world, [])
+        await assert_story(scenario, [])
 
 
-async def test_whoever_should_go_and_does_not_is_noticed(world: World) -> None:
-    await world.make("vm", finalizers=[FINALIZER])
+async def test_an_object_that_should_be_released_and_is_not_is_noticed(scenario: WatchScenario) -> None:
+    await scenario.make("vm", finalizers=[FINALIZER])
     with pytest.raises(AssertionError, match="these were to be released"):
-        await assert_story(world, ["vm"])
-    await _vanish(world)
+        await assert_story(scenario, ["vm"])
+    await _vanish(scenario)
     with pytest.raises(AssertionError, match="done"):
-        await assert_story(world, ["vm"])
+        await assert_story(scenario, ["vm"])
     with pytest.raises(AssertionError, match="not everything was removed exactly once"):
-        await assert_story(world, ["vm"], recorded=[])
+        await assert_story(scenario, ["vm"], recorded=[])

@@ -9,65 +9,65 @@ import pytest
 from service.contract import Event
 from tests.scenarios.watch.evidence import assert_story, until_released
 from tests.scenarios.watch.objects import DISKS
-from tests.scenarios.watch.world import World
+from tests.scenarios.watch.watch_scenario import WatchScenario
 
 pytestmark = pytest.mark.long
 
 
-def _event(world: World, name: str, /, **changed: Any) -> Event:
+def _event(scenario: WatchScenario, name: str, /, **changed: Any) -> Event:
     """What the watch side would publish of that object."""
-    made = world.made[name]
+    made = scenario.made[name]
     true = {
-        "cluster": world.cluster, "resource": made.crd.resource, "uid": made.uid, "name": name,
+        "cluster": scenario.cluster, "resource": made.crd.resource, "uid": made.uid, "name": name,
         "namespace": made.namespace, "source": made.source,
     }  # fmt: skip
     return Event(**{**true, **changed})
 
 
-async def _by_hand(world: World, events: Sequence[Event]) -> None:
+async def _by_hand(scenario: WatchScenario, events: Sequence[Event]) -> None:
     """As anybody could who reaches Redis."""
-    client: Any = world.installation.connections.client
+    client: Any = scenario.installation.connections.client
     for event in events:
-        await client.xadd(world.installation.keys.of(0, "events"), event.fields())
+        await client.xadd(scenario.installation.keys.of(0, "events"), event.fields())
 
 
-async def test_forged_events_are_held_with_the_reason_and_touch_nothing(world: World) -> None:
-    service = await world.start()
-    vms, disks = await world.many("vm", 3), await world.many("disk", 3, source=DISKS)
-    await world.ready(*vms, *disks)
-    before = {name: item["metadata"]["resourceVersion"] for name, item in (await world.live()).items()}
+async def test_forged_events_are_held_with_the_reason_and_touch_nothing(scenario: WatchScenario) -> None:
+    service = await scenario.start()
+    vms, disks = await scenario.many("vm", 3), await scenario.many("disk", 3, source=DISKS)
+    await scenario.ready(*vms, *disks)
+    before = {name: item["metadata"]["resourceVersion"] for name, item in (await scenario.live()).items()}
     forged = {
-        "there is no": _event(world, vms[0], name="ghost", uid=str(uuid.uuid4())),
-        "lives: it has no deletionTimestamp": _event(world, vms[0]),
-        "the one with uid": _event(world, vms[0], uid=str(uuid.uuid4())),
-        "holds no object with uid": _event(world, disks[0], uid=str(uuid.uuid4())),
-        "is still there": _event(world, disks[0]),
-        "and this is about cluster": _event(world, vms[1], cluster=str(uuid.uuid4())),
-        "is about": _event(world, vms[1], resource=world.crds[DISKS].resource, uid=world.made[disks[1]].uid),
+        "there is no": _event(scenario, vms[0], name="ghost", uid=str(uuid.uuid4())),
+        "lives: it has no deletionTimestamp": _event(scenario, vms[0]),
+        "the one with uid": _event(scenario, vms[0], uid=str(uuid.uuid4())),
+        "holds no object with uid": _event(scenario, disks[0], uid=str(uuid.uuid4())),
+        "is still there": _event(scenario, disks[0]),
+        "and this is about cluster": _event(scenario, vms[1], cluster=str(uuid.uuid4())),
+        "is about": _event(scenario, vms[1], resource=scenario.crds[DISKS].resource, uid=scenario.made[disks[1]].uid),
     }
     events = list(forged.values())
-    await _by_hand(world, events[::2])
-    await world.installation.publish(events[1::2])
+    await _by_hand(scenario, events[::2])
+    await scenario.installation.publish(events[1::2])
 
     async def all_held() -> bool:
-        found = await world.deletions()
+        found = await scenario.deletions()
         return all(
             one.deletion in found and found[one.deletion].state == "held" and words in found[one.deletion].held_why
             for words, one in forged.items()
         )
 
-    await world.until("all are held, each with its reason", all_held)
+    await scenario.until("all are held, each with its reason", all_held)
     # Again, and the other way: what is held is held.
-    await _by_hand(world, events[1::2])
-    await world.installation.publish(events[::2])
-    await world.until("they are held again", all_held)
-    after = {name: item["metadata"]["resourceVersion"] for name, item in (await world.live()).items()}
+    await _by_hand(scenario, events[1::2])
+    await scenario.installation.publish(events[::2])
+    await scenario.until("they are held again", all_held)
+    after = {name: item["metadata"]["resourceVersion"] for name, item in (await scenario.live()).items()}
     assert after == before
-    assert world.calls() == []
+    assert scenario.calls() == []
     # A forged event is not in the way of a true one.
-    await world.delete(vms[0], disks[0])
-    await until_released(world, vms[0], disks[0])
+    await scenario.delete(vms[0], disks[0])
+    await until_released(scenario, vms[0], disks[0])
     await service.stop()
-    true = {world.deletion_of(name) for name in (vms[0], disks[0])}
+    true = {scenario.deletion_of(name) for name in (vms[0], disks[0])}
     held = {one.deletion: "held" for one in events if one.deletion not in true}
-    await assert_story(world, [vms[0], disks[0]], others=held)
+    await assert_story(scenario, [vms[0], disks[0]], others=held)

@@ -6,28 +6,28 @@ import pytest
 
 from tests.scenarios.watch.evidence import assert_story, until_released
 from tests.scenarios.watch.objects import DISKS
-from tests.scenarios.watch.world import World, control_plane
+from tests.scenarios.watch.watch_scenario import WatchScenario, control_plane
 
 pytestmark = pytest.mark.long
 
 
-async def test_a_deleted_namespace_goes_when_everything_in_it_is_released(world: World) -> None:
-    plane = control_plane(world.server)
-    doomed = await world.new_namespace()
-    for source in world.document["sources"].values():
-        source["namespaces"] = [world.namespace, doomed]
-    service = await world.start()
-    vms = await world.many("vm", 12, namespace=doomed, targets=2)
-    disks = await world.many("disk", 6, source=DISKS, namespace=doomed)
-    elsewhere = await world.many("stays", 3)
-    others = await world.many("kept", 3, source=DISKS)
-    await world.ready(*vms, *disks, *elsewhere, *others)
+async def test_a_deleted_namespace_goes_when_everything_in_it_is_released(scenario: WatchScenario) -> None:
+    plane = control_plane(scenario.server)
+    doomed = await scenario.new_namespace()
+    for source in scenario.document["sources"].values():
+        source["namespaces"] = [scenario.namespace, doomed]
+    service = await scenario.start()
+    vms = await scenario.many("vm", 12, namespace=doomed, targets=2)
+    disks = await scenario.many("disk", 6, source=DISKS, namespace=doomed)
+    elsewhere = await scenario.many("stays", 3)
+    others = await scenario.many("kept", 3, source=DISKS)
+    await scenario.ready(*vms, *disks, *elsewhere, *others)
     await asyncio.to_thread(plane.kubectl, "delete", "namespace", doomed, "--wait=false")
-    await until_released(world, *vms, *disks)
+    await until_released(scenario, *vms, *disks)
 
     async def gone() -> bool:
-        return await world.admin.get(f"/api/v1/namespaces/{doomed}") is None
+        return await scenario.admin.get(f"/api/v1/namespaces/{doomed}") is None
 
-    await world.until("the namespace is gone", gone)
+    await scenario.until("the namespace is gone", gone)
     await service.stop()
-    await assert_story(world, [*vms, *disks])
+    await assert_story(scenario, [*vms, *disks])

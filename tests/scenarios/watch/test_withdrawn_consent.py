@@ -2,53 +2,53 @@
 
 import pytest
 
-from standins.provider import Resource, Seed
 from tests.scenarios.watch.evidence import assert_story
 from tests.scenarios.watch.objects import ACCOUNT
-from tests.scenarios.watch.world import World
+from tests.scenarios.watch.watch_scenario import WatchScenario
+from tests.simulated import Seed, SeededResource
 
 pytestmark = pytest.mark.long
 
 BLOCKER = "in-the-way"
 
 
-async def test_a_finalizer_taken_off_by_another_hand_cancels_what_is_open(world: World) -> None:
+async def test_a_finalizer_removed_by_someone_else_cancels_open_jobs(scenario: WatchScenario) -> None:
     """The first resource is gone, the second is in use, the third has not had its turn."""
-    world.provider.world.add(Seed(resources=(Resource(account=ACCOUNT, id=BLOCKER, owner="somebody"),)))
-    blocked = Resource(account=ACCOUNT, id="vm-1", owner="tag-vm", blocked_by=(BLOCKER,))
-    service = await world.start()
-    await world.make("vm", targets=3, stages=True, resources=[blocked])
-    await world.make("unclear", annotations={"knell.dev/deletion-policy": "perhaps"})
-    await world.many("stays", 2)
-    await world.ready(*world.made)
-    await world.delete("vm", "unclear")
+    scenario.provider.state.add(Seed(resources=(SeededResource(account=ACCOUNT, id=BLOCKER, owner="somebody"),)))
+    blocked = SeededResource(account=ACCOUNT, id="vm-1", owner="tag-vm", blocked_by=(BLOCKER,))
+    service = await scenario.start()
+    await scenario.make("vm", targets=3, stages=True, resources=[blocked])
+    await scenario.make("unclear", annotations={"knell.dev/deletion-policy": "perhaps"})
+    await scenario.many("stays", 2)
+    await scenario.ready(*scenario.made)
+    await scenario.delete("vm", "unclear")
 
     async def in_use() -> bool:
-        return any(line.id == "vm-1" and line.status == 409 for line in world.calls())
+        return any(line.id == "vm-1" and line.status == 409 for line in scenario.calls())
 
-    await world.until("the second resource is in use", in_use)
-    await world.until("the other is held", lambda: _state(world, "unclear", "held"))
+    await scenario.until("the second resource is in use", in_use)
+    await scenario.until("the other is held", lambda: _state(scenario, "unclear", "held"))
     for name in ("vm", "unclear"):
-        await world.admin.patch(world.made[name].path, {"metadata": {"finalizers": None}})
-    assert await world.read("vm") is None
-    await world.until("what was open is closed", lambda: _state(world, "vm", "done"))
-    await world.until("what was held is dropped", lambda: _state(world, "unclear", "dropped"))
+        await scenario.admin.patch(scenario.made[name].path, {"metadata": {"finalizers": None}})
+    assert await scenario.read("vm") is None
+    await scenario.until("what was open is closed", lambda: _state(scenario, "vm", "done"))
+    await scenario.until("what was held is dropped", lambda: _state(scenario, "unclear", "dropped"))
     # The way is free now, and nobody goes it.
-    del world.provider.world.standing[ACCOUNT, BLOCKER]
-    view = (await world.deletions())[world.deletion_of("vm")]
+    del scenario.provider.state.existing[ACCOUNT, BLOCKER]
+    view = (await scenario.deletions())[scenario.deletion_of("vm")]
     assert view.left == 0
     assert "finalizer" in view.withdrawn
-    decisions = [entry["id"] for entry in await world.decisions("withdrawn")]
-    assert sorted(decisions) == sorted(world.deletion_of(name) for name in ("vm", "unclear"))
+    decisions = [entry["id"] for entry in await scenario.decisions("withdrawn")]
+    assert sorted(decisions) == sorted(scenario.deletion_of(name) for name in ("vm", "unclear"))
     await service.stop()
     await assert_story(
-        world, [], left=["vm", "unclear"], gone=["vm-0"], tried=["vm-1"],
-        others={world.deletion_of("vm"): "done", world.deletion_of("unclear"): "dropped"},
+        scenario, [], left=["vm", "unclear"], gone=["vm-0"], tried=["vm-1"],
+        others={scenario.deletion_of("vm"): "done", scenario.deletion_of("unclear"): "dropped"},
     )  # fmt: skip
-    assert world.there("vm-1")
-    assert world.there("vm-2")
+    assert scenario.there("vm-1")
+    assert scenario.there("vm-2")
 
 
-async def _state(world: World, name: str, state: str) -> bool:
-    found = (await world.deletions()).get(world.deletion_of(name))
+async def _state(scenario: WatchScenario, name: str, state: str) -> bool:
+    found = (await scenario.deletions()).get(scenario.deletion_of(name))
     return found is not None and found.state == state

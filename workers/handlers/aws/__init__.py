@@ -1,4 +1,6 @@
-"""External resources of Cluster API clusters on AWS: finding, judging, removing.
+"""AWS: the handler of every kind of resource, the client, and the collector of Cluster API clusters.
 
-One entry of `kinds` describes one kind of resource; everything else is the same for all of them.
+`kinds/` declares one kind of resource per file, and `removal` deletes any of them. `client/` makes the calls,
+`reading/` batches describe calls, and `capa/` finds the resources of a Cluster API cluster. Begin with `model`, then
+`removal` and `capa/collector`; `components` builds all of it for a worker.
 """

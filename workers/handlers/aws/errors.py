@@ -1,5 +1,5 @@
-"""What AWS says when it does not do what was asked, in few words: gone, depends, throttled, denied, unreadable, other.
-Everything that botocore and aiohttp raise comes through here once; nobody else looks at error codes of the SDK."""
+"""Translation of errors of botocore and aiohttp into AwsError and NoAccess. Every SDK error passes through here once;
+no other module looks at the SDK's error codes."""
 
 import re
 from collections.abc import Mapping
@@ -8,23 +8,25 @@ from traceback import walk_tb
 from typing import Any, Final, Literal
 
 from service.masking import MASK, mask_text
-from workers.handlers.answer_size import UnreadableAnswer
+from workers.handlers.response_size import UnreadableResponse
 
-What = Literal["gone", "depends", "protected", "throttled", "denied", "unreadable", "unreachable", "other"]
+ErrorCategory = Literal["gone", "depends", "protected", "throttled", "denied", "unreadable", "unreachable", "other"]
 
 
 class AwsError(Exception):
-    """`action` is the IAM action that was tried, as a policy names it (ec2:DeleteSecurityGroup); `code` is AWS's own.
-    The message is fit to be shown: no credential, no signed address, no account secret. `after` says when to come
-    again, where it is known: only what is throttled has it."""
+    """An AWS call that failed. `action` is the IAM action as a policy names it (ec2:DeleteSecurityGroup), `code` is
+    AWS's own. The message is safe to show: no credentials, no signed URLs. `after` says when to retry, if known; only
+    throttled calls have it."""
 
-    def __init__(self, what: What, action: str, code: str, message: str, *, after: timedelta | None = None) -> None:
+    def __init__(
+        self, what: ErrorCategory, action: str, code: str, message: str, *, after: timedelta | None = None
+    ) -> None:
         super().__init__(f"{action}: {code}: {message}" if message else f"{action}: {code}")
         self.what, self.action, self.code, self.message, self.after = what, action, code, message, after
 
 
 class NoAccess(Exception):
-    """Nothing may be done as this identity, or not now; with `again` it may pass by itself."""
+    """The identity can't be used, or not now; with `again` the cause may pass by itself."""
 
     def __init__(self, reason: str, *, again: bool = True) -> None:
         super().__init__(reason)
@@ -50,97 +52,98 @@ _DENIED: Final = frozenset({
     "AccessDenied", "AccessDeniedException", "AuthorizationError", "OptInRequired", "SubscriptionRequiredException",
     "UnauthorizedAccess", "UnauthorizedOperation",
 })  # fmt: skip
-# Not what may be done is in doubt but who asks. Texts of these answers may repeat what was signed, session tokens
-# included, so none is ever shown.
+# The credentials are in doubt, not the permissions. The text of these errors may repeat what was signed, session tokens
+# included, so it is never shown.
 _CREDENTIALS: Final = frozenset({
     "ExpiredToken", "ExpiredTokenException", "IncompleteSignature", "IncompleteSignatureException",
     "InvalidAccessKeyId", "InvalidClientTokenId", "InvalidSignatureException", "InvalidToken",
     "MissingAuthenticationToken", "MissingAuthenticationTokenException", "RegionDisabledException", "RequestExpired",
     "SignatureDoesNotMatch", "TokenRefreshRequired", "UnrecognizedClientException",
 })  # fmt: skip
-_AWAY: Final = frozenset({
+_UNAVAILABLE: Final = frozenset({
     "InternalError", "InternalException", "InternalFailure", "InternalServerError", "InternalServiceException",
     "RequestTimeout", "RequestTimeoutException", "ServiceUnavailable", "ServiceUnavailableException", "Unavailable",
 })  # fmt: skip
 
-NO_ANSWER: Final = "NoAnswerOfAws"
-"""Our own code for what somebody else has written."""
+NOT_FROM_AWS: Final = "NoAnswerOfAws"
+"""Our own code for a response that AWS did not write."""
 
-NO_ROOM: Final = "NoRoomInBudget"
-"""Our own code for a call that was not made: the budgets had nothing left for it, so AWS has refused nothing."""
+BUDGET_EXHAUSTED: Final = "NoRoomInBudget"
+"""Our own code for a call that was not made because the shared budget had no tokens left."""
 
-_LONGEST: Final = 400
+_MAX_LENGTH: Final = 400
 _ENCODED: Final = re.compile(r"[\s.]*Encoded authorization failure message:.*", re.DOTALL)
 _BLOB: Final = re.compile(r"[A-Za-z0-9+/=_-]{120,}")
 _KEY: Final = re.compile(r"\b(?:AKIA|ASIA)[A-Z0-9]{12,}\b")
 
 
-def translated(error: Exception, action: str) -> AwsError | NoAccess | None:
-    """None for what neither AWS nor the way to it has said: then the fault is ours, and is not to be dressed up."""
-    # Here, and not above: the words of this module are wanted where the SDK need not be.
+def translate(error: Exception, action: str) -> AwsError | NoAccess | None:
+    """None for an error that comes neither from AWS nor from the network: it is a bug of ours and must surface as
+    one."""
+    # Imported here: processes without the SDK use this module, too.
     from botocore import exceptions as sdk
     from botocore.parsers import ResponseParserError
 
     name = type(error).__name__
     match error:
-        case UnreadableAnswer():
+        case UnreadableResponse():
             return AwsError("unreadable", action, error.code, str(error))
         case sdk.ClientError():
-            return answered(error.response, action)
+            return error_from_response(error.response, action)
         case ResponseParserError():
-            return no_answer_of_aws(action)
+            return not_from_aws(action)
         case sdk.NoCredentialsError() | sdk.PartialCredentialsError() | sdk.CredentialRetrievalError():
             return NoAccess(f"{action}: there are no credentials to ask with ({name})")
         case sdk.BaseEndpointResolverError() | sdk.EndpointProviderError() | sdk.InvalidRegionError():
-            return AwsError("unreachable", action, "UnknownEndpoint", fit(str(error)))
+            return AwsError("unreachable", action, "UnknownEndpoint", sanitize(str(error)))
         case sdk.ReadTimeoutError() | sdk.ConnectTimeoutError() | TimeoutError():
-            return AwsError("unreachable", action, "NoAnswerInTime", fit(str(error)) or "no answer in time")
+            return AwsError("unreachable", action, "NoAnswerInTime", sanitize(str(error)) or "no answer in time")
         case sdk.ConnectionError() | sdk.HTTPClientError() | sdk.IncompleteReadError() | OSError():
-            return AwsError("unreachable", action, "NoConnection", fit(str(error)))
+            return AwsError("unreachable", action, "NoConnection", sanitize(str(error)))
         case sdk.BotoCoreError():
-            return AwsError("other", action, name, fit(str(error)))
+            return AwsError("other", action, name, sanitize(str(error)))
         case _ if _while_parsing(error):
-            return no_answer_of_aws(action)
+            return not_from_aws(action)
         case _:
             return None
 
 
 def _while_parsing(error: Exception) -> bool:
-    """Well-formed markup that is no answer of AWS fails somewhere in the parsers, with whatever error comes first."""
+    """Whether the SDK's parser raised it: markup that is no AWS response fails there with any type of error."""
     parsers = ("botocore.parsers", "aiobotocore.parsers")
     return any(frame.f_globals.get("__name__") in parsers for frame, _ in walk_tb(error.__traceback__))
 
 
-def answered(response: Mapping[str, Any], action: str) -> AwsError | NoAccess:
-    """What an answer that is an error means; `response` as a ClientError holds it."""
+def error_from_response(response: Mapping[str, Any], action: str) -> AwsError | NoAccess:
+    """Translates an error response; `response` is a ClientError's."""
     said = response.get("Error", {})
     code = str(said.get("Code", "")).removeprefix("Client.").removeprefix("Server.")
     message = str(said.get("Message", ""))
     status = int(response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
-    what = meaning(code, status, message)
+    what = categorize(code, status, message)
     if what == "credentials":
         return NoAccess(
             f"{action}: {code}: AWS does not accept the credentials; see whether they are still valid, whether the "
             f"region is enabled for the account, and whether the clock of this machine is right"
         )
     if what == "unreadable":
-        return no_answer_of_aws(action, status)
-    return AwsError(what, action, code, fit(message))
+        return not_from_aws(action, status)
+    return AwsError(what, action, code, sanitize(message))
 
 
-def no_answer_of_aws(action: str, status: int = 0) -> AwsError:
-    """A proxy's page, or half an answer. Its text is not shown: nobody knows what it repeats."""
+def not_from_aws(action: str, status: int = 0) -> AwsError:
+    """A proxy's page, or a truncated response. Its text is not shown because it may repeat secrets."""
     shown = f" (status {status})" if status else ""
     return AwsError(
-        "unreadable", action, NO_ANSWER, f"what came back{shown} is no answer of AWS; look at proxies on the way"
+        "unreadable", action, NOT_FROM_AWS, f"what came back{shown} is no answer of AWS; look at proxies on the way"
     )
 
 
-def meaning(code: str, status: int = 0, message: str = "") -> What | Literal["credentials"]:
+def categorize(code: str, status: int = 0, message: str = "") -> ErrorCategory | Literal["credentials"]:
     if code in _THROTTLED or status == 429:
         return "throttled"
     if code == "AuthFailure":
-        # EC2 says this of credentials that it can't validate, and of things that belong to somebody else.
+        # EC2 returns this for credentials that it can't validate, and for resources of another account.
         return "credentials" if "credential" in message.lower() else "denied"
     if code in _CREDENTIALS:
         return "credentials"
@@ -152,16 +155,16 @@ def meaning(code: str, status: int = 0, message: str = "") -> What | Literal["cr
         return "protected"
     if code in _DEPENDS:
         return "depends"
-    # The SDK puts the status in the place of a code that it did not find: then AWS did not write this answer.
+    # The SDK uses the HTTP status where it found no code: then AWS did not write this response.
     if not code or code.isdigit() or code == "Unknown":
         return "unreadable"
-    if code in _AWAY or status >= 500:
+    if code in _UNAVAILABLE or status >= 500:
         return "unreachable"
     return "other"
 
 
-def fit(text: str) -> str:
-    """To be shown: one line, without keys and without blobs that only AWS can read."""
+def sanitize(text: str) -> str:
+    """One line without keys and encoded blobs, safe to show."""
     text = _ENCODED.sub("", " ".join(text.split()))
     text = _KEY.sub(MASK, _BLOB.sub("…", text))
-    return mask_text(text)[:_LONGEST]
+    return mask_text(text)[:_MAX_LENGTH]

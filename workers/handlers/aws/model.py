@@ -1,5 +1,5 @@
-"""What the parts of the AWS side hand each other: whose resources are meant, and a resource as it was read.
-An owner travels in every target's data, so that an attempt needs no plan; it holds names, never a secret."""
+"""Types shared by the AWS modules: cluster, resource, client, attempt, and the declaration of a kind. A CapaCluster is
+stored in every target's data, so that an attempt needs no plan; it holds names, never a secret."""
 
 import math
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
@@ -19,9 +19,9 @@ from workers.handlers.protocol import Batch
 PROVIDER: Final = "aws"
 
 
-class Whose(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """As whom calls are made, and where: a source names the management cluster that holds the identity, and the
-    object's namespace decides whether it may be used. An empty identity is the process's own (the default chain)."""
+class CallScope(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Identity and region that calls are made with. `source` leads to the management cluster that holds the identity,
+    and the object's namespace decides whether it may be used. An empty identity means the process's own credentials."""
 
     source: str
     namespace: str
@@ -30,181 +30,181 @@ class Whose(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     identity: str = ""
 
 
-By = Literal["ccm", "lbc"]
+OwnerTag = Literal["ccm", "lbc"]
 
 
-class Owner(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The cluster whose resources are meant. `name` is what stands in its tags; with `vpc` a resource that is in
-    another VPC is not its. `by` says which tag recognises the resource: the cloud provider's, or the Load Balancer
-    Controller's."""
+class CapaCluster(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The Cluster API cluster that owns the resources. `name` is the one in its tags; with `vpc`, resources in another
+    VPC are not its own. `by` says which tag identifies the resource: the cloud provider's (ccm) or the Load Balancer
+    Controller's (lbc)."""
 
-    whose: Whose
+    scope: CallScope = msgspec.field(name="whose")
     account: str
     name: str
     vpc: str = ""
-    by: By = "ccm"
-    # EBS volumes: a snapshot is complete before the volume goes.
+    by: OwnerTag = "ccm"
+    # EBS volumes: complete a snapshot before the volume is deleted.
     snapshot: bool = False
-    # Security groups that the object's spec names: the user's, whatever their tags say.
+    # Security groups that the object's spec names: the user's own, whatever their tags say.
     spared: tuple[str, ...] = ()
-    # Security groups that carry the other of the two tags go as well, so their rules are not foreign.
+    # Security groups with the other of the two tags are deleted as well, so their rules are not foreign.
     both: bool = False
-    # Balancers that carry the cloud provider's tag go as well, so a listener of theirs may.
+    # Load balancers with the cloud provider's tag are deleted as well, so their listeners may be, too.
     balancers: bool = False
-    # When the object was made, in milliseconds, and whether its annotation says that older resources are its own.
+    # The object's creation time in milliseconds, and whether its annotation adopts older resources.
     made: int = 0
     adopted: bool = False
 
     @property
     def place(self) -> str:
-        """PROVIDER/ACCOUNT/REGION, the front of every lane."""
-        return f"{PROVIDER}/{self.account}/{self.whose.region}"
+        """PROVIDER/ACCOUNT/REGION, the prefix of every lane."""
+        return f"{PROVIDER}/{self.account}/{self.scope.region}"
 
 
-class Found(msgspec.Struct, frozen=True, kw_only=True):
-    """A resource as a describe call showed it just now. `id` is an ARN for elbv2, a name for classic balancers, and an
-    EC2 id for the rest; `state` is the provider's word where it has one; `facts` is what else its kind needs."""
+class AwsResource(msgspec.Struct, frozen=True, kw_only=True):
+    """A resource as a describe call just returned it. `id` is an ARN for elbv2, a name for classic load balancers and
+    an EC2 id for the rest; `state` is AWS's own word, if any; `facts` holds what else the kind needs."""
 
     kind: str
     id: str
     tags: Mapping[str, str]
     vpc: str = ""
     state: str = ""
-    # Security groups that a balancer is in: they can't go before it.
+    # Security groups of a load balancer: they can't be deleted before it.
     groups: tuple[str, ...] = ()
-    # When it was made, where AWS tells.
+    # Creation time, if AWS reports it.
     made: datetime | None = None
     facts: Any = None
 
 
-class Calls(Protocol):
-    """One account and region, as one identity: every call to AWS goes through here. Raises what `errors` knows."""
+class AwsClient(Protocol):
+    """Client for one account and region with one identity. Raises AwsError and NoAccess."""
 
     @property
-    def whose(self) -> Whose: ...
+    def scope(self) -> CallScope: ...
 
     @property
     def account(self) -> str: ...
 
     async def call(self, service: str, operation: str, /, **arguments: Any) -> dict[str, Any]:
-        """`service` as botocore names it (ec2, elb, elbv2, resourcegroupstaggingapi, eks, sts), `operation` in snake
-        case; one request, no retry, no waiting."""
+        """One request without retry or waiting. `service` as botocore names it (ec2, elb, elbv2,
+        resourcegroupstaggingapi, eks, sts), `operation` in snake case."""
 
     def pages(self, service: str, operation: str, key: str, /, **arguments: Any) -> AsyncIterator[list[dict[str, Any]]]:
         """Each page's list under `key`; a page may be empty while more follow."""
 
 
-class Quota(Protocol):
-    """The shared budgets, for calls that are not made in a lane: lists for plans and checks."""
+class AwsBudgets(Protocol):
+    """The shared budgets, for calls outside a lane: lists for plans and checks."""
 
     async def draw(self, place: str, draws: Sequence[Draw]) -> timedelta:
-        """Zero: the tokens are ours. Else nothing was taken, and this is when to come again."""
+        """Zero if the tokens were taken; else nothing was taken, and this is when to retry."""
 
     async def refused(self, place: str, limit: Limit, wait: timedelta | None, others: Sequence[Limit] = ()) -> None:
-        """The provider refused a call for want of this, or of one of the others that it drew on."""
+        """AWS throttled a call that drew on this limit and on the others."""
 
 
-class Reach(Protocol):
-    """How handlers and the collector get at AWS. Clients behind it are shared, never made per job."""
+class AwsClients(Protocol):
+    """Source of clients for handlers and the collector. SDK clients behind it are shared, never made per job."""
 
-    async def calls(self, whose: Whose, *, account: str = "", paced: bool = False, patient: bool = False) -> Calls:
-        """With `account`, the caller's must be that one. `paced` calls draw on the shared budgets themselves: for who
-        has no lane that did. `patient` ones are paced, and wait for as long as it takes; others for some
-        seconds. Raises NoAccess."""
-
-
-Read = Callable[[Calls, Sequence[str]], Awaitable[dict[str, Found]]]
-"""Those of the ids that exist, in as few calls as can be; an id that is missing from the answer is proven absent."""
-
-ListAll = Callable[[Calls, Sequence[str]], AsyncIterator[Found]]
-"""Everything that carries one of these tag keys, with all its tags, by describe calls alone. Kinds that are `whole`
-can't filter: they list all that the account has in the region, so one list serves every cluster there. Ownership is
-judged afterwards."""
-
-Delete = Callable[[Calls, Found], Awaitable[None]]
+    async def client(
+        self, scope: CallScope, *, account: str = "", paced: bool = False, patient: bool = False
+    ) -> AwsClient:
+        """With `account`, the credentials must belong to it. `paced` clients draw on the shared budgets, for callers
+        without a lane, and wait a few seconds; `patient` ones wait for minutes. Raises NoAccess."""
 
 
-def _as_planned(owner: Owner) -> Owner:
+ReadResources = Callable[[AwsClient, Sequence[str]], Awaitable[dict[str, AwsResource]]]
+"""The ids that exist, in as few calls as possible; an id missing from the result is proven absent."""
+
+ListResources = Callable[[AwsClient, Sequence[str]], AsyncIterator[AwsResource]]
+"""Everything that carries one of these tag keys, with all its tags, by describe calls alone. A kind that
+`lists_whole_region` has no filter: one list serves every cluster of the account and region. Ownership is checked
+afterwards."""
+
+DeleteResource = Callable[[AwsClient, AwsResource], Awaitable[None]]
+
+
+def _as_planned(owner: CapaCluster) -> CapaCluster:
     return owner
 
 
-class Overtaken(Exception):
-    """What was read before is not so any more; `found` is what to say of the job instead."""
+class EarlyVerdict(Exception):
+    """Ends an attempt with this verdict."""
 
-    def __init__(self, found: Verdict | Exception) -> None:
-        super().__init__(str(found))
-        self.found = found
+    def __init__(self, verdict: Verdict | Exception) -> None:
+        super().__init__(str(verdict))
+        self.verdict = verdict
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
-    """One job's turn: what is known when its kind is asked what to do. `found` was read just now and is the owner's;
-    `seen` is what the kind looked up for all jobs of the batch at once, `resume` what the last turn left for this."""
+class AwsAttempt:
+    """One attempt at one job. `resource` was just read and belongs to the owner; `looked_up` is what the kind read for
+    all jobs of the batch, `resume` what the previous attempt stored."""
 
     job: Job
-    owner: Owner
-    found: Found
-    calls: Calls
+    owner: CapaCluster
+    resource: AwsResource
+    client: AwsClient
     batch: Batch
     settings: AwsSettings
     resume: str = ""
-    seen: Any = None
-    # The owner as the last look at the object has it; who clears has made that look.
-    latest: Callable[[Owner], Owner] = _as_planned
-    # When the reads began that it rests on, by the monotonic clock, and how they are made again for this job alone.
+    looked_up: Any = None
+    # Updates the owner by the latest read of the object, which the consent check has made.
+    latest: Callable[[CapaCluster], CapaCluster] = _as_planned
+    # When its reads began, by the monotonic clock, and how to repeat them for this job alone.
     read: float = -math.inf
-    again: "Callable[[], Awaitable[Turn | Verdict | Exception]] | None" = None
+    reread: "Callable[[], Awaitable[AwsAttempt | Verdict | Exception]] | None" = None
 
     async def clear(self) -> None:
-        """To be awaited right before a call that changes anything; raises NotCleared and Outdated."""
+        """Consent, to be awaited right before a call that changes anything. Raises NotCleared and Outdated."""
         await clear_until(self.batch, self.job, fresh_until(self.read))
 
-    async def renewed(self) -> "Turn":
-        """The same turn while what was read is young enough to ask for consent with; else all of it is read again.
-        Raises Overtaken where that leaves nothing to do."""
-        if self.again is None or not is_aging(self.read):
+    async def refreshed(self) -> "AwsAttempt":
+        """This attempt while its reads are fresh enough to ask for consent; else a new one from fresh reads. Raises
+        EarlyVerdict if those leave nothing to do."""
+        if self.reread is None or not is_aging(self.read):
             return self
-        found = await self.again()
-        if not isinstance(found, Turn):
-            raise Overtaken(found)
+        found = await self.reread()
+        if not isinstance(found, AwsAttempt):
+            raise EarlyVerdict(found)
         return replace(found, batch=self.batch)
 
-    async def live(self) -> Owner:
-        """Clears, and answers whose the resource is by what the object says now."""
+    async def live_owner(self) -> CapaCluster:
+        """Asks for consent and returns the owner as the object describes it now."""
         await self.clear()
         return self.latest(self.owner)
 
-    def hop(
+    def move_to(
         self, operation: str, detail: str, *, after: timedelta = timedelta(0), resume: str = "", kept: str = ""
     ) -> Pending:
-        """Go on in the lane of another operation, which reserves what that draws on."""
+        """Continues in the lane of another operation, which reserves the tokens for it."""
         return Pending(after, detail, lane=f"{self.owner.place}/{operation}", resume=resume, kept=kept)
 
 
-Look = Callable[[Sequence[Turn]], Awaitable[Any]]
-"""What all turns of one identity need to know beside the resources themselves, in one go."""
+Lookup = Callable[[Sequence[AwsAttempt]], Awaitable[Any]]
+"""Reads what all attempts of one identity need beside the resources, in as few calls as possible."""
 
-Act = Callable[[Turn], Awaitable[Verdict]]
-
-
-class Step(msgspec.Struct, frozen=True, kw_only=True):
-    """What a kind does in a lane other than its own. `reads` are the operations of `look`; with `judged` the resource
-    is read and its ownership judged before, as for a deletion. `only` is the setting without which it is not done."""
-
-    act: Act
-    look: Look | None = None
-    reads: tuple[str, ...] = ()
-    judged: bool = True
-    only: str = ""
+StepAction = Callable[[AwsAttempt], Awaitable[Verdict]]
 
 
-class Kind(msgspec.Struct, frozen=True, kw_only=True):
-    """One kind of resource, declared: how it is found, judged and removed, and what that draws on.
+class KindStep(msgspec.Struct, frozen=True, kw_only=True):
+    """What a kind does in an additional lane. `read_operations` are those of `lookup`; with `checks_ownership` the
+    resource is read and its ownership checked first, as for a deletion. `setting` must be on for the step to run."""
 
-    `stage` orders kinds of the same `chain`; chains do not wait for each other, and a plan has others for what waits
-    for nothing. `operation` is the last part of the lane in which it is deleted (`ec2.DeleteSecurityGroup`), `checking`
-    of the lane in which its absence is proven; both are names of AWS's actions with the service in front, and `limits`
-    knows what they draw on.
+    run: StepAction
+    lookup: Lookup | None = None
+    read_operations: tuple[str, ...] = ()
+    checks_ownership: bool = True
+    setting: str = ""
+
+
+class AwsKind(msgspec.Struct, frozen=True, kw_only=True):
+    """Declaration of one kind of resource: how it is found, checked and deleted, and what that draws on.
+
+    `stage` orders the kinds of a `chain`; chains run side by side. `delete_operation` ends the name of the lane in
+    which it is deleted (`ec2.DeleteSecurityGroup`), `check_operation` that of the lane in which its absence is proven;
+    `limits` knows what they draw on.
     """
 
     name: str
@@ -212,52 +212,54 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
     service: str
     chain: str
     stage: int
-    operation: str
-    checking: str
+    delete_operation: str
+    check_operation: str
     # (service, resource type) of its ARN, as in arn:aws:ec2:REGION:ACCOUNT:security-group/sg-1.
     arn: tuple[str, str]
-    # What follows the type, as a pattern; it is the id that `read` takes, unless that is the ARN itself.
-    shape: str = r"[^/]+"
-    by_arn: bool = False
-    read: Read
-    # The operations that one batched read of `read` makes; what they draw on is known by their names.
-    reads: tuple[str, ...]
-    # As `read`, for what is expected to be gone; the answer may lack tags. Without it, `read` serves.
-    exists: Read | None = None
-    list_all: ListAll
-    # Its lists are of the whole account and region.
-    whole: bool = False
-    # It is in a VPC, which says whose it is beside its tag.
+    # Pattern of what follows the type; that is the id for `read`, unless the whole ARN is.
+    id_pattern: str = r"[^/]+"
+    id_is_arn: bool = False
+    read: ReadResources
+    # The operations of one batched `read`.
+    read_operations: tuple[str, ...]
+    # Like `read`, for resources expected to be gone; tags may be missing.
+    exists: ReadResources | None = None
+    list_all: ListResources
+    # Its list covers the whole account and region.
+    lists_whole_region: bool = False
+    # It is in a VPC, which identifies its owner beside the tag.
     in_vpc: bool = True
-    # Every server's tagging API knows it; else it is described by its tag.
-    told: bool = True
-    # By operation: capacity and refill per second where AWS has a bucket other than the usual for it.
+    # Every region's tagging API reports it; else it is listed by describe calls.
+    in_tagging_api: bool = True
+    # By operation: capacity and refill per second where AWS has a special bucket.
     limits: Mapping[str, tuple[float, float]] = {}
-    delete: Delete
-    # Needs the service's tag beside the cluster's: balancers and target groups.
-    of_service: bool = False
-    # The Load Balancer Controller makes such ones too.
-    of_lbc: bool = False
-    # Error codes of `delete` beside those that `errors` knows for everybody.
-    gone: frozenset[str] = frozenset()
-    depends: frozenset[str] = frozenset()
-    # States in which it is as good as gone, or on its way: then it is only waited for.
-    going: frozenset[str] = frozenset()
-    absent: frozenset[str] = frozenset()
-    # What tells it from a later one of the same id, where ids are names that can come back.
-    born: Callable[[Found], str] | None = None
-    # Before a deletion: what to look up, and what stands against it; None lets it go on.
-    look: Look | None = None
-    looks: tuple[str, ...] = ()
-    before: Callable[[Turn], Awaitable[Verdict | None]] | None = None
-    # After a deletion was refused because something depends on it, or it is protected.
-    blocked: Callable[[Turn, AwsError], Awaitable[Verdict]] | None = None
-    protected: Callable[[Turn, AwsError], Awaitable[Verdict]] | None = None
-    # By operation: what it does in lanes of its own.
-    steps: Mapping[str, Step] = {}
+    delete: DeleteResource
+    # It also needs the tag of a Service: load balancers and target groups.
+    needs_service_tag: bool = False
+    # The Load Balancer Controller creates this kind, too.
+    made_by_lbc: bool = False
+    # Error codes of `delete` beside those in `errors`.
+    gone_codes: frozenset[str] = frozenset()
+    dependency_codes: frozenset[str] = frozenset()
+    # States of a resource that is being deleted, and of one that is gone; neither is deleted again.
+    deleting_states: frozenset[str] = frozenset()
+    absent_states: frozenset[str] = frozenset()
+    # Tells it from a later resource of the same id, where ids are names that can be reused.
+    incarnation: Callable[[AwsResource], str] | None = None
+    # Before a deletion: what to read, and what blocks it; None lets it proceed.
+    lookup: Lookup | None = None
+    lookup_operations: tuple[str, ...] = ()
+    precheck: Callable[[AwsAttempt], Awaitable[Verdict | None]] | None = None
+    # After AWS refused the deletion because something depends on the resource, or it is protected.
+    on_dependency: Callable[[AwsAttempt, AwsError], Awaitable[Verdict]] | None = None
+    on_protected: Callable[[AwsAttempt, AwsError], Awaitable[Verdict]] | None = None
+    # By operation: the steps in additional lanes.
+    steps: Mapping[str, KindStep] = {}
 
     @property
     def operations(self) -> frozenset[str]:
-        """Everything that it may ever call."""
-        steps = (operation for name, step in self.steps.items() for operation in (name, *step.reads))
-        return frozenset({self.operation, self.checking, *self.reads, *self.looks, *steps})
+        """All operations that it may call."""
+        steps = (operation for name, step in self.steps.items() for operation in (name, *step.read_operations))
+        return frozenset(
+            {self.delete_operation, self.check_operation, *self.read_operations, *self.lookup_operations, *steps}
+        )

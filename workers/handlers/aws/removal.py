@@ -1,5 +1,5 @@
-"""Removes resources of one kind: reads a batch at once, judges whose each is, deletes, and proves absence later.
-Every turn begins with a read, so that a crash between a call and its record repeats what does no harm."""
+"""Handler that deletes resources of one kind: reads a batch, checks ownership, deletes, and proves absence later. Every
+attempt begins with a read, so that a crash between a call and its record only repeats harmless work."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
@@ -7,121 +7,123 @@ from dataclasses import replace
 
 from service.contract import Blocked, Draw, Job, Left, Refused, Verdict
 from service.settings.aws import AwsSettings
+from workers.handlers.aws.batch_reader import BatchReader, Prepared, check_later, verdict_for
+from workers.handlers.aws.capa.latest_objects import LatestObjects, NoLongerWanted
+from workers.handlers.aws.capa.ownership import age_objection
 from workers.handlers.aws.errors import AwsError, NoAccess
-from workers.handlers.aws.lanes import lane_draws
-from workers.handlers.aws.model import Kind, Overtaken, Reach, Turn
-from workers.handlers.aws.ownership import older
-from workers.handlers.aws.readying import Ready, Readying, later, meaning
-from workers.handlers.aws.wanting import Unwanted, Wanting
-from workers.handlers.freshness import Outdated, comes_again
+from workers.handlers.aws.limits import kind_lane_draws
+from workers.handlers.aws.model import AwsAttempt, AwsClients, AwsKind, EarlyVerdict
+from workers.handlers.batch_adapter import BatchAdapter
+from workers.handlers.batch_tokens import BatchTokens, ClearanceTracker
+from workers.handlers.freshness import Outdated, retry_outdated
 from workers.handlers.protocol import Batch, NotCleared
-from workers.handlers.single import Single
-from workers.handlers.tokens import Cleared, Tokens
 
 
-class Removal:
-    """The handler of one kind. `wanting` is what the collector of the same process keeps of its looks at objects."""
+class AwsRemoval:
+    """Handler of one kind. `latest_objects` holds what the collector of this process last read of the objects."""
 
-    def __init__(self, kind: Kind, reach: Reach, settings: AwsSettings, wanting: Wanting | None = None) -> None:
-        self.kind, self._wanting = kind.name, wanting or Wanting()
-        self._kind, self._readying = kind, Readying(kind, reach, settings, self._wanting)
+    def __init__(
+        self, kind: AwsKind, clients: AwsClients, settings: AwsSettings, latest_objects: LatestObjects | None = None
+    ) -> None:
+        self.kind, self._latest_objects = kind.name, latest_objects or LatestObjects()
+        self._kind, self._reader = kind, BatchReader(kind, clients, settings, self._latest_objects)
 
     def draws(self, lane: str) -> Sequence[Draw] | None:
-        return lane_draws(lane)
+        return kind_lane_draws(lane)
 
     async def attempt(self, batch: Batch) -> AsyncIterator[tuple[Job, Verdict | Exception]]:
         jobs = len(batch.jobs)
-        tokens = Tokens(batch, lane_draws(batch.lane) or (), jobs)
+        tokens = BatchTokens(batch, kind_lane_draws(batch.lane) or (), jobs)
         try:
-            readied = await self._readying.ready(batch, tokens)
-            async for job, verdict in Single(_Turns(self, readied, tokens)).attempt(batch):
+            prepared = await self._reader.prepare(batch, tokens)
+            async for job, verdict in BatchAdapter(_BatchAttempts(self, prepared, tokens)).attempt(batch):
                 jobs -= 1
                 yield job, verdict
         except asyncio.CancelledError:
-            # Those without a verdict are handed back by the runtime, and what was reserved for them, too.
+            # The runtime returns jobs without a verdict, together with the tokens reserved for them.
             for _ in range(jobs):
                 tokens.handed_back()
             raise
         finally:
             tokens.give_back()
 
-    def cleared(self, batch: Batch) -> Cleared:
-        """For one job: what is cleared is also still wanted."""
-        return Cleared(self._wanting.asking(batch, self._kind))
+    def cleared(self, batch: Batch) -> ClearanceTracker:
+        """A batch that gives consent only while the deletion is still wanted."""
+        return ClearanceTracker(self._latest_objects.checked_batch(batch, self._kind))
 
-    def is_doubtful(self, job: Job, ready: Ready) -> bool:
-        return self._wanting.is_doubtful(job, ready)
+    def should_recheck(self, job: Job, prepared: Prepared) -> bool:
+        return self._latest_objects.should_recheck(job, prepared)
 
-    async def act(self, turn: Turn) -> Verdict:
-        operation = turn.batch.lane.rpartition("/")[2]
+    async def run(self, attempt: AwsAttempt) -> Verdict:
+        operation = attempt.batch.lane.rpartition("/")[2]
         step = self._kind.steps.get(operation)
         if step is not None:
-            return await step.act(turn)
-        if operation != self._kind.operation:
-            return turn.hop(self._kind.operation, "nothing is done to it in this lane")
-        against = await self._kind.before(turn) if self._kind.before is not None else None
-        return against or await self._delete(turn)
+            return await step.run(attempt)
+        if operation != self._kind.delete_operation:
+            return attempt.move_to(self._kind.delete_operation, "nothing is done to it in this lane")
+        against = await self._kind.precheck(attempt) if self._kind.precheck is not None else None
+        return against or await self._delete(attempt)
 
-    async def _delete(self, turn: Turn) -> Verdict:
+    async def _delete(self, attempt: AwsAttempt) -> Verdict:
         kind = self._kind
-        born = kind.born(turn.found) if kind.born is not None else ""
-        await turn.clear()
+        born = kind.incarnation(attempt.resource) if kind.incarnation is not None else ""
+        await attempt.clear()
         try:
-            await kind.delete(turn.calls, turn.found)
+            await kind.delete(attempt.client, attempt.resource)
         except AwsError as error:
-            if error.what == "gone" or error.code in kind.gone:
-                # What a read has not said is not proven.
-                return later(turn, kind, f"said to be gone: {error.code}", born)
-            depends = error.what == "depends" or error.code in kind.depends
-            if depends and kind.blocked is not None:
-                return await kind.blocked(turn, error)
+            if error.what == "gone" or error.code in kind.gone_codes:
+                # Only a read proves absence.
+                return check_later(attempt, kind, f"said to be gone: {error.code}", born)
+            depends = error.what == "depends" or error.code in kind.dependency_codes
+            if depends and kind.on_dependency is not None:
+                return await kind.on_dependency(attempt, error)
             if depends:
                 return Blocked(str(error), unseen=True)
-            if error.what == "protected" and kind.protected is not None:
-                return await kind.protected(turn, error)
+            if error.what == "protected" and kind.on_protected is not None:
+                return await kind.on_protected(attempt, error)
             raise
-        return later(turn, kind, "deleted", born)
+        return check_later(attempt, kind, "deleted", born)
 
 
-class _Turns:
-    """The jobs of one batch, side by side, with what was read for all of them."""
+class _BatchAttempts:
+    """Attempts at the jobs of one batch, run concurrently on the reads made for all of them."""
 
-    def __init__(self, removal: Removal, readied: dict[str, Ready], tokens: Tokens) -> None:
+    def __init__(self, removal: AwsRemoval, prepared: dict[str, Prepared], tokens: BatchTokens) -> None:
         self.kind = removal.kind
-        self._removal, self._readied, self._tokens = removal, readied, tokens
+        self._removal, self._prepared, self._tokens = removal, prepared, tokens
 
     def draws(self, lane: str) -> Sequence[Draw] | None:
         return self._removal.draws(lane)
 
     async def attempt_one(self, job: Job, batch: Batch) -> Verdict:
-        ready = await self._turn(job, self._readied[job.id], self._removal.cleared(batch))
-        if isinstance(ready, Exception):
-            raise ready
-        return ready
+        prepared = await self._attempt(job, self._prepared[job.id], self._removal.cleared(batch))
+        if isinstance(prepared, Exception):
+            raise prepared
+        return prepared
 
-    async def _turn(self, job: Job, ready: Ready, batch: Cleared) -> Verdict | Exception:
+    async def _attempt(self, job: Job, prepared: Prepared, batch: ClearanceTracker) -> Verdict | Exception:
         try:
-            if self._removal.is_doubtful(job, ready):
+            if self._removal.should_recheck(job, prepared):
                 await batch.clear(job)
-            if not isinstance(ready, Turn):
-                return ready
-            # The reads for a whole batch may have taken long: then this job has some of its own.
-            turn = await replace(ready, batch=batch).renewed()
-            if older(turn.found, turn.owner, turn.settings) and (
-                why := older(turn.found, await turn.live(), turn.settings)
+            if not isinstance(prepared, AwsAttempt):
+                return prepared
+            # Reads for a large batch may be stale by now: then this job's are repeated.
+            attempt = await replace(prepared, batch=batch).refreshed()
+            if age_objection(attempt.resource, attempt.owner, attempt.settings) and (
+                why := age_objection(attempt.resource, await attempt.live_owner(), attempt.settings)
             ):
-                # As the object says by now: a person may have adopted it since the plan.
+                # By the live object: it may have adopted the resource since the plan.
                 return Refused(why)
-            return await self._removal.act(turn)
-        except Overtaken as overtaken:
-            return overtaken.found
+            return await self._removal.run(attempt)
+        except EarlyVerdict as early:
+            return early.verdict
         except Outdated as outdated:
-            return comes_again(outdated)
-        except Unwanted as unwanted:
+            return retry_outdated(outdated)
+        except NoLongerWanted as unwanted:
             return Left(str(unwanted))
         except NotCleared:
             if not batch.once:
                 self._tokens.handed_back()
             raise
         except (AwsError, NoAccess) as error:
-            return meaning(error)
+            return verdict_for(error)

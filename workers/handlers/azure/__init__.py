@@ -1,4 +1,5 @@
-"""Azure: machines, interfaces, disks and addresses of Karpenter's nodes, found, judged and removed.
+"""Azure: virtual machines, network interfaces, disks and public addresses of Karpenter's nodes.
 
-Only `wiring` and what it brings along knows the SDK; everything else is values and words.
+Begin with `collector` (which resources a NodeClaim may have left), `kinds` (the resource types) and `removal` (how one
+is deleted). `components` builds everything for a worker. Only `calls`, `clients` and `listing` use the SDK.
 """

@@ -1,5 +1,5 @@
-"""Resources that stay because the machine or interface that uses them was abandoned in the same deletion.
-Asked only where something is in use, so that the usual removal costs no further read of Redis."""
+"""Check for resources that stay because the machine or interface using them was abandoned in the same deletion.
+It is made only for resources in use, so the usual removal needs no further read of Redis."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -7,20 +7,20 @@ from typing import Final
 import msgspec
 
 from service.contract import Job, Left
-from service.contract.jobs import Record
-from workers.handlers.azure.kinds import NIC, VM, Kind
-from workers.handlers.azure.model import Owner, Where
-from workers.handlers.memory import Memory
+from service.contract.jobs import JobRecord
+from workers.handlers.azure.kinds import NIC, VM, AzureKind
+from workers.handlers.azure.model import AzureOwner, AzureScope
+from workers.handlers.kept_resources import KeptRecords
 
-_owner: Final = msgspec.json.Decoder(Owner)
+_owner: Final = msgspec.json.Decoder(AzureOwner)
 
-_KEPT_BY: Final[Mapping[str, tuple[Kind, ...]]] = {VM.type: (VM,), NIC.type: (VM, NIC)}
-"""By the type of the user, the kinds whose abandoned job keeps it: an interface stays with its machine."""
+_KEPT_BY: Final[Mapping[str, tuple[AzureKind, ...]]] = {VM.type: (VM,), NIC.type: (VM, NIC)}
+"""By the type of the using resource, the kinds whose abandoned job keeps it: an interface stays with its machine."""
 
 
-async def left_with(memory: Memory, job: Job, where: Where, user: str) -> Left | None:
-    """The verdict for a target that `user` uses, which is an id on Azure; None where nobody abandoned that. What was
-    abandoned but can't be decoded may be any of them."""
+async def left_with_abandoned(memory: KeptRecords, job: Job, where: AzureScope, user: str) -> Left | None:
+    """Verdict for a target that is used by `user`, an Azure id; None if that was not abandoned. An abandoned job that
+    can't be decoded may be about any of them."""
     kinds = next((kinds for type_, kinds in _KEPT_BY.items() if _is_part(user, where.id(type_, job.target))), ())
     if not kinds:
         return None
@@ -36,7 +36,7 @@ def _is_part(user: str, whole: str) -> bool:
     return f"{user.lower()}/".startswith(f"{whole}/")
 
 
-def _is_of(record: Record, job: Job, where: Where) -> bool:
+def _is_of(record: JobRecord, job: Job, where: AzureScope) -> bool:
     """One deletion may have targets of the same name in several groups."""
     if record.target.lower() != job.target.lower():
         return False

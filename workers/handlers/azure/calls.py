@@ -1,5 +1,5 @@
-"""Calls to Azure: one request each, without retries or waiting, translated errors, and quotas counted and corrected.
-What an answer's headers say of a quota is told here, for every answer, also for a refusal."""
+"""Calls to Azure: one request each, without retries, with translated errors and metered quotas.
+What response headers say about a quota is reported for every response, also for throttled ones."""
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -9,21 +9,21 @@ from typing import Any, Final
 from azure.core.rest import HttpRequest
 
 from service.contract import Draw
-from workers.handlers.azure.clients import Clients
+from workers.handlers.azure.clients import AzureClients
 from workers.handlers.azure.errors import AzureError, no_answer_of_azure, retry_after, translated
-from workers.handlers.azure.kinds import Kind
+from workers.handlers.azure.kinds import AzureKind
 from workers.handlers.azure.limits import Call, call_draws, remaining
-from workers.handlers.azure.model import Accepted, Found, Meter, Where
+from workers.handlers.azure.model import Accepted, AzureResource, AzureScope, CallMeter
 
 _TAGS: Final = "2021-04-01"
-"""Version of the API of tags."""
+"""API version of tags."""
 
 WITHIN: Final = timedelta(seconds=25)
-"""How long one call may take, a new token included."""
+"""Timeout of one call, including a new access token."""
 
 
 class _Headers:
-    """Of the answer to one call, whatever became of it; `answer` is the whole of it."""
+    """Response hook that keeps the headers of a call's response; `answer` is the whole response."""
 
     def __init__(self) -> None:
         self.seen: Mapping[str, str] | None = None
@@ -35,14 +35,14 @@ class _Headers:
 
 
 class AzureCalls:
-    """As one identity in one resource group. `meter` is what the calls are counted by."""
+    """Calls of one identity in one resource group. `meter` draws their tokens."""
 
-    def __init__(self, clients: Clients, where: Where, meter: Meter, reserve: float) -> None:
+    def __init__(self, clients: AzureClients, where: AzureScope, meter: CallMeter, reserve: float) -> None:
         self.where = where
         self._clients, self._meter, self._reserve = clients, meter, reserve
 
-    async def read(self, kind: Kind, name: str) -> Found | None:
-        """None only where Azure says that there is no such resource, in this very group."""
+    async def read(self, kind: AzureKind, name: str) -> AzureResource | None:
+        """None only if Azure says that there is no such resource in this group."""
         try:
             found = await self._call(
                 kind.reading, f"GET {kind.type}/{name}",
@@ -54,12 +54,12 @@ class AzureCalls:
             raise
         shown = kind.shown(found)
         if (shown.name or "").casefold() != name.casefold():
-            # Of an answer that is none the SDK makes a resource without anything; another resource proves nothing.
+            # The SDK turns a malformed response into an empty resource; another resource proves nothing.
             raise no_answer_of_azure(f"GET {kind.type}/{name}", 200)
         return shown
 
-    async def delete(self, kind: Kind, name: str) -> Accepted:
-        """An accepted delete is no proof of anything; the address at which it could be followed is not kept."""
+    async def delete(self, kind: AzureKind, name: str) -> Accepted:
+        """An accepted delete proves nothing. The address of the operation is not stored."""
         seen = _Headers()
         try:
             await self._call(
@@ -76,16 +76,15 @@ class AzureCalls:
         followed = "location" in headers or "azure-asyncoperation" in headers
         return Accepted(gone=not followed, after=retry_after(headers))
 
-    async def tag(self, kind: Kind, name: str, tags: Mapping[str, str]) -> None:
-        """Adds tags to a resource and changes nothing else of it: by the API of tags, which needs no permission to
-        write the resource itself."""
+    async def tag(self, kind: AzureKind, name: str, tags: Mapping[str, str]) -> None:
+        """Adds tags to a resource by the tags API, which needs no permission to write the resource itself."""
         await self._change_tags("Merge", kind, name, tags)
 
-    async def untag(self, kind: Kind, name: str, tags: Mapping[str, str]) -> None:
-        """Takes tags off a resource where they have these values, and changes nothing else of it."""
+    async def untag(self, kind: AzureKind, name: str, tags: Mapping[str, str]) -> None:
+        """Removes tags that have these values from a resource."""
         await self._change_tags("Delete", kind, name, tags)
 
-    async def _change_tags(self, operation: str, kind: Kind, name: str, tags: Mapping[str, str]) -> None:
+    async def _change_tags(self, operation: str, kind: AzureKind, name: str, tags: Mapping[str, str]) -> None:
         path = f"{self.where.id(kind.type, name)}/providers/Microsoft.Resources/tags/default"
         body = {"operation": operation, "properties": {"tags": dict(tags)}}
         request = HttpRequest("PATCH", path, params={"api-version": _TAGS}, json=body)
@@ -104,8 +103,8 @@ class AzureCalls:
             "graph", "Resource Graph", lambda hook: graph.resources(request, raw_response_hook=hook)
         )
 
-    async def pages(self, kind: Kind) -> AsyncIterator[list[Any]]:
-        """The provider's own list of the group, page by page. One that ends without an error is complete."""
+    async def pages(self, kind: AzureKind) -> AsyncIterator[list[Any]]:
+        """The provider's own list of the group, page by page; complete if it ends without an error."""
         operations, heard = self._operations(kind), _Headers()
         listed = getattr(operations, "list_by_resource_group", None) or operations.list
         pages = listed(self.where.group, raw_response_hook=heard).by_page()
@@ -114,7 +113,7 @@ class AzureCalls:
             first = False
             yield await self._call(kind.reading, words, lambda _: _next(pages, heard, words), heard)
 
-    def _operations(self, kind: Kind) -> Any:
+    def _operations(self, kind: AzureKind) -> Any:
         client = self._clients.network(self.where) if kind.client == "network" else self._clients.compute(self.where)
         return getattr(client, kind.collection)
 
@@ -138,9 +137,9 @@ class AzureCalls:
         return answer
 
     async def _told(self, draws: Sequence[Draw], headers: Mapping[str, str], error: AzureError | None) -> None:
-        """Every call is told of once for each limit that it drew on."""
+        """Reports every call once for each limit that it drew on."""
         throttled = error is not None and error.what == "throttled"
-        # Resource Manager's comes first; a provider that has no quota of its own leaves it at that.
+        # Resource Manager's limit is the first; the provider's, if it has one, the last.
         which = draws[0] if throttled and error is not None and error.layer == "arm" else draws[-1]
         for draw in draws:
             if throttled and error is not None and draw is which:
@@ -150,10 +149,10 @@ class AzureCalls:
 
 
 async def _next(pages: Any, heard: _Headers, words: str) -> Any:
-    """A page as a list: the SDK's iterator of it makes no more calls."""
+    """A page as a list; the SDK's iterator over it makes no further calls."""
     page = await pages.__anext__()
     answer, heard.answer = heard.answer.json(), None
     if not isinstance(answer, dict) or not isinstance(answer.get("value"), list):
-        # The SDK takes it for a list without anything in it, and nobody may.
+        # The SDK would treat it as an empty list.
         raise no_answer_of_azure(words, 200)
     return [one async for one in page]

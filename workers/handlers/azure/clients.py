@@ -1,5 +1,6 @@
-"""The SDK's clients, one of each per subscription and identity, and how they get their tokens.
-Their own retries are off: who waits in the SDK waits in a process, and forgets that he does."""
+"""SDK clients, one of each kind per subscription and identity, with their credentials and HTTP transport. The SDK's
+retries are off, because waits belong in Redis. Response bodies are read up to a limit and unencoded, because the SDK
+would decompress them without one."""
 
 from collections.abc import Callable
 from contextlib import AsyncExitStack
@@ -7,30 +8,33 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Final, Self
 
+import aiohttp
 from azure.core.pipeline import PipelineRequest
 from azure.core.pipeline.policies import SansIOHTTPPolicy
+from azure.core.pipeline.transport import AioHttpTransport
 from azure.identity.aio import DefaultAzureCredential
 from azure.mgmt.compute.aio import ComputeManagementClient
 from azure.mgmt.network.aio import NetworkManagementClient
 from azure.mgmt.resourcegraph.aio import ResourceGraphClient
 
-from workers.handlers.azure.model import Where
-from workers.handlers.azure.transport import bounded_session, client_transport, shared_transport
+from service.http_client import IDENTITY, close_on_early_data
+from workers.handlers.azure.model import AzureScope
+from workers.handlers.response_size import read_bounded
 
 CONNECT: Final = 10
 READ: Final = 20
-"""Seconds until a call is given up."""
+"""Timeouts in seconds."""
 
 
 class _Plain(SansIOHTTPPolicy[Any, Any]):
-    """Lets a token go over plain HTTP: for a stand-in on this machine, and only where its address says http."""
+    """Allows a token over plain HTTP, for a local stand-in; used only if the endpoint's address begins with http."""
 
     def on_request(self, request: PipelineRequest[Any]) -> None:
         request.context.options["enforce_https"] = False
 
 
-class Clients:
-    """An async context. `endpoint` is the address of Resource Manager; the scope of its tokens is its own."""
+class AzureClients:
+    """Async context manager. `endpoint` is the address of Resource Manager, and also the scope of its tokens."""
 
     def __init__(self, endpoint: str) -> None:
         self._endpoint = endpoint.rstrip("/")
@@ -46,16 +50,16 @@ class Clients:
     ) -> None:
         await self._open.aclose()
 
-    def network(self, where: Where) -> Any:
+    def network(self, where: AzureScope) -> Any:
         return self._client("network", where, partial(NetworkManagementClient, subscription_id=where.subscription))
 
-    def compute(self, where: Where) -> Any:
+    def compute(self, where: AzureScope) -> Any:
         return self._client("compute", where, partial(ComputeManagementClient, subscription_id=where.subscription))
 
-    def graph(self, where: Where) -> Any:
+    def graph(self, where: AzureScope) -> Any:
         return self._client("graph", where, ResourceGraphClient)
 
-    def _client(self, which: str, where: Where, make: Callable[..., Any]) -> Any:
+    def _client(self, which: str, where: AzureScope, make: Callable[..., Any]) -> Any:
         key = which, "" if which == "graph" else where.subscription, where.client_id
         found = self._clients.get(key)
         if found is None:
@@ -70,12 +74,12 @@ class Clients:
         return found
 
     def _credential(self, client_id: str) -> Any:
-        """Workload identity, managed identity, or what the environment names, unless settings choose one; nothing of a
-        developer's own machine."""
+        """Workload identity, managed identity or environment, unless settings choose one; never a developer's own
+        login."""
         found = self._credentials.get(client_id)
         if found is None:
             words = {"managed_identity_client_id": client_id, "workload_identity_client_id": client_id}
-            # Closed after the credential: those of its chain share it.
+            # Closed after the credential, whose chain shares it.
             session = bounded_session()
             self._open.push_async_exit(session)
             found = self._credentials[client_id] = DefaultAzureCredential(
@@ -87,3 +91,36 @@ class Clients:
             )  # fmt: skip
             self._open.push_async_exit(found)
         return found
+
+
+class _BoundedResponse(aiohttp.ClientResponse):
+    """Limits `read`, by which the SDK reads every body."""
+
+    _whole: bytes | None = None
+
+    async def read(self) -> bytes:
+        if self._whole is None:
+            self._whole = await read_bounded(self)
+        return self._whole
+
+
+def bounded_session() -> aiohttp.ClientSession:
+    """Like the SDK's own session, but with a size limit, without encodings, and safe against early responses."""
+    return aiohttp.ClientSession(
+        connector=close_on_early_data(aiohttp.TCPConnector()),
+        trust_env=True,
+        cookie_jar=aiohttp.DummyCookieJar(),
+        auto_decompress=False,
+        headers={"Accept-Encoding": IDENTITY},
+        response_class=_BoundedResponse,
+    )
+
+
+def client_transport() -> AioHttpTransport:
+    """Transport of one client, which closes it."""
+    return AioHttpTransport(session=bounded_session())
+
+
+def shared_transport(session: aiohttp.ClientSession) -> AioHttpTransport:
+    """Transport that does not close the shared session."""
+    return AioHttpTransport(session=session, session_owner=False)

@@ -1,5 +1,5 @@
-"""Says which resources a NodeClaim may have left on Azure: by name, in the groups that its source's settings name.
-Where to look comes from settings, what to look for from the claim; what is there is read when it is removed."""
+"""Collector of the resources that a NodeClaim may have left on Azure: by name, in the groups of its source's settings.
+It makes no Azure calls; whether a resource exists is read when it is removed."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -7,22 +7,22 @@ from typing import Final
 import msgspec
 
 from service.contract import Hold, Plan, Target, Undecodable
-from service.contract.azure import KARPENTER_AZURE, NODE_CLASS_GROUP, Claim, claim_in, resource_name
-from service.contract.kept import Decision
+from service.contract.azure import KARPENTER_AZURE, NODE_CLASS_GROUP, NodeClaimFacts, read_node_claim, resource_name
+from service.contract.kept import KeepDecision
 from service.settings import AzureNodes, AzureSettings
-from workers.handlers.azure.consents import Consenting, Consents
-from workers.handlers.azure.keeping import Keeping, place_of
-from workers.handlers.azure.kinds import KINDS, NIC, VM, Kind
-from workers.handlers.azure.model import Owner, Where
-from workers.handlers.memory import Keep, Memory, NoMemory, NotMarked
-from workers.handlers.objects import Facts
+from workers.handlers.azure.consented_claims import ConsentedClaim, ConsentedClaims
+from workers.handlers.azure.kept_tagging import AzureKeptTagging, place_of
+from workers.handlers.azure.kinds import KINDS, NIC, VM, AzureKind
+from workers.handlers.azure.model import AzureOwner, AzureScope
+from workers.handlers.collector import ObjectFacts
+from workers.handlers.kept_resources import KeepRequest, KeptRecords, NoKeptRecords, NotMarked
 
 _MACHINE: Final = ("providers", "microsoft.compute", "virtualmachines")
 
 
-class Sighted(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a sweep saw of an orphan: where, and the provider's own ids of what it judged. A hint: the place must be one
-    of the settings', and the ids only ever make less go."""
+class OrphanIds(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a sweep saw of an orphan: its group, and the provider's ids of its resources. A hint: the group must be one
+    of the settings, and the ids can only restrict what is deleted."""
 
     subscription: str
     group: str
@@ -33,15 +33,15 @@ class Sighted(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class _NotOurs(Exception):
-    """Nothing of it is on Azure, or not ours."""
+    """The NodeClaim has nothing on Azure, or nothing of ours."""
 
 
 class _Elsewhere(Exception):
-    """Its machine is where the settings know nothing of."""
+    """Its machine is in a group that the settings don't name."""
 
 
 class KarpenterCollector:
-    """`consents` keeps for the handlers whose removal was consented to."""
+    """`consents` records for the handlers which NodeClaim consent was given for."""
 
     name = KARPENTER_AZURE
     metadata_only = False
@@ -49,34 +49,34 @@ class KarpenterCollector:
     def __init__(
         self,
         settings: AzureSettings,
-        consents: Consents | None = None,
-        memory: Memory | None = None,
-        keeping: Keeping | None = None,
+        consents: ConsentedClaims | None = None,
+        memory: KeptRecords | None = None,
+        keeping: AzureKeptTagging | None = None,
     ) -> None:
-        self._settings, self._consents = settings, consents or Consents()
-        self._memory, self._keeping = memory or NoMemory(), keeping
+        self._settings, self._consents = settings, consents or ConsentedClaims()
+        self._memory, self._keeping = memory or NoKeptRecords(), keeping
 
-    async def keep(self, keep: Keep) -> Sequence[Decision]:
-        """What is left of a claim of which nothing is to go, in the groups that it may be in."""
-        about, places = keep.about, self._settings.nodes.get(keep.about.source, ())
+    async def keep(self, keep: KeepRequest) -> Sequence[KeepDecision]:
+        """Tags what is left of a NodeClaim whose resources are kept, in all groups that it may be in."""
+        ref, places = keep.ref, self._settings.nodes.get(keep.ref.source, ())
         try:
-            if about.orphan:
-                chosen: Sequence[AzureNodes] = [_sighted(about.data, places)]
+            if ref.orphan:
+                chosen: Sequence[AzureNodes] = [_sighted(ref.data, places)]
             else:
-                chosen = _chosen(msgspec.json.decode(about.data or "{}", type=Claim), about.name, places)
+                chosen = _chosen(msgspec.json.decode(ref.data or "{}", type=NodeClaimFacts), ref.name, places)
         except _NotOurs:
             return ()
         except (_Elsewhere, msgspec.DecodeError) as error:
             raise NotMarked(str(error), again=False) from None
         return await self._keeping.keep(keep, chosen) if self._keeping is not None else ()
 
-    async def collect(self, facts: Facts) -> Plan | Hold:
-        source, claim = facts.about.source, facts.about.name
+    async def collect(self, facts: ObjectFacts) -> Plan | Hold:
+        source, claim = facts.ref.source, facts.ref.name
         places = self._settings.nodes.get(source, ())
         if facts.namesake:
             return Plan([], f"another NodeClaim is named {claim} by now, and what has that name is its")
         try:
-            if facts.about.orphan:
+            if facts.ref.orphan:
                 return await self._held(facts, [_sighted(facts.recognises, places)]) or self._orphan(facts, places)
             chosen = _chosen(_kept(facts), claim, places)
         except _NotOurs as reason:
@@ -90,55 +90,55 @@ class KarpenterCollector:
         made = _kept(facts).made
         return Plan([one for number, place in enumerate(chosen) for one in self._targets(facts, place, number, made)])
 
-    async def _held(self, facts: Facts, places: Sequence[AzureNodes]) -> Hold | None:
-        """What an earlier claim of that name kept on purpose has the same names."""
+    async def _held(self, facts: ObjectFacts, places: Sequence[AzureNodes]) -> Hold | None:
+        """Holds if an earlier NodeClaim of that name has kept resources, which have the same names."""
         for place in places:
             try:
-                kept = await self._memory.decisions(place_of(place), facts.about.name)
+                kept = await self._memory.decisions(place_of(place), facts.ref.name)
             except Undecodable as error:
                 return Hold(str(error), again=True)
-            if before := next((one for one in kept if one.uid != facts.about.uid), None):
-                return Hold(before.words, again=True)
+            if before := next((one for one in kept if one.uid != facts.ref.uid), None):
+                return Hold(before.hold_reason, again=True)
         return None
 
-    async def objects_to(self, facts: Facts) -> Hold | None:
-        """It objects to nothing: handlers are told which claim was looked at, so that they remove nothing else."""
-        self._consents.note(facts.about.deletion, Consenting(facts.about.source, facts.about.name))
+    async def objections(self, facts: ObjectFacts) -> Hold | None:
+        """Never objects, but records which NodeClaim was checked, so that handlers delete nothing else."""
+        self._consents.record(facts.ref.deletion, ConsentedClaim(facts.ref.source, facts.ref.name))
         return None
 
-    def _orphan(self, facts: Facts, places: Sequence[AzureNodes]) -> Plan | Hold:
-        seen, place = msgspec.json.decode(facts.recognises, type=Sighted), _sighted(facts.recognises, places)
+    def _orphan(self, facts: ObjectFacts, places: Sequence[AzureNodes]) -> Plan | Hold:
+        seen, place = msgspec.json.decode(facts.recognises, type=OrphanIds), _sighted(facts.recognises, places)
         judged = {VM.name: seen.vm, NIC.name: seen.nic}
-        # An interface alone: that it has no machine is read before it goes, and more of it was not seen. The grace is
-        # over, for it was orphaned for longer than that when it was found.
+        # Without a machine only the interface was seen. That no machine uses it is read before it is deleted. The grace
+        # period is over: it was orphaned for longer than that when it was found.
         kinds = KINDS if seen.vm else (NIC,)
         return Plan([self._target(facts, place, kind, "main", judged.get(kind.name, "")) for kind in kinds])
 
-    def _targets(self, facts: Facts, place: AzureNodes, number: int, made: int) -> list[Target]:
+    def _targets(self, facts: ObjectFacts, place: AzureNodes, number: int, made: int) -> list[Target]:
         chain = "main" if not number else f"main-{number + 1}"
         targets = [self._target(facts, place, kind, chain, made=made) for kind in KINDS]
         first = targets[0]
         return [msgspec.structs.replace(first, after=self._settings.grace), *targets[1:]]
 
     def _target(
-        self, facts: Facts, place: AzureNodes, kind: Kind, chain: str, judged: str = "", made: int = 0
+        self, facts: ObjectFacts, place: AzureNodes, kind: AzureKind, chain: str, judged: str = "", made: int = 0
     ) -> Target:
-        where = Where.of(place)
-        owner = Owner(
-            where=where, source=facts.about.source, claim=facts.about.name, cluster=place.cluster,
+        where = AzureScope.of(place)
+        owner = AzureOwner(
+            where=where, source=facts.ref.source, claim=facts.ref.name, cluster=place.cluster,
             judged=judged, made=made,
         )  # fmt: skip
-        # What was judged already goes straight to its removal, which reads it again; the rest is looked at first.
+        # What a sweep has checked goes straight to the delete lane, where it is read again; the rest is read first.
         operation = kind.removing if judged else kind.reading
         return Target(
-            kind=kind.name, id=resource_name(facts.about.name), lane=where.lane(operation), chain=chain,
+            kind=kind.name, id=resource_name(facts.ref.name), lane=where.lane(operation), chain=chain,
             stage=kind.stage, data=msgspec.json.encode(owner).decode(), seen=bool(judged),
         )  # fmt: skip
 
 
 def _sighted(data: str, places: Sequence[AzureNodes]) -> AzureNodes:
-    """The place of the settings in which a sweep saw an orphan."""
-    seen = msgspec.json.decode(data, type=Sighted)
+    """The configured group in which a sweep saw an orphan."""
+    seen = msgspec.json.decode(data, type=OrphanIds)
     here = (one for one in places if one.describes(seen.subscription, seen.group))
     place = next((one for one in here if seen.cluster in ("", one.cluster)), None)
     if place is None:
@@ -147,15 +147,16 @@ def _sighted(data: str, places: Sequence[AzureNodes]) -> AzureNodes:
     return place
 
 
-def _kept(facts: Facts) -> Claim:
+def _kept(facts: ObjectFacts) -> NodeClaimFacts:
     if facts.live is not None:
-        # For a person who asks what would go: the claim still lives.
-        return claim_in(facts.live.raw)
-    return msgspec.json.decode(facts.recognises or "{}", type=Claim)
+        # For `knell plan`: the NodeClaim still exists.
+        return read_node_claim(facts.live.raw)
+    return msgspec.json.decode(facts.recognises or "{}", type=NodeClaimFacts)
 
 
-def _chosen(claim: Claim, name: str, places: Sequence[AzureNodes]) -> Sequence[AzureNodes]:
-    """A claim that was launched names its machine, and so its place; another may have left something in any."""
+def _chosen(claim: NodeClaimFacts, name: str, places: Sequence[AzureNodes]) -> Sequence[AzureNodes]:
+    """A NodeClaim that was launched names its machine, and so its group; another may have left resources in any
+    group."""
     if claim.group and claim.group != NODE_CLASS_GROUP:
         raise _NotOurs(f"its node class is of {claim.group}, not of {NODE_CLASS_GROUP}")
     if not claim.provider_id:

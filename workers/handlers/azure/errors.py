@@ -1,5 +1,5 @@
-"""What Azure says when it does not do what was asked, in few words: gone, reserved, busy, used, throttled, denied.
-Everything that the SDK raises comes through here once; nobody else looks at its errors or at Azure's codes."""
+"""Azure errors: translation of SDK exceptions and Azure error codes to AzureError, and of AzureError to verdicts.
+No other module looks at SDK exceptions or Azure's codes."""
 
 import json
 import re
@@ -7,8 +7,10 @@ from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from typing import Any, Final, Literal
 
+from service.contract import Blocked, Refused, Throttled, Verdict
 from service.masking import mask_text
-from workers.handlers.answer_size import UnreadableAnswer
+from workers.handlers.azure.model import AzureScope
+from workers.handlers.response_size import UnreadableResponse
 
 What = Literal[
     "gone", "nowhere", "reserved", "busy", "used", "locked", "denied", "credentials", "throttled", "unreadable",
@@ -17,10 +19,14 @@ What = Literal[
 Layer = Literal["arm", "provider"]
 
 NO_ROOM: Final = "NoRoomInBudget"
-"""Our own code for a call that was not made: the budgets had nothing left for it, so Azure has refused nothing."""
+"""Our own code for a call that was not made, because the budget had no tokens for it; Azure throttled nothing."""
 
 RESERVED: Final = timedelta(seconds=180)
-"""How long an interface is reserved where the answer does not say."""
+"""How long an interface is reserved if the response does not say."""
+
+ROLE: Final = "deploy/azure/role-definition.json"
+BUSY: Final = timedelta(seconds=10)
+"""How long to wait for another operation if Azure does not say."""
 
 _LONGEST: Final = 400
 _RESERVED: Final = re.compile(r"(?:retry after|for) ([0-9]+(?:\.[0-9]+)?) seconds", re.IGNORECASE)
@@ -48,8 +54,8 @@ _DENIED: Final = frozenset({
 
 
 class AzureError(Exception):
-    """`after` says when to come again, where it is known; `layer` whose quota was used up, Resource Manager's or the
-    provider's behind it. The message is fit to be shown: no token, no signed address."""
+    """`after` is when to retry, if known; `layer` is whose quota was exhausted, Resource Manager's or the provider's.
+    The message can be shown: it contains no token and no signed address."""
 
     def __init__(
         self,
@@ -66,16 +72,17 @@ class AzureError(Exception):
 
 
 def translated(error: Exception, call: str) -> AzureError | None:
-    """None for what neither Azure nor the way to it has said: then the fault is ours, and is not to be dressed up."""
-    # Here, and not above: the words of this module are wanted where the SDK need not be.
+    """None for exceptions that come neither from Azure nor from the network: those are bugs, and are raised
+    unchanged."""
+    # Imported here: this module is used in processes without the SDK.
     from azure.core import exceptions as sdk
 
     match error:
-        case UnreadableAnswer():
+        case UnreadableResponse():
             return AzureError("unreadable", call, error.code, str(error))
         case sdk.ClientAuthenticationError() if not _body(error):
-            # What azure-identity says may be long and may name what it tried, but no secret. It may have an answer of
-            # its own at hand, of who gives tokens: nothing of Azure's, and its text is not shown.
+            # azure-identity's message may be long and name what it tried, but no secret. A response of the token
+            # service is not Azure's, and its text is not shown.
             return AzureError("credentials", call, "NoCredentials", fit(str(error.message)))
         case sdk.HttpResponseError() if error.response is not None:
             response: Any = error.response
@@ -95,7 +102,7 @@ def translated(error: Exception, call: str) -> AzureError | None:
 
 
 def _body(error: Any) -> Mapping[str, Any]:
-    """The error as Azure wrote it; empty where it is no answer of Azure's."""
+    """The error as Azure wrote it; empty if the response is not from Azure."""
     found = error.error
     if found is None:
         return {}
@@ -107,10 +114,10 @@ def _body(error: Any) -> Mapping[str, Any]:
 
 
 def answered(status: int, headers: Mapping[str, str], body: Mapping[str, Any], call: str) -> AzureError:
-    """What an answer that is an error means. A failed operation may come with status 200: the code decides."""
+    """Translates an error response. A failed operation may have status 200: the code decides."""
     code, message = str(body.get("code", "")), str(body.get("message", ""))
     if not code and status == 429:
-        # Whoever wrote it wants us to come less often.
+        # From a proxy, perhaps; throttling in any case.
         return AzureError("throttled", call, "429", after=retry_after(headers))
     if not code:
         return no_answer_of_azure(call, status)
@@ -124,7 +131,7 @@ def answered(status: int, headers: Mapping[str, str], body: Mapping[str, Any], c
 
 
 def _meaning(status: int, codes: list[str]) -> What:
-    """Of several codes the more special one, in the details, says what it is about."""
+    """Of several codes, the more specific one in the details decides."""
     known = set(codes)
     if codes[0] == "nicreservedforanothervm":
         return "reserved"
@@ -133,7 +140,7 @@ def _meaning(status: int, codes: list[str]) -> What:
     if status == 429 or known & {"subscriptionrequeststhrottled", "toomanyrequests", "ratelimiting"}:
         return "throttled"
     for what, names in _table():
-        # Only that very answer is a proof of absence.
+        # Only exactly this response proves absence.
         if codes[0] in names and (what != "gone" or status == 404):
             return what
     if status == 401:
@@ -153,14 +160,14 @@ def _table() -> Iterator[tuple[What, frozenset[str]]]:
 
 
 def no_answer_of_azure(call: str, status: int = 0) -> AzureError:
-    """A proxy's page, or half an answer. Its text is not shown: nobody knows what it repeats."""
+    """A proxy's page, or a truncated response. Its text is not shown, because it may repeat anything."""
     shown = f" (status {status})" if status else ""
     said = f"what came back{shown} is no answer of Azure; look at proxies on the way"
     return AzureError("unreadable", call, "NoAnswerOfAzure", said)
 
 
 def retry_after(headers: Mapping[str, str]) -> timedelta | None:
-    """The header in milliseconds is the exact one, where there is one."""
+    """The header in milliseconds is preferred, being exact."""
     told = {name.lower(): value for name, value in headers.items()}
     for name, unit in (("x-ms-retry-after-ms", 1000), ("retry-after", 1)):
         try:
@@ -172,6 +179,33 @@ def retry_after(headers: Mapping[str, str]) -> timedelta | None:
 
 
 def fit(text: str) -> str:
-    """To be shown: one line, without addresses, which are signed, and without blobs that only Azure can read."""
+    """Text that can be shown: one line, without addresses (which may be signed) and without opaque blobs."""
     text = _BLOB.sub("…", _ADDRESS.sub("…", " ".join(text.split())))
     return mask_text(text)[:_LONGEST]
+
+
+def verdict_for(error: AzureError, where: AzureScope) -> Verdict:
+    """Verdict for the job that the error stopped. Errors without a verdict are raised, as a failed attempt."""
+    match error.what:
+        case "throttled":
+            return Throttled(error.after, str(error), unasked=error.code == NO_ROOM)
+        case "reserved":
+            return Blocked(str(error), until=error.after)
+        case "busy":
+            return Blocked(str(error), until=error.after or BUSY)
+        case "used":
+            return Blocked(str(error))
+        case "locked":
+            return Refused(f"it is locked, and goes once the lock is lifted: {error}")
+        case "denied":
+            return Refused(f"{error}; allow it, as {ROLE} does")
+        case "nowhere":
+            return Refused(
+                f"{error}; that says nothing about the resource: see whether azure.nodes names the right subscription "
+                f"and group ({where.subscription}, {where.group}), or let go by `knell jobs abandon`"
+            )
+        case "credentials":
+            # The token service may be unavailable for a moment; backoff covers the case that it always is.
+            return Blocked(f"{error}; give the process an identity that may act there", person=True)
+        case _:
+            raise error.with_traceback(None)

@@ -1,5 +1,5 @@
-"""Lists the machines and interfaces of one group, page by page, and of each no more than it is judged by.
-Resource Graph answers in few calls, but late and not of everything; the providers' own lists are fresh."""
+"""Lists of the machines and interfaces of a resource group, page by page, by Resource Graph or by the providers' lists.
+Resource Graph needs few calls, but lags and may be incomplete; the providers' own lists are current."""
 
 from collections.abc import AsyncIterator, Callable
 from typing import Any, Final, Literal
@@ -9,16 +9,16 @@ from azure.mgmt.resourcegraph.models import QueryRequest, QueryRequestOptions
 from service.contract.azure import AKS_MACHINE_TAG, CLUSTER_TAG, resource_name
 from workers.handlers.azure.calls import AzureCalls
 from workers.handlers.azure.errors import AzureError, no_answer_of_azure
-from workers.handlers.azure.kinds import NIC, VM, Kind, lower_id
-from workers.handlers.azure.model import Found, Where
+from workers.handlers.azure.kinds import NIC, VM, AzureKind, lower_id
+from workers.handlers.azure.model import AzureResource, AzureScope
 
-Way = Literal["graph", "provider"]
+ListingMethod = Literal["graph", "provider"]
 
 PAGE: Final = 1000
-"""Rows of a page of Resource Graph: the most that it gives."""
+"""Rows per page of Resource Graph, its maximum."""
 
 INCOMPLETE: Final = "Incomplete"
-"""Our own code for rows of Resource Graph that are not all there: something may have gone between two pages."""
+"""Our own code for missing rows of Resource Graph: something may have been deleted between two pages."""
 
 _COLUMNS: Final = {
     VM: "guid=properties.vmId, state=properties.provisioningState",
@@ -26,42 +26,45 @@ _COLUMNS: Final = {
 }
 
 
-class Lister:
-    """`calling` gives calls that draw for themselves."""
+class AzureLister:
+    """`calling` returns calls that draw their own tokens."""
 
-    def __init__(self, calling: Callable[[Where], AzureCalls]) -> None:
+    def __init__(self, calling: Callable[[AzureScope], AzureCalls]) -> None:
         self._calling = calling
 
-    def pages(self, kind: Kind, where: Where, cluster: str, way: Way) -> AsyncIterator[list[Found]]:
-        """All of the cluster's in that group, by its tag, but for machines of AKS. Complete when it ends without an
-        error; raises AzureError, and then nothing is known of any of them."""
+    def pages(
+        self, kind: AzureKind, where: AzureScope, cluster: str, way: ListingMethod
+    ) -> AsyncIterator[list[AzureResource]]:
+        """All resources with the cluster's tag in that group, except machines of AKS. Complete if it ends without an
+        error. Raises AzureError, and then the pages must be discarded."""
         calls = self._calling(where)
         return _by_graph(calls, kind, cluster) if way == "graph" else _by_provider(calls, kind, cluster)
 
-    async def find(self, kind: Kind, where: Where, claim: str) -> Found | None:
-        """What a NodeClaim of that name has of this kind, by GET; None only where Azure says that there is none."""
+    async def find(self, kind: AzureKind, where: AzureScope, claim: str) -> AzureResource | None:
+        """The resource of this kind that a NodeClaim of that name would have, by GET; None only if Azure says there is
+        none."""
         return await self._calling(where).read(kind, resource_name(claim))
 
-    async def answers(self, where: Where) -> None:
-        """Raises AzureError where the group does not answer: Resource Graph shows nothing of one that is not there, and
-        nothing of one that may not be read."""
+    async def answers(self, where: AzureScope) -> None:
+        """Raises AzureError if the group can't be read. Resource Graph returns no rows, and no error, for a group that
+        does not exist or may not be read."""
         async for _ in self._calling(where).pages(NIC):
             return
 
 
-async def _by_provider(calls: AzureCalls, kind: Kind, cluster: str) -> AsyncIterator[list[Found]]:
+async def _by_provider(calls: AzureCalls, kind: AzureKind, cluster: str) -> AsyncIterator[list[AzureResource]]:
     async for page in calls.pages(kind):
         yield [found for found in map(kind.shown, page) if is_of(found, cluster)]
 
 
-async def _by_graph(calls: AzureCalls, kind: Kind, cluster: str) -> AsyncIterator[list[Found]]:
+async def _by_graph(calls: AzureCalls, kind: AzureKind, cluster: str) -> AsyncIterator[list[AzureResource]]:
     query, token, seen = _query(kind, calls.where, cluster), None, 0
     while True:
         options = QueryRequestOptions(top=PAGE, skip_token=token, result_format="objectArray")
         answer = await calls.query(QueryRequest(subscriptions=[calls.where.subscription], query=query, options=options))
         rows, total = answer.data, answer.total_records
         if not isinstance(rows, list) or total is None or not all(isinstance(row, dict) for row in rows):
-            # The SDK reads what is no answer as one without rows.
+            # The SDK treats a malformed response as one without rows.
             raise no_answer_of_azure("Resource Graph", 200)
         seen += len(rows)
         yield [found for found in (_row(kind, row) for row in rows) if is_of(found, cluster)]
@@ -73,7 +76,7 @@ async def _by_graph(calls: AzureCalls, kind: Kind, cluster: str) -> AsyncIterato
         raise AzureError("unreadable", "Resource Graph", INCOMPLETE, said)
 
 
-def _query(kind: Kind, where: Where, cluster: str) -> str:
+def _query(kind: AzureKind, where: AzureScope, cluster: str) -> str:
     return (
         f"Resources | where type =~ {_quoted(kind.type)} | where resourceGroup =~ {_quoted(where.group)} "
         f"| where tags[{_quoted(CLUSTER_TAG)}] == {_quoted(cluster)} | project id, name, tags, {_COLUMNS[kind]} "
@@ -86,13 +89,13 @@ def _quoted(text: str) -> str:
     return f"'{escaped}'"
 
 
-def _row(kind: Kind, row: Any) -> Found:
-    return Found(
+def _row(kind: AzureKind, row: Any) -> AzureResource:
+    return AzureResource(
         kind=kind.name, name=str(row.get("name") or ""), guid=lower_id(row.get("guid")), tags=row.get("tags") or {},
         state=str(row.get("state") or ""), used_by=lower_id(row.get("usedBy")),
     )  # fmt: skip
 
 
-def is_of(found: Found, cluster: str) -> bool:
+def is_of(found: AzureResource, cluster: str) -> bool:
     tags = {name.lower(): value for name, value in found.tags.items()}
     return tags.get(CLUSTER_TAG) == cluster and AKS_MACHINE_TAG not in tags

@@ -1,9 +1,9 @@
-"""What the parts of the Azure side hand each other: where, whose, and a resource as it was read.
-An owner travels in every target's data, so that an attempt needs no plan; it holds names, never a secret."""
+"""Data types of the Azure handlers: scope of calls, owner of a target, a resource as read, progress of a removal.
+AzureOwner is stored in every target's data, so that an attempt needs no plan; it contains names, never a secret."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 import msgspec
 
@@ -13,8 +13,8 @@ from service.settings import AzureNodes
 PROVIDER: Final = "azure"
 
 
-class Where(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One resource group, and as whom calls are made there: an empty client id is the process's own identity."""
+class AzureScope(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A resource group and the identity for calls in it; an empty client id is the process's own identity."""
 
     subscription: str
     group: str
@@ -22,8 +22,8 @@ class Where(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     client_id: str = ""
 
     @classmethod
-    def of(cls, nodes: AzureNodes) -> "Where":
-        # Azure compares without case: one spelling, so that lanes and budgets are the same for all.
+    def of(cls, nodes: AzureNodes) -> "AzureScope":
+        # Azure ignores case: in lower case, lanes and budgets are the same for all spellings.
         return cls(
             subscription=nodes.subscription.lower(), group=nodes.resource_group.lower(), region=nodes.region,
             client_id=(nodes.client_id or "").lower(),
@@ -39,31 +39,31 @@ class Where(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return self.client_id or "own"
 
     def lane(self, operation: str) -> str:
-        """The principal is part of it: each has a quota of its own."""
+        """Contains the identity, because each has a quota of its own."""
         front = f"{self.budget}/{self.region}"
         return f"{front}/{self.client_id}/{operation}" if self.client_id else f"{front}/{operation}"
 
     def id(self, kind: str, name: str) -> str:
-        """As Azure names it, in small letters."""
+        """The Azure resource id, in lower case."""
         return f"/subscriptions/{self.subscription}/resourcegroups/{self.group}/providers/{kind}/{name}".lower()
 
 
-class Owner(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The NodeClaim whose resources are meant, and its cluster as their tags name it. `judged` is the provider's own
-    id of the very resource that was judged, where it is known before the first read."""
+class AzureOwner(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The NodeClaim that owns a target, and the cluster's name in the tags. `judged` is the provider's id of the
+    resource that a sweep checked, if the target comes from one."""
 
-    where: Where
+    where: AzureScope
     source: str
     claim: str
     cluster: str
     judged: str = ""
-    # When the claim was made, in milliseconds; 0 where it is not known, as of an orphan's.
+    # When the NodeClaim was created, in milliseconds; 0 if unknown, as for an orphan.
     made: int = 0
 
 
-class Found(msgspec.Struct, frozen=True, kw_only=True):
-    """A resource as a GET or a list showed it. `guid` tells it from a later one of the same name; `used_by` is what it
-    is attached to, as an id in small letters; `facts` is what else its kind has to know."""
+class AzureResource(msgspec.Struct, frozen=True, kw_only=True):
+    """A resource as a GET or a list showed it. `guid` distinguishes it from a later one of the same name; `used_by` is
+    the id of what it is attached to, in lower case; `facts` is for its kind."""
 
     kind: str
     name: str
@@ -72,7 +72,7 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
     state: str = ""
     used_by: str = ""
     facts: tuple[str, ...] = ()
-    # When it was made, where Azure tells.
+    # When it was created, if Azure says.
     made: datetime | None = None
 
     @property
@@ -81,30 +81,53 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Accepted(msgspec.Struct, frozen=True):
-    """A delete was answered. `gone` is the provider's word that there was nothing: no proof, but a reason to look at
-    once; else `after` is when it says that looking makes sense."""
+    """Response to a delete. With `gone` the provider says that there was nothing to delete: no proof, but a reason to
+    read at once; otherwise `after` is when a read makes sense."""
 
     gone: bool
     after: timedelta | None = None
 
 
-class Meter(Protocol):
-    """Counts what calls draw, and hears what their answers say about it."""
+class AzureRemovalProgress(NamedTuple):
+    """Progress of one target's removal, stored as text in the job's record between attempts: the guid of the checked
+    resource, how many deletes were accepted, and `looks`, the reads since the last one. `machine` is the guid of a
+    machine that must be deleted before the interface."""
+
+    guid: str
+    deletes: int = 0
+    looks: int = 0
+    machine: str = ""
+
+    @classmethod
+    def read(cls, text: str, judged: str) -> "AzureRemovalProgress":
+        """`judged` is the guid if no earlier attempt has stored anything."""
+        guid, _, rest = text.partition(" ")
+        deletes, looks, machine = [*rest.split(" "), "", "", ""][:3]
+        if deletes.isdecimal() and looks.isdecimal():
+            return cls(guid, int(deletes), int(looks), machine)
+        return cls(judged)
+
+    def __str__(self) -> str:
+        return f"{self.guid} {self.deletes} {self.looks} {self.machine}".rstrip()
+
+
+class CallMeter(Protocol):
+    """Draws the tokens of calls, and takes what their responses say about limits."""
 
     async def draw(self, draws: Sequence[Draw]) -> None:
-        """Before a call. Raises where there is no room for it."""
+        """To be called before a call. Raises AzureError if there are no tokens for it."""
 
     async def answered(self, draw: Draw, left: float | None) -> None:
-        """A call came back; `left` is what it told of the limit."""
+        """A call succeeded; `left` is what its response said remains of the limit."""
 
     async def refused(self, draw: Draw, wait: timedelta | None) -> None: ...
 
 
-class Quota(Protocol):
-    """The shared budgets, for calls that are not made in a lane."""
+class AzureQuota(Protocol):
+    """The shared budgets, for calls outside of lanes (see workers.runtime.call_budget)."""
 
     async def draw(self, place: str, draws: Sequence[Draw], *, urgent: bool = True) -> timedelta:
-        """Zero: the tokens are ours. Else nothing was taken, and this is when to come again."""
+        """Returns zero if the tokens were taken, otherwise the time after which to try again."""
 
     async def refused(self, place: str, limit: Limit, wait: timedelta | None) -> None: ...
 

@@ -1,5 +1,5 @@
-"""The role definition that the Azure side needs, made from what the kinds declare and from what sweeps ask.
-`python -m workers.handlers.azure.permissions FILE` writes it; it names no subscription, so it fits all."""
+"""Azure role definition with the permissions that the handlers and sweeps need, generated from the declared kinds.
+`python -m workers.handlers.azure.permissions FILE` writes it; it names no subscription."""
 
 import json
 import sys
@@ -13,12 +13,12 @@ TAGS: Final = "Microsoft.Resources/tags/write"
 """For azure.mark_retained: it writes and removes tags, and nothing else of a resource."""
 
 SCOPE: Final = "/subscriptions/SUBSCRIPTION/resourceGroups/NODE_RESOURCE_GROUP"
-"""To be filled in: the node resource group is all that it needs."""
+"""To be filled in; the node resource group suffices."""
 
 
 def role_definition() -> dict[str, Any]:
-    """As `az role definition create --role-definition FILE` takes it. Resource Graph asks for no permission of its own:
-    it shows what the others let one read."""
+    """In the format of `az role definition create --role-definition FILE`. Resource Graph needs no permission of its
+    own: it shows what the others allow to read."""
     return {
         "Name": NAME,
         "IsCustom": True,

@@ -1,53 +1,57 @@
-"""A target group that a listener still forwards to. A listener goes with its balancer; it is deleted on its own only
-where it blocks a target group of the same owner, and its balancer is the owner's as well, and to go."""
+"""Deletion of listeners that still forward to a target group. A listener is deleted with its load balancer; it is
+deleted on its own only if it blocks a target group of the same owner, and its load balancer is the owner's, too, and to
+be deleted."""
 
 from collections.abc import AsyncIterator
 from typing import Any, Final
 
 from service.contract import Blocked, Verdict
 from service.contract.aws import EXTERNAL_RESOURCE_TASKS
+from workers.handlers.aws.capa.ownership import ownership_objection, protection_reason, retention_reason
+from workers.handlers.aws.due_times import aligned_delay
 from workers.handlers.aws.errors import AwsError
-from workers.handlers.aws.kinds.balancers import BALANCER
-from workers.handlers.aws.model import Found, Overtaken, Turn
-from workers.handlers.aws.ownership import owned, protected, retained
-from workers.handlers.aws.rounds import until_round
-from workers.handlers.aws.trails import VAIN, Trail, trail_of
+from workers.handlers.aws.kinds.blocked_state import MAX_IDLE_ROUNDS, BlockedState, blocked_state_of
+from workers.handlers.aws.kinds.load_balancers import LOAD_BALANCER
+from workers.handlers.aws.model import AwsAttempt, AwsResource, EarlyVerdict
 
 DELETE_LISTENER: Final = "elbv2.DeleteListener"
 DELETE_TARGET_GROUP: Final = "elbv2.DeleteTargetGroup"
-DOUBLINGS: Final = 4
-"""Of the time until it is tried again, while nothing that uses it is to be seen."""
+MAX_DOUBLINGS: Final = 4
+"""Doublings of the retry interval while nothing that uses the target group is found."""
 
 READS: Final = (
     "elbv2.DescribeLoadBalancers", "elbv2.DescribeTags", "elbv2.DescribeListeners", "elbv2.DescribeRules",
 )  # fmt: skip
 
 
-async def in_use(turn: Turn, error: AwsError) -> Verdict:
-    """First it is waited for the balancer, which may just be going; then it is looked what the listener is. Where that
-    finds nothing again and again, it is waited longer and longer."""
-    balancers, vain = ", ".join(turn.found.facts) or error.message, trail_of(turn.resume).vain
-    if turn.job.record.waits:
-        return turn.hop(DELETE_LISTENER, f"still used by {balancers}", resume=turn.resume)
-    if vain < VAIN:
-        return Blocked(f"used by {balancers}", until=until_round(turn.settings.check_after, 0.5))
+async def wait_for_balancer(attempt: AwsAttempt, error: AwsError) -> Verdict:
+    """Waits for the load balancer first, which may be in deletion; then looks for the listener. If none is found
+    repeatedly, the interval grows."""
+    balancers, idle_rounds = (
+        ", ".join(attempt.resource.facts) or error.message,
+        blocked_state_of(attempt.resume).idle_rounds,
+    )
+    if attempt.job.record.waits:
+        return attempt.move_to(DELETE_LISTENER, f"still used by {balancers}", resume=attempt.resume)
+    if idle_rounds < MAX_IDLE_ROUNDS:
+        return Blocked(f"used by {balancers}", until=aligned_delay(attempt.settings.check_after, 0.5))
     return Blocked(
         f"AWS says that something uses it ({error.code}: {balancers}), but no listener and no listener's rule that "
-        f"does is to be seen: look for balancers of other accounts that share its VPC",
-        until=until_round(turn.settings.check_after * 2 ** (vain - VAIN + 1), 0.5),
+        f"does is visible: look for balancers of other accounts that share its VPC",
+        until=aligned_delay(attempt.settings.check_after * 2 ** (idle_rounds - MAX_IDLE_ROUNDS + 1), 0.5),
         person=True,
     )
 
 
-async def unblock(turn: Turn) -> Verdict:
-    balancers = await _balancers(turn)
+async def delete_listener(attempt: AwsAttempt) -> Verdict:
+    balancers = await _using_balancers(attempt)
     for arn in balancers:
-        async for listener in _forwarding(turn, arn):
-            # Among many listeners and rules the search takes long.
-            young = await turn.renewed()
-            if young is not turn and arn not in await _balancers(young):
-                return turn.hop(DELETE_TARGET_GROUP, f"not used by {arn} any more")
-            owner = await young.live()
+        async for listener in _forwarding(attempt, arn):
+            # The search among many listeners and rules takes long.
+            young = await attempt.refreshed()
+            if young is not attempt and arn not in await _using_balancers(young):
+                return attempt.move_to(DELETE_TARGET_GROUP, f"not used by {arn} any more")
+            owner = await young.live_owner()
             if arn in owner.spared:
                 words = f"used by listener {listener} of a balancer that was abandoned: take the listener away"
                 return Blocked(words, person=True)
@@ -58,45 +62,47 @@ async def unblock(turn: Turn) -> Verdict:
                     person=True,
                 )
             try:
-                await turn.calls.call("elbv2", "delete_listener", ListenerArn=listener)
+                await attempt.client.call("elbv2", "delete_listener", ListenerArn=listener)
             except AwsError as error:
                 if error.what != "gone":
                     raise
-            return turn.hop(DELETE_TARGET_GROUP, f"deleted listener {listener}, which used it")
-    # Nothing that uses it is to be seen: its balancer went a moment ago, and AWS has not caught up yet.
-    after, vain = until_round(turn.settings.check_after, 0.5), trail_of(turn.resume).vain
-    resume = Trail(vain=min(vain + 1, VAIN + DOUBLINGS)).text
-    return turn.hop(DELETE_TARGET_GROUP, "no listener that uses it is left", after=after, resume=resume)
+            return attempt.move_to(DELETE_TARGET_GROUP, f"deleted listener {listener}, which used it")
+    # Nothing that uses it is found: its load balancer was just deleted, and AWS is eventually consistent.
+    after, idle_rounds = aligned_delay(attempt.settings.check_after, 0.5), blocked_state_of(attempt.resume).idle_rounds
+    resume = BlockedState(idle_rounds=min(idle_rounds + 1, MAX_IDLE_ROUNDS + MAX_DOUBLINGS)).text
+    return attempt.move_to(DELETE_TARGET_GROUP, "no listener that uses it is left", after=after, resume=resume)
 
 
-async def _balancers(turn: Turn) -> dict[str, Found]:
-    """Those that use it and are there. Raises Overtaken where one of them is not the owner's, or stays."""
-    balancers = await BALANCER.read(turn.calls, turn.found.facts) if turn.found.facts else {}
+async def _using_balancers(attempt: AwsAttempt) -> dict[str, AwsResource]:
+    """The load balancers that use it and exist. Raises EarlyVerdict if one is not the owner's, or is kept."""
+    balancers = await LOAD_BALANCER.read(attempt.client, attempt.resource.facts) if attempt.resource.facts else {}
     for found in balancers.values():
-        if foreign := owned(found, turn.owner, BALANCER):
-            raise Overtaken(Blocked(f"used by a balancer that is not the cluster's: {foreign}", person=True))
-        if kept := protected(found) or retained(found):
-            raise Overtaken(Blocked(f"used by a balancer that is not to go: {kept}", person=True))
+        if foreign := ownership_objection(found, attempt.owner, LOAD_BALANCER):
+            raise EarlyVerdict(Blocked(f"used by a balancer that is not the cluster's: {foreign}", person=True))
+        if kept := protection_reason(found) or retention_reason(found):
+            raise EarlyVerdict(Blocked(f"used by a balancer that is not to go: {kept}", person=True))
     return balancers
 
 
-async def _forwarding(turn: Turn, balancer: str) -> AsyncIterator[str]:
-    """The listeners of a balancer that forward to the target group, by default or by a rule."""
+async def _forwarding(attempt: AwsAttempt, balancer: str) -> AsyncIterator[str]:
+    """The listeners of a load balancer that forward to the target group, by default or by a rule."""
     try:
-        async for page in turn.calls.pages("elbv2", "describe_listeners", "Listeners", LoadBalancerArn=balancer):
+        async for page in attempt.client.pages("elbv2", "describe_listeners", "Listeners", LoadBalancerArn=balancer):
             for listener in page:
                 arn = listener["ListenerArn"]
-                if _forwards(listener.get("DefaultActions", ()), turn.found.id) or await _by_rule(turn, arn):
+                if _forwards(listener.get("DefaultActions", ()), attempt.resource.id) or await _forwards_by_rule(
+                    attempt, arn
+                ):
                     yield arn
     except AwsError as error:
-        # The balancer went meanwhile, and its listeners with it.
+        # The load balancer was deleted meanwhile, and its listeners with it.
         if error.what != "gone":
             raise
 
 
-async def _by_rule(turn: Turn, listener: str) -> bool:
-    async for page in turn.calls.pages("elbv2", "describe_rules", "Rules", ListenerArn=listener):
-        if any(_forwards(rule.get("Actions", ()), turn.found.id) for rule in page):
+async def _forwards_by_rule(attempt: AwsAttempt, listener: str) -> bool:
+    async for page in attempt.client.pages("elbv2", "describe_rules", "Rules", ListenerArn=listener):
+        if any(_forwards(rule.get("Actions", ()), attempt.resource.id) for rule in page):
             return True
     return False
 

@@ -1,13 +1,13 @@
-"""NAT gateways, which are shown as deleted for an hour after they are gone. Their addresses are free only then."""
+"""NAT gateways, which AWS shows as deleted for about an hour. Their addresses are free only once they are deleted."""
 
-from workers.handlers.aws.model import Calls, Found, Kind
+from workers.handlers.aws.model import AwsClient, AwsKind, AwsResource
 from workers.handlers.aws.reading.ec2 import Ec2Reader, Item, tags_of
 
 NAME = "aws.nat-gateway"
 
 
-def _form(item: Item) -> Found:
-    return Found(
+def _parse(item: Item) -> AwsResource:
+    return AwsResource(
         kind=NAME,
         id=item["NatGatewayId"],
         tags=tags_of(item),
@@ -17,26 +17,26 @@ def _form(item: Item) -> Found:
     )
 
 
-async def _delete(calls: Calls, found: Found) -> None:
-    await calls.call("ec2", "delete_nat_gateway", NatGatewayId=found.id)
+async def _delete(client: AwsClient, resource: AwsResource) -> None:
+    await client.call("ec2", "delete_nat_gateway", NatGatewayId=resource.id)
 
 
-_READER = Ec2Reader("describe_nat_gateways", "NatGateways", "nat-gateway-id", _form, filters="Filter")
+_READER = Ec2Reader("describe_nat_gateways", "NatGateways", "nat-gateway-id", _parse, filters="Filter")
 
-NAT_GATEWAY = Kind(
+NAT_GATEWAY = AwsKind(
     name=NAME,
     task="nat-gateway",
     service="ec2",
     chain="addresses",
     stage=0,
-    operation="ec2.DeleteNatGateway",
-    checking="ec2.DescribeNatGateways",
+    delete_operation="ec2.DeleteNatGateway",
+    check_operation="ec2.DescribeNatGateways",
     arn=("ec2", "natgateway"),
     read=_READER.read,
-    reads=("ec2.DescribeNatGateways",),
+    read_operations=("ec2.DescribeNatGateways",),
     list_all=_READER.list_all,
     limits={"ec2.DeleteNatGateway": (10, 1)},
     delete=_delete,
-    going=frozenset({"deleting"}),
-    absent=frozenset({"deleted"}),
+    deleting_states=frozenset({"deleting"}),
+    absent_states=frozenset({"deleted"}),
 )

@@ -1,19 +1,56 @@
-"""Network interfaces that nothing uses any more. One that is attached goes with what it is attached to."""
+"""Network interfaces that are not in use. An attached one is deleted with what it is attached to; those of a load
+balancer disappear by themselves some minutes after it."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
 
 from service.contract import Blocked, Verdict
-from workers.handlers.aws.interfaces import Interface, interface_of
-from workers.handlers.aws.model import Calls, Found, Kind, Turn
+from workers.handlers.aws.model import AwsAttempt, AwsClient, AwsKind, AwsResource
 from workers.handlers.aws.reading.ec2 import Ec2Reader, Item, tags_of
 
 NAME = "aws.network-interface"
 
 
-def _form(item: Item) -> Found:
-    interface = interface_of(item)
-    return Found(
+class Interface(msgspec.Struct, frozen=True, kw_only=True):
+    """A network interface and its user. `draining`: created by a load balancer, and removed by AWS minutes after it."""
+
+    id: str
+    status: str
+    words: str
+    groups: tuple[str, ...]
+    draining: bool
+
+
+def parse_interface(item: Mapping[str, Any]) -> Interface:
+    id_, description = item["NetworkInterfaceId"], item.get("Description") or ""
+    attachment = item.get("Attachment") or {}
+    by_balancer = description.startswith("ELB ") or item.get("RequesterId") == "amazon-elb"
+    words = f"network interface {id_}" + (f" ({description})" if description else "")
+    if instance := attachment.get("InstanceId"):
+        words += f", attached to instance {instance}"
+    elif by_balancer:
+        words += " of a load balancer"
+    elif item.get("RequesterManaged"):
+        words += f", managed by {item.get('RequesterId') or 'an AWS service'}"
+    elif attachment.get("InstanceOwnerId"):
+        words += f", attached by {attachment['InstanceOwnerId']}"
+    return Interface(
+        id=id_,
+        status=item.get("Status") or "",
+        words=words,
+        groups=tuple(group["GroupId"] for group in item.get("Groups") or ()),
+        draining=by_balancer and not attachment.get("InstanceId"),
+    )
+
+
+def _parse(item: Item) -> AwsResource:
+    interface = parse_interface(item)
+    return AwsResource(
         kind=NAME,
         id=interface.id,
-        # Alone of all resources it calls them so.
+        # Only this API calls them TagSet.
         tags=tags_of({"Tags": item.get("TagSet")}),
         vpc=item.get("VpcId") or "",
         state=interface.status,
@@ -21,32 +58,32 @@ def _form(item: Item) -> Found:
     )
 
 
-async def _delete(calls: Calls, found: Found) -> None:
-    await calls.call("ec2", "delete_network_interface", NetworkInterfaceId=found.id)
+async def _delete(client: AwsClient, resource: AwsResource) -> None:
+    await client.call("ec2", "delete_network_interface", NetworkInterfaceId=resource.id)
 
 
-async def _before(turn: Turn) -> Verdict | None:
-    interface: Interface = turn.found.facts
+async def _precheck(attempt: AwsAttempt) -> Verdict | None:
+    interface: Interface = attempt.resource.facts
     return None if interface.status == "available" else Blocked(f"used: {interface.words}")
 
 
-_READER = Ec2Reader("describe_network_interfaces", "NetworkInterfaces", "network-interface-id", _form)
+_READER = Ec2Reader("describe_network_interfaces", "NetworkInterfaces", "network-interface-id", _parse)
 
-NETWORK_INTERFACE = Kind(
+NETWORK_INTERFACE = AwsKind(
     name=NAME,
     task="network-interface",
     service="ec2",
     chain="interfaces",
     stage=0,
-    operation="ec2.DeleteNetworkInterface",
-    checking="ec2.DescribeNetworkInterfaces",
+    delete_operation="ec2.DeleteNetworkInterface",
+    check_operation="ec2.DescribeNetworkInterfaces",
     arn=("ec2", "network-interface"),
     read=_READER.read,
-    reads=("ec2.DescribeNetworkInterfaces",),
+    read_operations=("ec2.DescribeNetworkInterfaces",),
     list_all=_READER.list_all,
     limits={"ec2.DeleteNetworkInterface": (100, 5)},
     delete=_delete,
-    # So it says of one that was attached a moment ago.
-    depends=frozenset({"InvalidParameterValue"}),
-    before=_before,
+    # Returned for an interface that was attached a moment ago.
+    dependency_codes=frozenset({"InvalidParameterValue"}),
+    precheck=_precheck,
 )

@@ -1,40 +1,50 @@
-"""Security groups, the last of a cluster's network. `groups` waits for what uses them and says what stands against
-them, `revoking` frees them of rules that refer to them."""
+"""Security groups, deleted last in a cluster's network. `security_group_dependencies` waits for what uses them,
+`security_group_rules` revokes rules that refer to them."""
 
-from workers.handlers.aws.groups import DELETE, GROUPS, INTERFACES, around, attached, before, drained, group_of, refused
-from workers.handlers.aws.groups import revoking as lane_of
-from workers.handlers.aws.model import Calls, Found, Kind, Step
+from workers.handlers.aws.kinds.security_group_dependencies import (
+    DELETE,
+    GROUPS,
+    INTERFACES,
+    check_dependencies,
+    find_dependencies,
+    find_interfaces,
+    on_unseen_dependency,
+    parse_group,
+    wait_for_interfaces,
+)
+from workers.handlers.aws.kinds.security_group_dependencies import revoke_operation as lane_of
+from workers.handlers.aws.kinds.security_group_rules import revoke_step
+from workers.handlers.aws.model import AwsClient, AwsKind, AwsResource, KindStep
 from workers.handlers.aws.reading.ec2 import Ec2Reader
-from workers.handlers.aws.revoking import step
 
 
-async def _delete(calls: Calls, found: Found) -> None:
-    await calls.call("ec2", "delete_security_group", GroupId=found.id)
+async def _delete(client: AwsClient, resource: AwsResource) -> None:
+    await client.call("ec2", "delete_security_group", GroupId=resource.id)
 
 
-_READER = Ec2Reader("describe_security_groups", "SecurityGroups", "group-id", group_of)
+_READER = Ec2Reader("describe_security_groups", "SecurityGroups", "group-id", parse_group)
 
-SECURITY_GROUP = Kind(
+SECURITY_GROUP = AwsKind(
     name="aws.security-group",
     task="security-group",
     service="ec2",
     chain="network",
     stage=1,
-    operation=DELETE,
-    checking=GROUPS,
+    delete_operation=DELETE,
+    check_operation=GROUPS,
     arn=("ec2", "security-group"),
     read=_READER.read,
-    reads=(GROUPS,),
+    read_operations=(GROUPS,),
     list_all=_READER.list_all,
     delete=_delete,
-    of_lbc=True,
-    look=around,
-    looks=(INTERFACES, GROUPS, GROUPS),
-    before=before,
-    blocked=refused,
+    made_by_lbc=True,
+    lookup=find_dependencies,
+    lookup_operations=(INTERFACES, GROUPS, GROUPS),
+    precheck=check_dependencies,
+    on_dependency=on_unseen_dependency,
     steps={
-        INTERFACES: Step(act=drained, look=attached, judged=False),
-        lane_of(egress=False): step(egress=False),
-        lane_of(egress=True): step(egress=True),
+        INTERFACES: KindStep(run=wait_for_interfaces, lookup=find_interfaces, checks_ownership=False),
+        lane_of(egress=False): revoke_step(egress=False),
+        lane_of(egress=True): revoke_step(egress=True),
     },
 )

@@ -1,16 +1,16 @@
-"""Target groups. They go after the balancers, whose listeners use them; `listeners` says what is done where one still
-does."""
+"""Target groups, deleted after the load balancers whose listeners use them. `listeners` handles one that is still in
+use."""
 
-from workers.handlers.aws.kinds.listeners import DELETE_LISTENER, READS, in_use, unblock
-from workers.handlers.aws.model import Calls, Found, Kind, Step
+from workers.handlers.aws.kinds.listeners import DELETE_LISTENER, READS, delete_listener, wait_for_balancer
+from workers.handlers.aws.model import AwsClient, AwsKind, AwsResource, KindStep
 from workers.handlers.aws.reading.ec2 import Item
 from workers.handlers.aws.reading.elb import ElbReader, Tags
 
 NAME = "aws.target-group"
 
 
-def _form(item: Item, tags: Tags) -> Found:
-    return Found(
+def _parse(item: Item, tags: Tags) -> AwsResource:
+    return AwsResource(
         kind=NAME,
         id=item["TargetGroupArn"],
         tags=tags,
@@ -19,34 +19,34 @@ def _form(item: Item, tags: Tags) -> Found:
     )
 
 
-async def _delete(calls: Calls, found: Found) -> None:
-    await calls.call("elbv2", "delete_target_group", TargetGroupArn=found.id)
+async def _delete(client: AwsClient, resource: AwsResource) -> None:
+    await client.call("elbv2", "delete_target_group", TargetGroupArn=resource.id)
 
 
 _READER = ElbReader(
     service="elbv2", operation="describe_target_groups", key="TargetGroups", ids="TargetGroupArns",
-    id="TargetGroupArn", tag_ids="ResourceArns", tag_id="ResourceArn", form=_form,
+    id="TargetGroupArn", tag_ids="ResourceArns", tag_id="ResourceArn", parse=_parse,
 )  # fmt: skip
 
-TARGET_GROUP = Kind(
+TARGET_GROUP = AwsKind(
     name=NAME,
     task="target-group",
     service="elbv2",
     chain="network",
     stage=1,
-    operation="elbv2.DeleteTargetGroup",
-    checking="elbv2.DescribeTargetGroups",
+    delete_operation="elbv2.DeleteTargetGroup",
+    check_operation="elbv2.DescribeTargetGroups",
     arn=("elasticloadbalancing", "targetgroup"),
-    shape=r"[^/]+/[^/]+",
-    by_arn=True,
+    id_pattern=r"[^/]+/[^/]+",
+    id_is_arn=True,
     read=_READER.read,
-    reads=("elbv2.DescribeTargetGroups", "elbv2.DescribeTags"),
+    read_operations=("elbv2.DescribeTargetGroups", "elbv2.DescribeTags"),
     exists=_READER.exists,
     list_all=_READER.list_all,
-    whole=True,
+    lists_whole_region=True,
     delete=_delete,
-    of_service=True,
-    of_lbc=True,
-    blocked=in_use,
-    steps={DELETE_LISTENER: Step(act=unblock, reads=READS)},
+    needs_service_tag=True,
+    made_by_lbc=True,
+    on_dependency=wait_for_balancer,
+    steps={DELETE_LISTENER: KindStep(run=delete_listener, read_operations=READS)},
 )

@@ -1,15 +1,24 @@
-"""EBS volumes, by the task that a person has to choose. Where a snapshot comes first, `snapshots` sees to it."""
+"""EBS volumes, deleted only by a task that is not on by default. `snapshots` takes a snapshot first, if one is
+wanted."""
 
 from service.contract import Blocked, Verdict
-from workers.handlers.aws.model import Calls, Found, Kind, Step, Turn
+from workers.handlers.aws.kinds.snapshots import (
+    CREATE,
+    DESCRIBE,
+    create_snapshot,
+    find_snapshots,
+    is_wanted,
+    require_snapshot,
+    wait_for_snapshot,
+)
+from workers.handlers.aws.model import AwsAttempt, AwsClient, AwsKind, AwsResource, KindStep
 from workers.handlers.aws.reading.ec2 import Ec2Reader, Item, tags_of
-from workers.handlers.aws.snapshots import CREATE, DESCRIBE, make, of_volumes, saved, wait, wanted
 
 NAME = "aws.volume"
 
 
-def _form(item: Item) -> Found:
-    return Found(
+def _parse(item: Item) -> AwsResource:
+    return AwsResource(
         kind=NAME,
         id=item["VolumeId"],
         tags=tags_of(item),
@@ -19,40 +28,42 @@ def _form(item: Item) -> Found:
     )
 
 
-async def _delete(calls: Calls, found: Found) -> None:
-    await calls.call("ec2", "delete_volume", VolumeId=found.id)
+async def _delete(client: AwsClient, resource: AwsResource) -> None:
+    await client.call("ec2", "delete_volume", VolumeId=resource.id)
 
 
-async def _before(turn: Turn) -> Verdict | None:
-    if turn.found.state == "in-use":
-        return Blocked(f"attached to instance {', '.join(turn.found.facts) or 'unknown'}")
-    return await saved(turn) if wanted(turn) else None
+async def _precheck(attempt: AwsAttempt) -> Verdict | None:
+    if attempt.resource.state == "in-use":
+        return Blocked(f"attached to instance {', '.join(attempt.resource.facts) or 'unknown'}")
+    return await require_snapshot(attempt) if is_wanted(attempt) else None
 
 
-_READER = Ec2Reader("describe_volumes", "Volumes", "volume-id", _form)
+_READER = Ec2Reader("describe_volumes", "Volumes", "volume-id", _parse)
 
-VOLUME = Kind(
+VOLUME = AwsKind(
     name=NAME,
     task="volume",
     service="ec2",
     chain="volumes",
     stage=0,
-    operation="ec2.DeleteVolume",
-    checking="ec2.DescribeVolumes",
+    delete_operation="ec2.DeleteVolume",
+    check_operation="ec2.DescribeVolumes",
     arn=("ec2", "volume"),
     read=_READER.read,
-    reads=("ec2.DescribeVolumes",),
+    read_operations=("ec2.DescribeVolumes",),
     list_all=_READER.list_all,
     in_vpc=False,
     limits={"ec2.DeleteVolume": (100, 5)},
     delete=_delete,
-    going=frozenset({"deleting"}),
-    absent=frozenset({"deleted"}),
-    look=of_volumes,
-    looks=(DESCRIBE,),
-    before=_before,
+    deleting_states=frozenset({"deleting"}),
+    absent_states=frozenset({"deleted"}),
+    lookup=find_snapshots,
+    lookup_operations=(DESCRIBE,),
+    precheck=_precheck,
     steps={
-        CREATE: Step(act=make, look=of_volumes, reads=(DESCRIBE,), only="snapshot_first"),
-        DESCRIBE: Step(act=wait, look=of_volumes, judged=False),
+        CREATE: KindStep(
+            run=create_snapshot, lookup=find_snapshots, read_operations=(DESCRIBE,), setting="snapshot_first"
+        ),
+        DESCRIBE: KindStep(run=wait_for_snapshot, lookup=find_snapshots, checks_ownership=False),
     },
 )

@@ -1,2 +1,2 @@
-"""Reading resources in batches: in few calls, and so that what an answer lacks is proven absent.
-EC2 and Elastic Load Balancing each have a way of their own; kinds only say what to ask for."""
+"""Batched reads with describe calls, such that an id missing from the result is proven absent. `ec2` reads by filter,
+`elb` by name with a fallback for missing names; a kind only declares which call to make."""

@@ -1,0 +1,71 @@
+"""Store of keep decisions by place and name, and of the abandoned jobs of a deletion.
+Decisions are one hash in the first shard, with one line of JSON per object. They do not expire; `knell kept forget`
+removes them."""
+
+from collections.abc import AsyncIterator, Sequence
+
+import msgspec
+
+from service.contract import Undecodable
+from service.contract.jobs import JobRecord, decode_job_record
+from service.contract.kept import Abandoned, KeepDecision, decode_keep_decision
+from service.engine.batch_reads import text
+from service.engine.installation import Installation
+
+STEP = 500
+"""Fields in one round trip."""
+
+
+class KeptStore:
+    def __init__(self, installation: Installation) -> None:
+        self._installation, self._caller = installation, installation.caller
+        self.key = installation.keys.of(0, "decisions")
+
+    async def abandoned(self, deletion: str) -> Abandoned:
+        """The abandoned jobs of all plans of a deletion. They are removed together with the deletion's record."""
+        key = f"{self._installation.shard_of(deletion).stem}abandoned:{deletion}"
+        found, unknown = list[JobRecord](), 0
+        async for _, raw in self._rows(key):
+            try:
+                found.append(decode_job_record(raw))
+            except Undecodable:
+                unknown += 1
+        return Abandoned(tuple(found), unknown)
+
+    # ---- decisions
+
+    async def decisions(self, place: str, name: str) -> list[KeepDecision]:
+        """The decisions for all objects of that name in that place. Raises Undecodable."""
+        raw = await self._caller.command("HGET", self.key, f"{place}/{name}")
+        return _lines(raw)
+
+    async def save(self, decision: KeepDecision) -> None:
+        """Replaces an earlier decision for the same object."""
+        line = msgspec.json.encode(decision).decode()
+        await self._installation.shards[0].save_keep_decision(decision.key, decision.uid, line)
+
+    async def remove(self, key: str, uid: str) -> bool:
+        """Whether there was such a decision."""
+        return await self._installation.shards[0].save_keep_decision(key, uid, "")
+
+    async def all_decisions(self) -> AsyncIterator[tuple[str, list[KeepDecision] | None]]:
+        """All decisions by key, in no order; None for those that can't be decoded."""
+        async for key, raw in self._rows(self.key):
+            try:
+                yield text(key), _lines(raw)
+            except Undecodable:
+                yield text(key), None
+
+    async def _rows(self, key: str) -> AsyncIterator[tuple[bytes, bytes]]:
+        cursor = b"0"
+        while True:
+            cursor, page = await self._caller.command("HSCAN", key, cursor, "COUNT", STEP)
+            for row in page.items() if isinstance(page, dict) else zip(page[::2], page[1::2], strict=True):
+                yield row
+            if int(cursor) == 0:
+                return
+
+
+def _lines(raw: bytes | None) -> list[KeepDecision]:
+    lines: Sequence[bytes] = raw.splitlines() if raw else ()
+    return [decode_keep_decision(line.partition(b" ")[2]) for line in lines]

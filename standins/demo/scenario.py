@@ -1,0 +1,313 @@
+"""Course of the demo: objects are created, deleted with the ordinary API, and followed until everything is done.
+In the middle a replica is killed with SIGKILL, and objects are deleted that no replica watches at that moment."""
+
+import asyncio
+import time
+from contextlib import AsyncExitStack
+from datetime import timedelta
+from typing import Final
+
+from service.contract.aws import AWS_FINALIZER
+from service.engine.installation import Installation
+from service.engine.inventory import Inventory
+from service.engine.views.jobs import list_jobs
+from service.kubernetes import connect
+from service.web.shard_stats import read_shard_stats
+from standins.demo.aws_account import REGION, AwsAccount
+from standins.demo.azure_subscription import SPAN, AzureSubscription
+from standins.demo.display import Display
+from standins.demo.fleet import PROTECTION, Fleet
+from standins.demo.objects import AWS_CLUSTERS, NODECLAIMS, SOURCES, DemoObjects
+from standins.demo.processes import CLUSTER, DemoProcesses
+from standins.demo.summary import DemoSummary, judge
+
+_STEP: Final = 0.25
+_REFRESH_EVERY: Final = 1.0
+"""Seconds between two reads of the clouds' and the API server's lists; the numbers in Redis cost less."""
+_WATCHED_WITHIN: Final = 60.0
+_FINISHED_WITHIN: Final = 180.0
+_KILL_AT: Final = 0.1
+"""Part of AWS's resources that is gone when a replica is killed."""
+_HOLD_REASON: Final = "CleanupHeld"
+_BUSY_WITHIN: Final = 2.0
+_MOST_JOBS: Final = 10_000
+
+
+class DemoFailed(Exception):
+    """The demo did not come as far as deleting everything; the message says why."""
+
+
+async def run_scenario(processes: DemoProcesses, fleet: Fleet, display: Display) -> tuple[DemoSummary, list[str]]:
+    """Everything from the first object to the last; returns the summary and what is wrong."""
+    settings = processes.settings()
+    # An interpreter takes a second or two to start, which the creation of resources takes as well.
+    replicas = [processes.add_replica(), processes.add_replica()]
+    async with AsyncExitStack() as stack:
+        installation = Installation(settings, name="knell-demo")
+        stack.push_async_callback(installation.aclose)
+        cluster = await stack.enter_async_context(await connect(CLUSTER, settings.clusters[CLUSTER]))
+        scenario = Scenario(processes, fleet, display, installation, DemoObjects(cluster))
+        stack.push_async_callback(scenario.account.aclose)
+        with display.live():
+            await scenario.create()
+            await scenario.wait_until_watched(replicas)
+            await scenario.delete()
+            finished = await scenario.follow(time.monotonic() + _FINISHED_WITHIN)
+        summary = await scenario.summary()
+    problems = [f"{name} ended by itself: {processes.log_tail(name)}" for name in processes.exited()]
+    problems += judge(summary)
+    return summary, problems if finished or problems else ["it was not finished in time"]
+
+
+class Scenario:
+    def __init__(
+        self,
+        processes: DemoProcesses,
+        fleet: Fleet,
+        display: Display,
+        installation: Installation,
+        objects: DemoObjects,
+    ) -> None:
+        self._processes, self._fleet, self._display = processes, fleet, display
+        self._installation, self._objects = installation, objects
+        self._subscription = AzureSubscription(processes.azure, fleet)
+        self.account = AwsAccount(processes.aws, fleet)
+        self._node_uids: list[str] = []
+        self._clusters_left: set[str] = set()
+        self._not_held: list[str] = []
+        self._done = 0
+        self._refreshed = 0.0
+        self._deleted_at = 0.0
+        self._killed = ""
+        self._killed_at: float | None = None
+        self._taken_over: timedelta | None = None
+        self._reservation_seen = False
+        self._hold = ""
+        self._unprotected_at: float | None = None
+        self._protected_for: timedelta | None = None
+
+    # ---- before the first deletion
+
+    async def create(self) -> None:
+        fleet, display = self._fleet, self._display
+        await self._objects.define()
+        display.say("creating objects, and the resources that they own on AWS and Azure")
+        await self._subscription.build()
+        for node in fleet.nodes:
+            uid = await self._objects.create_node(node.name, self._subscription.provider_id(node))
+            self._node_uids.append(uid)
+        display.notes = ["waiting for the stand-in for AWS to start"]
+        await self.account.open()
+        for number, cluster in enumerate(fleet.clusters):
+            display.notes = [f"creating cluster {number + 1} of {len(fleet.clusters)}: {cluster.name}"]
+            vpc = await self.account.add_cluster(cluster)
+            await self._objects.create_cluster(cluster.name, REGION, vpc, cluster.annotations)
+        await self.account.finish_creation()
+        display.notes = []
+        display.say(f"created {len(fleet.clusters)} AWSClusters and {len(fleet.nodes)} NodeClaims with their resources")
+        for cluster in (fleet.protected, fleet.retained):
+            for annotation, value in cluster.annotations.items():
+                display.say(f"AWSCluster {cluster.name} has the annotation {annotation}: {value}")
+
+    async def wait_until_watched(self, replicas: list[str]) -> None:
+        """Until Knell's finalizer is on every AWSCluster and its inventory has every NodeClaim."""
+        deadline = time.monotonic() + _WATCHED_WITHIN
+        while not await self._watched():
+            if exited := self._processes.exited():
+                raise DemoFailed(f"{exited[0]} ended at once: {self._processes.log_tail(exited[0])}")
+            if time.monotonic() > deadline:
+                raise DemoFailed(f"the objects are not watched: {self._processes.log_tail(replicas[0])}")
+            await asyncio.sleep(_STEP)
+        self._display.say(f"{' and '.join(replicas)} watch them; finalizers are on the AWSClusters")
+
+    async def _watched(self) -> bool:
+        clusters = await self._objects.by_name(AWS_CLUSTERS)
+        known = await Inventory(self._installation, NODECLAIMS.plural).get_many(self._node_uids)
+        return len(known) == len(self._node_uids) and all(AWS_FINALIZER in one.finalizers for one in clusters.values())
+
+    # ---- deletions and what follows
+
+    async def delete(self) -> None:
+        self._deleted_at = time.monotonic()
+        await self._subscription.reserve()
+        clusters, nodes = await self._delete(late=False)
+        self._display.say(f"DELETE of {clusters} AWSClusters and {nodes} NodeClaims")
+
+    async def _delete(self, *, late: bool) -> tuple[int, int]:
+        clusters = [one for one in self._fleet.deleted_clusters if one.late == late]
+        nodes = [one for one in self._fleet.deleted_nodes if one.late == late]
+        for cluster in clusters:
+            await self._objects.delete(AWS_CLUSTERS, cluster.name)
+            # A retained one may be gone again by now.
+            if cluster.outcome == "removed" and not await self._objects.held_by_finalizer(cluster.name):
+                self._not_held.append(cluster.name)
+        for node in nodes:
+            await self._objects.delete(NODECLAIMS, node.name)
+        return len(clusters), len(nodes)
+
+    async def follow(self, deadline: float) -> bool:
+        """Until everything is done; False when the deadline has passed or a replica ended."""
+        while time.monotonic() < deadline and not self._processes.exited():
+            await asyncio.sleep(_STEP)
+            await self._refresh()
+            self._display.progress()
+            await self._kill_replica()
+            await self._see_takeover()
+            await self._lift_protection()
+            if self._finished():
+                return True
+        return False
+
+    async def _refresh(self) -> None:
+        numbers = await read_shard_stats(self._installation.connections.client, self._installation.keys)
+        self._done = int(sum(shard.counters["done"] for shard in numbers))
+        waiting = sum(shard.gauges["queued"] for shard in numbers)
+        running = sum(shard.gauges["leased"] for shard in numbers)
+        if time.monotonic() - self._refreshed > _REFRESH_EVERY:
+            await self._refresh_lists()
+            self._refreshed = time.monotonic()
+        self._show(f"jobs waiting: {waiting:.0f}, running: {running:.0f}")
+
+    async def _refresh_lists(self) -> None:
+        await self.account.refresh()
+        await self._subscription.refresh()
+        self._clusters_left = set(await self._objects.by_name(AWS_CLUSTERS))
+        if self._subscription.reservation.refused and not self._reservation_seen:
+            self._reservation_seen = True
+            span = f"{SPAN.total_seconds():.0f} s"
+            self._display.say(f"Azure: interface {self._subscription.interface} is reserved for another VM for {span}")
+
+    def _show(self, queues: str) -> None:
+        fleet, account, subscription = self._fleet, self.account, self._subscription
+        clusters = sum(one.name not in self._clusters_left for one in fleet.deleted_clusters)
+        throttled = f"throttled calls: AWS {account.throttled}, Azure {subscription.throttled}"
+        retained, of = account.existing_of(fleet.retained)
+        self._display.bars = [
+            ("clusters on AWS", clusters, len(fleet.deleted_clusters)),
+            *((f"  {kind}", *numbers) for kind, numbers in account.progress().items()),
+            ("nodes on Azure", subscription.nodes_gone, len(fleet.deleted_nodes)),
+            *((f"  {kind}", *numbers) for kind, numbers in subscription.progress().items()),
+        ]
+        self._display.notes = [
+            self._protection_note(),
+            f"{fleet.retained.name}: retained, {retained} of its {of} resources there",
+            self._reservation_note(),
+            f"{throttled}; {queues}",
+        ]
+        gone, of = account.total
+        gone_azure, of_azure = subscription.total
+        self._display.headline = f"gone: AWS {gone}/{of}, Azure {gone_azure}/{of_azure}; {throttled}; {queues}"
+
+    def _protection_note(self) -> str:
+        there, of = self.account.existing_of(self._fleet.protected)
+        state = "protected" if self._unprotected_at is None else "no longer protected"
+        return f"{self._fleet.protected.name}: {state}, {there} of its {of} resources there"
+
+    def _reservation_note(self) -> str:
+        interface, reservation = self._subscription.interface, self._subscription.reservation
+        if reservation.called is not None:
+            return f"{interface}: deleted after its reservation"
+        if reservation.until is None:
+            return f"{interface}: reserved for another VM, no delete yet"
+        rest = reservation.until - time.time()
+        return f"{interface}: reserved for another VM, " + (f"{rest:.0f} s left" if rest > 0 else "may be deleted now")
+
+    # ---- the kill
+
+    async def _kill_replica(self) -> None:
+        """Kills the replica that watches the AWSClusters, once AWS resources are gone and the reservation is recorded,
+        and deletes the rest of the objects."""
+        gone, of = self.account.total
+        if self._killed or gone < _KILL_AT * of or not await self._reservation_recorded():
+            return
+        holders = await self._objects.lease_holders()
+        watcher = holders.get(AWS_CLUSTERS.plural, "")
+        await self._until_busy(watcher)
+        self._killed = self._processes.kill_replica(watcher)
+        self._killed_at = time.time()
+        watched = [source for source, name in holders.items() if name == self._killed]
+        self._display.say(f"kill -9 of {self._killed}, which watched {' and '.join(watched) or 'nothing'}")
+        clusters, nodes = await self._delete(late=True)
+        self._display.say(f"DELETE of {clusters} more AWSClusters and {nodes} more NodeClaims meanwhile")
+        self._display.say(f"{self._processes.add_replica()} started")
+
+    async def _until_busy(self, replica: str) -> None:
+        """Until that replica has leased jobs, which others have to take over; not for long."""
+        deadline = time.monotonic() + _BUSY_WITHIN
+        while time.monotonic() < deadline:
+            leased = (await list_jobs(self._installation, state="leased", limit=_MOST_JOBS)).jobs
+            if any(job.worker.startswith(replica) for job in leased):
+                return
+
+    async def _reservation_recorded(self) -> bool:
+        """Whether Redis has the refusal: a refusal that only the killed replica knew would be met once more."""
+        if not self._reservation_seen:
+            return False
+        if self._subscription.reservation.called is not None:
+            return True
+        waiting = (await list_jobs(self._installation, state="waiting", limit=_MOST_JOBS)).jobs
+        return any(job.target == self._subscription.interface and job.verdict == "blocked" for job in waiting)
+
+    async def _see_takeover(self) -> None:
+        if self._killed_at is None or self._taken_over is not None:
+            return
+        holders = await self._objects.lease_holders()
+        if len(holders) == len(SOURCES) and self._killed not in holders.values():
+            self._taken_over = timedelta(seconds=round(time.time() - self._killed_at, 1))
+            names = " and ".join(sorted(set(holders.values())))
+            self._display.say(f"{names} took over the watches, {self._taken_over.total_seconds():.1f} s after the kill")
+
+    # ---- the protection
+
+    async def _lift_protection(self) -> None:
+        """Once the protected cluster was reported as held, and the kill is over."""
+        if self._unprotected_at is not None or self._taken_over is None:
+            return
+        reason, message = await self._objects.condition(self._fleet.protected.name)
+        if reason != _HOLD_REASON:
+            return
+        self._hold = message
+        self._unprotected_at = time.time()
+        self._protected_for = timedelta(seconds=round(time.monotonic() - self._deleted_at, 1))
+        await self._objects.annotate(AWS_CLUSTERS, self._fleet.protected.name, PROTECTION, None)
+        self._display.say(f"annotation {PROTECTION} removed from {self._fleet.protected.name}")
+
+    # ---- the end
+
+    def _finished(self) -> bool:
+        clouds = self.account.finished and self._subscription.finished
+        objects = not any(one.name in self._clusters_left for one in self._fleet.deleted_clusters)
+        return clouds and objects and self._taken_over is not None and self._done >= self._fleet.deletions
+
+    async def summary(self) -> DemoSummary:
+        took = timedelta(seconds=round(time.monotonic() - self._display.started, 1))
+        fleet = self._fleet
+        await self._refresh_lists()
+        numbers = await read_shard_stats(self._installation.connections.client, self._installation.keys)
+        clusters, nodes = await self._objects.by_name(AWS_CLUSTERS), await self._objects.by_name(NODECLAIMS)
+        there = {f"AWSCluster {name}" for name in clusters} | {f"NodeClaim {name}" for name in nodes}
+        deleted = {f"AWSCluster {one.name}" for one in fleet.deleted_clusters}
+        deleted |= {f"NodeClaim {one.name}" for one in fleet.deleted_nodes}
+        every = {f"AWSCluster {one.name}" for one in fleet.clusters} | {f"NodeClaim {one.name}" for one in fleet.nodes}
+        return DemoSummary(
+            api=self._processes.api.kind,
+            clusters=len(fleet.deleted_clusters),
+            nodes=len(fleet.deleted_nodes),
+            deletions=fleet.deletions,
+            done=int(sum(shard.counters["done"] for shard in numbers)),
+            objects_left=sorted(there & deleted),
+            objects_missing=sorted(every - deleted - there),
+            not_held=self._not_held,
+            protected=fleet.protected.name,
+            hold=self._hold,
+            protected_for=self._protected_for,
+            retained=fleet.retained.name,
+            killed=self._killed,
+            taken_over=self._taken_over,
+            given_back=int(sum(shard.counters["reclaimed"] for shard in numbers)),
+            events=dict(await self._objects.events()),
+            # While the annotation is there, no call may change the protected cluster's resources.
+            aws=self.account.summary(self._unprotected_at or time.time()),
+            azure=self._subscription.summary(self._killed_at),
+            took=took,
+        )

@@ -1,0 +1,94 @@
+"""Final check of a deletion driven by a test: its job moves from lane to lane by its verdicts. No queue is involved,
+and delays take no time."""
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+
+from service.contract import Blocked, Feedback, Job, JobRecord, Pending, Refused, Target, Verdict
+from service.contract.version import VERSION
+from standins.aws.builder import Vpc
+from tests.integration.capi_fixture import CapiFixture
+from workers.handlers.aws.capa.final_check import FINAL_CHECK
+from workers.handlers.aws.components import AwsComponents
+
+GOES_ON = "listing goes on"
+
+
+class Taken:
+    """A batch that a test controls."""
+
+    def __init__(self, lane: str, *jobs: Job) -> None:
+        self.lane, self.jobs = lane, tuple(jobs)
+        self.cleared: list[str] = []
+        self.told: list[Feedback] = []
+        self.returned: list[str] = []
+
+    async def clear(self, *jobs: Job) -> None:
+        self.cleared += [job.id for job in jobs]
+
+    def report_quota(self, feedback: Feedback) -> None:
+        self.told.append(feedback)
+
+    def unused(self, limit: str, tokens: float = 1.0) -> None:
+        del tokens
+        self.returned.append(limit)
+
+
+def job_of(target: Target, **changed: Any) -> Job:
+    record = JobRecord(v=VERSION, stage=0, lane=target.lane, kind=target.kind, target=target.id, data=target.data)
+    return Job("deletion#1.1", 7, msgspec.structs.replace(record, **changed))
+
+
+async def attempted(side: AwsComponents, batch: Taken) -> Verdict | Exception:
+    """The verdict of one attempt, which may be that a list continues."""
+    handler = next(handler for handler in side.handlers if handler.kind == FINAL_CHECK)
+    ((_, verdict),) = [pair async for pair in handler.attempt(batch)]
+    return verdict
+
+
+async def listed(side: AwsComponents, batch: Taken) -> Verdict | Exception:
+    """The verdict once the list is complete, in as many attempts as that takes."""
+    while isinstance(verdict := await attempted(side, batch), Pending) and GOES_ON in verdict.detail:
+        (job,) = batch.jobs
+        record = msgspec.structs.replace(job.record, resume=verdict.resume, verdict="check")
+        batch.jobs = (Job(job.id, job.fence, record),)
+    return verdict
+
+
+async def last_of(clusters: CapiFixture, side: AwsComponents, vpc: Vpc) -> Target:
+    """The target of the final check in the plan of a cluster that owns nothing."""
+    targets: Sequence[Target] = await clusters.planned(clusters.delete_marked("prod", vpc), side)
+    assert [target.kind for target in targets] == [FINAL_CHECK]
+    return targets[0]
+
+
+class Walk:
+    """The job of the final check, moved from lane to lane by its verdicts; delays take no time."""
+
+    def __init__(self, side: AwsComponents, target: Target, resume: str = "") -> None:
+        self._side, self._target, self._job = side, target, job_of(target, resume=resume)
+        self.lanes: list[str] = []
+        self.waits: list[timedelta] = []
+
+    async def on(self) -> Verdict | Exception:
+        verdict = await attempted(self._side, Taken(self._job.record.lane, self._job))
+        record = self._job.record
+        match verdict:
+            case Pending(wait, _, lane, resume):
+                self.waits.append(wait)
+                self._job = job_of(self._target, lane=lane or record.lane, resume=resume, verdict="check")
+            case Refused() | Blocked():
+                name = "refused" if isinstance(verdict, Refused) else "blocked"
+                self._job = job_of(self._target, lane=record.lane, resume=record.resume, verdict=name)
+        self.lanes.append(record.lane.rpartition("/")[2])
+        return verdict
+
+    async def until(self, *kinds: type) -> Verdict | Exception:
+        for _ in range(60):
+            verdict = await self.on()
+            if isinstance(verdict, (*kinds, Exception)):
+                return verdict
+        raise AssertionError(self.lanes)

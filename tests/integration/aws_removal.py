@@ -1,0 +1,192 @@
+"""Fixtures for removals on AWS: a worker on a real server with a handler for every kind, and a separate account in the
+stand-in. `AwsRecordingBatch` is a batch that a test passes to a handler directly, to see exactly what it requests."""
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from typing import Any, Literal
+
+import msgspec
+import pytest
+
+from service.contract import Event, Feedback, Job, JobRecord, Plan, Target, Verdict
+from service.contract.version import VERSION
+from service.settings import Settings
+from service.settings.aws import AwsSettings
+from standins.aws import AwsJournalEntry
+from standins.aws.builder import Vpc
+from tests.aws import AwsTestAccount
+from tests.engine.engine_under_test import EngineUnderTest, RunningWorker
+from tests.engine.scripted_provider import ScriptedProvider, event
+from tests.redis_servers import TestServer
+from workers.handlers.aws.client.clients import SdkClients
+from workers.handlers.aws.kinds import KINDS, kind_named
+from workers.handlers.aws.model import AwsKind, CallScope, CapaCluster
+from workers.handlers.aws.removal import AwsRemoval
+from workers.handlers.source_clusters import SourceClusters
+
+QUICK = AwsSettings(check_after=timedelta(milliseconds=300), drain_check=timedelta(milliseconds=300))
+REGION = "eu-west-1"
+
+
+def named(name: str) -> AwsKind:
+    kind = kind_named(name)
+    assert kind is not None
+    return kind
+
+
+class AwsRecordingBatch:
+    """A batch of one lane, with a log of what the handler requested of the runtime."""
+
+    def __init__(self, lane: str, jobs: Sequence[Job], *, clear: Exception | None = None) -> None:
+        self.lane, self.jobs, self._clear = lane, jobs, clear
+        self.cleared: list[str] = []
+        self.told: list[Feedback] = []
+        self.returned: dict[str, float] = {}
+
+    async def clear(self, *jobs: Job) -> None:
+        if self._clear is not None:
+            raise self._clear
+        self.cleared += [job.id for job in jobs]
+
+    def report_quota(self, feedback: Feedback) -> None:
+        self.told.append(feedback)
+
+    def unused(self, limit: str, tokens: float = 1.0) -> None:
+        self.returned[limit] = self.returned.get(limit, 0.0) + tokens
+
+
+class AwsRemovalFixture:
+    def __init__(self, engine: EngineUnderTest, cloud: AwsTestAccount, reach: SdkClients, since: int) -> None:
+        self.engine, self.cloud, self.reach, self.aws = engine, cloud, reach, QUICK
+        self._since = since
+        self._provider = ScriptedProvider(draws_on=lambda _lane: None)
+        self._events = 0
+
+    # ---- owners
+
+    def owner(
+        self, vpc: Vpc | None = None, *, name: str = "c1", by: Literal["ccm", "lbc"] = "ccm", snapshot: bool = False
+    ) -> CapaCluster:
+        whose = CallScope(source="clusters", namespace="tenant", region=REGION)
+        return CapaCluster(
+            scope=whose, account=self.cloud.account, name=name, vpc=vpc.id if vpc else "", by=by, snapshot=snapshot,
+            balancers=True,
+        )  # fmt: skip
+
+    def targets(self, owner: CapaCluster, kind: str, *ids: str) -> list[Target]:
+        of = named(kind)
+        return [
+            Target(
+                kind=kind, id=one, lane=f"{owner.place}/{of.delete_operation}", chain=of.chain, stage=of.stage,
+                data=msgspec.json.encode(owner).decode(),
+            )
+            for one in ids
+        ]  # fmt: skip
+
+    # ---- with a worker
+
+    async def go(self, *targets: Target, uid: str = "") -> Event:
+        """Deletes a cluster that owns these; returns the event."""
+        self._events += 1
+        one = event(uid or f"cluster-{self._events}")
+        self._provider.plans[one.uid] = Plan(list(targets))
+        await self.engine.publish(one)
+        return one
+
+    async def start(self) -> RunningWorker:
+        removals = [AwsRemoval(kind, self.reach, self.aws) for kind in KINDS]
+        return await self.engine.start(self._provider, others=removals)
+
+    async def job(self, one: Event, target: str) -> dict[str, str]:
+        """The record of the job of one target; empty before it is planned."""
+        if not (await self.engine.deletion(one)).get("plan"):
+            return {}
+        for job, name in await self.engine.targets_of(one):
+            if name == target:
+                return await self.engine.job(job)
+        return {}
+
+    async def until(self, one: Event, target: str, verdict: str, words: str = "") -> dict[str, str]:
+        async def look() -> dict[str, str]:
+            record = await self.job(one, target)
+            return record if record.get("verdict") == verdict and words in record.get("detail", "") else {}
+
+        return await self.engine.until(f"{target} is {verdict} {words}", look)
+
+    async def remove(self, *targets: Target) -> Event:
+        """Deletes a cluster and waits until it is done."""
+        await self.start()
+        one = await self.go(*targets)
+        await self.engine.until_done(one)
+        return one
+
+    # ---- single attempts
+
+    def batch(
+        self,
+        owner: CapaCluster,
+        kind: str,
+        *ids: str,
+        operation: str = "",
+        clear: Exception | None = None,
+        **record: Any,
+    ) -> AwsRecordingBatch:
+        lane = f"{owner.place}/{operation or named(kind).delete_operation}"
+        data = msgspec.json.encode(owner).decode()
+        records = [
+            JobRecord(**{"v": VERSION, "stage": 0, "lane": lane, "kind": kind, "target": one, "data": data, **record})
+            for one in ids
+        ]
+        return AwsRecordingBatch(
+            lane, [Job(f"deletion#1.{number}", 7, one) for number, one in enumerate(records)], clear=clear
+        )
+
+    async def attempt(self, batch: AwsRecordingBatch) -> dict[str, Verdict | Exception]:
+        """One attempt; verdicts by target."""
+        removal = AwsRemoval(named(batch.jobs[0].kind), self.reach, self.aws)
+        return {job.target: verdict async for job, verdict in removal.attempt(batch)}
+
+    # ---- calls to AWS
+
+    async def asked(self, *actions: str) -> list[str]:
+        """Actions in order, all or these, answered or not."""
+        return [one.action for one in await self.journal(*actions)]
+
+    async def journal(self, *actions: str) -> list[AwsJournalEntry]:
+        entries = await self.cloud.aws.requests(since=self._since)
+        mine = [one for one in entries if one.account == self.cloud.account and one.action != "sts.GetCallerIdentity"]
+        return [one for one in mine if not actions or one.action in actions]
+
+
+@asynccontextmanager
+async def aws_removal_on(
+    engine: EngineUnderTest, cloud: AwsTestAccount, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[AwsRemovalFixture]:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", f"AKIA{cloud.account}")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "any")
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    # On a busy machine a read may be outdated by the time it is used.
+    monkeypatch.setattr("workers.handlers.freshness.FRESH", timedelta(minutes=5))
+    engine.change("retry", blocked_base=timedelta(milliseconds=200), blocked_cap=timedelta(seconds=1))
+
+    async def remembered() -> dict[str, str]:
+        return {}
+
+    async with SdkClients(SourceClusters(Settings(), {}, remembered), endpoint=cloud.aws.address) as reach:
+        yield AwsRemovalFixture(engine, cloud, reach, len(await cloud.aws.journal()))
+
+
+@pytest.fixture
+async def removing(
+    embedded_server: TestServer, cloud: AwsTestAccount, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[AwsRemovalFixture]:
+    engine = EngineUnderTest(embedded_server.server, embedded_server.settings())
+    await engine.arrive()
+    try:
+        async with aws_removal_on(engine, cloud, monkeypatch) as made:
+            yield made
+            for running in engine.running:
+                await running.stop()
+    finally:
+        await engine.close()

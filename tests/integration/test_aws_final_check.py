@@ -1,0 +1,280 @@
+"""Final check: only a new list that is complete and empty releases a cluster, and what was created again is removed."""
+
+from contextlib import AsyncExitStack
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from service.contract import Event, Gone, Pause, Pending, Refused, Throttled, Verdict
+from service.contract.aws import AWS_FINALIZER, EXTERNAL_RESOURCE_TASKS
+from standins.aws.behaviour import AwsFault
+from standins.aws.builder import REGION
+from standins.aws.tags import by_cloud_provider
+from tests import capi
+from tests.integration.aws_final_check import Taken, Walk, job_of, last_of, listed
+from tests.integration.capi_fixture import CapiFixture, marked
+from tests.kubectl import carry_out, command_in
+from workers.handlers.aws.capa.final_check import FINAL_CHECK
+
+TAGGING = "tagging.GetResources"
+
+
+# ---- one check
+
+
+async def test_an_empty_list_releases_the_cluster(clusters: CapiFixture) -> None:
+    vpc = await clusters.resources.vpc()
+    async with clusters.side() as side:
+        target = await last_of(clusters, side, vpc)
+        assert target.after == clusters.settings.aws.settle
+        batch = Taken(target.lane, job_of(target))
+        assert isinstance(await listed(side, batch), Gone)
+        assert batch.returned == []
+
+
+@pytest.mark.parametrize(
+    "action", [TAGGING, "ec2.DescribeSecurityGroups"], ids=["the list", "the reads that confirm it"]
+)
+@pytest.mark.parametrize("what", ["html", "close", "error"])
+async def test_a_list_that_is_not_whole_is_never_taken_for_an_empty_one(
+    clusters: CapiFixture, action: str, what: Any
+) -> None:
+    vpc = await clusters.resources.vpc()
+    clusters.set(finding="tagging")
+    async with clusters.side() as side:
+        target = await last_of(clusters, side, vpc)
+        await clusters.resources.group(vpc, by_cloud_provider("prod"))
+        fault = AwsFault(what=what, action=action, account=clusters.account, code="InternalError", status=500)
+        await clusters.aws.set_faults(fault)
+        assert isinstance(await listed(side, Taken(target.lane, job_of(target))), Exception)
+
+
+async def test_a_denied_read_is_refused_and_names_the_permission(clusters: CapiFixture) -> None:
+    vpc = await clusters.resources.vpc()
+    clusters.set(finding="describe")
+    async with clusters.side() as side:
+        target = await last_of(clusters, side, vpc)
+        await clusters.aws.set_faults(
+            AwsFault(what="deny", action="elbv2.DescribeLoadBalancers", account=clusters.account)
+        )
+        batch = Taken(target.lane, job_of(target))
+        verdict = await listed(side, batch)
+        assert isinstance(verdict, Refused)
+        assert "elasticloadbalancing:DescribeLoadBalancers is denied" in verdict.reason
+        # What the lane had drawn for the tagging API was not needed.
+        assert batch.returned == [f"{REGION}/tag.GetResources"]
+
+
+async def test_a_throttled_list_is_reported_to_the_budget_and_spends_no_attempt(clusters: CapiFixture) -> None:
+    vpc = await clusters.resources.vpc()
+    async with clusters.side() as side:
+        target = await last_of(clusters, side, vpc)
+        await clusters.aws.set_faults(AwsFault(what="throttle", action=TAGGING, account=clusters.account))
+        batch = Taken(target.lane, job_of(target))
+        assert isinstance(await listed(side, batch), Throttled)
+        assert batch.told == [Pause(f"{REGION}/tag.GetResources")]
+
+
+async def test_what_was_made_again_sends_the_job_to_the_lane_of_its_kind_and_back(clusters: CapiFixture) -> None:
+    vpc = await clusters.resources.vpc()
+    async with clusters.side() as side:
+        target = await last_of(clusters, side, vpc)
+        group = await clusters.resources.group(vpc, by_cloud_provider("prod"))
+        job = job_of(target)
+        lanes: list[str] = []
+        verdict: Verdict | Exception | None = None
+        for _ in range(20):
+            batch = Taken(job.record.lane, job)
+            verdict = await listed(side, batch)
+            if isinstance(verdict, Gone):
+                break
+            assert isinstance(verdict, Pending), verdict
+            lane = verdict.lane or job.record.lane
+            lanes.append(lane.rpartition("/")[2])
+            job = job_of(target, lane=lane, resume=verdict.resume)
+        assert isinstance(verdict, Gone)
+        assert lanes[0] == "ec2.DeleteSecurityGroup"
+        assert lanes[-1] == "tag.GetResources"
+        assert group not in await clusters.resources.standing()
+
+
+@pytest.mark.parametrize("named", ["as it says", "another"])
+async def test_a_vpc_that_is_named_after_the_plan_lets_the_final_check_remove_what_is_in_it(
+    clusters: CapiFixture, named: str
+) -> None:
+    """The plan had no VPC, and a group was created later. A VPC that does not exist changes nothing."""
+    vpc = await clusters.resources.vpc()
+    clusters.set(account=clusters.account, settle=timedelta(hours=1))
+    one = await clusters.going(clusters.capi.unmanaged("prod", region=REGION, **marked()))
+    async with AsyncExitStack() as stack:
+        first = await clusters.work(stack)
+        job = await clusters.until_planned(one)
+        await first.stop()
+        group = await clusters.resources.group(vpc, by_cloud_provider("prod"))
+        clusters.set(settle=timedelta(0))
+        await clusters.shard(one).retry(job, "test")
+        await clusters.work(stack)
+        said = (await clusters.until_job(one, FINAL_CHECK, "names no VPC", vpc.id))["detail"]
+        assert group in await clusters.resources.standing()
+        command = command_in(said)
+        if named == "another":
+            carry_out(clusters.api, capi.AWS_CLUSTERS, command.replace(vpc.id, "vpc-0123456789abcdef0"))
+            await clusters.until_job(
+                one, FINAL_CHECK, "vpc-0123456789abcdef0", "is not in account", "releases the object"
+            )
+            assert group in await clusters.resources.standing()
+            return
+        carry_out(clusters.api, capi.AWS_CLUSTERS, command)
+        await clusters.until_done(one)
+    assert group not in await clusters.resources.standing()
+
+
+async def test_after_something_was_made_again_the_settle_time_begins_anew(clusters: CapiFixture) -> None:
+    vpc = await clusters.resources.vpc()
+    async with clusters.side() as side:
+        target = await last_of(clusters, side, vpc)
+        back = await listed(side, Taken(target.lane, job_of(target, resume="{}")))
+        assert back == Pending(clusters.settings.aws.settle, "nothing is left; looked at once more when it has settled")
+        assert isinstance(await listed(side, Taken(target.lane, job_of(target))), Gone)
+
+
+async def test_a_leftover_that_is_refused_again_is_given_up_for_a_new_list(clusters: CapiFixture) -> None:
+    """The first refusal is shown; by the second the resource may have another owner."""
+    vpc = await clusters.resources.vpc()
+    async with clusters.side() as side:
+        target = await last_of(clusters, side, vpc)
+        group = await clusters.resources.group(vpc, by_cloud_provider("other"))
+        lane = target.lane.replace("tag.GetResources", "ec2.DeleteSecurityGroup")
+        leftover = f'{{"kind":"aws.security-group","id":"{group}"}}'
+        batch = Taken(lane, job_of(target, lane=lane, resume=leftover))
+        verdict = await listed(side, batch)
+        assert isinstance(verdict, Refused)
+        assert group in verdict.reason
+        batch = Taken(lane, job_of(target, lane=lane, resume=leftover, verdict="refused"))
+        verdict = await listed(side, batch)
+        assert isinstance(verdict, Pending)
+        assert verdict.lane == target.lane
+        assert group in await clusters.resources.standing()
+
+
+async def test_all_that_was_made_again_is_removed_between_two_lists(clusters: CapiFixture) -> None:
+    vpc = await clusters.resources.vpc()
+    async with clusters.side() as side:
+        walk = Walk(side, await last_of(clusters, side, vpc))
+        groups = [await clusters.resources.group(vpc, by_cloud_provider("prod")) for _ in range(3)]
+        assert isinstance(await walk.until(Gone), Gone)
+        assert not {*groups} & await clusters.resources.standing()
+        # One that finds them, one that finds nothing, and one when it has settled.
+        assert walk.lanes.count("tag.GetResources") == 3
+        assert walk.lanes.count("ec2.DeleteSecurityGroup") == 3
+        # The list is never repeated at once either.
+        assert all(walk.waits[at - 1] for at, lane in enumerate(walk.lanes) if at and lane == "tag.GetResources")
+
+
+async def test_one_that_may_not_be_removed_does_not_keep_the_others(clusters: CapiFixture) -> None:
+    vpc = await clusters.resources.vpc()
+    async with clusters.side() as side:
+        walk = Walk(side, await last_of(clusters, side, vpc))
+        kept = await clusters.resources.classic(vpc, by_cloud_provider("prod", "default/web"))
+        group = await clusters.resources.group(vpc, by_cloud_provider("prod"))
+        await clusters.aws.set_faults(AwsFault(what="deny", action="elb.DeleteLoadBalancer", account=clusters.account))
+        verdict = await walk.until(Refused)
+        assert isinstance(verdict, Refused)
+        assert kept in verdict.reason
+        assert "elasticloadbalancing:DeleteLoadBalancer is denied" in verdict.reason
+        standing = await clusters.resources.standing()
+        assert group not in standing
+        assert kept in standing
+        await clusters.aws.set_faults()
+        assert isinstance(await walk.until(Gone), Gone)
+        assert kept not in await clusters.resources.standing()
+
+
+# ---- with a worker
+
+
+async def until_all_but_the_last_look_is_done(clusters: CapiFixture, one: Event) -> None:
+    async def over() -> bool:
+        if "plan" not in await clusters.deletion(one):
+            return False
+        records = [await clusters.job(job) for job in await clusters.jobs_of(one)]
+        states = {record["kind"]: record.get("state", "") for record in records}
+        return all(state == "gone" for kind, state in states.items() if kind not in (FINAL_CHECK, "release"))
+
+    await clusters.until("everything but the last look is done", over)
+
+
+async def test_what_a_late_controller_makes_again_is_collected_before_the_cluster_goes(
+    clusters: CapiFixture, stack: AsyncExitStack
+) -> None:
+    vpc = await clusters.resources.vpc()
+    first = await clusters.resources.group(vpc, by_cloud_provider("prod"))
+    clusters.set(settle=timedelta(minutes=10))
+    made = clusters.capi.unmanaged("prod", region=REGION, vpc=vpc.id, **marked())
+    one = await clusters.going(made)
+    await clusters.work(stack)
+    await until_all_but_the_last_look_is_done(clusters, one)
+    assert first not in await clusters.resources.standing()
+    again = await clusters.resources.cluster_resources("prod", vpc, entangled=True)
+    assert clusters.read(made)["metadata"]["finalizers"] == [AWS_FINALIZER]
+    await clusters.jump(timedelta(minutes=10))
+
+    async def gone() -> bool:
+        return not {*again.classic, *again.balancers, *again.target_groups, *again.groups} & (
+            await clusters.resources.standing()
+        )
+
+    await clusters.until("what was made again is gone", gone)
+    # The settle time restarts: whatever created it may do so again.
+    await clusters.until_job(one, FINAL_CHECK, "looked at once more", held=False)
+    assert clusters.read(made)["metadata"]["finalizers"] == [AWS_FINALIZER]
+    await clusters.jump(timedelta(minutes=10))
+    await clusters.until_done(one)
+    assert clusters.read(made) is None
+
+
+async def test_a_permission_that_is_taken_away_keeps_the_cluster_until_it_is_given_back(
+    clusters: CapiFixture, stack: AsyncExitStack
+) -> None:
+    vpc = await clusters.resources.vpc()
+    clusters.set(settle=timedelta(minutes=10))
+    made = clusters.capi.unmanaged("prod", region=REGION, vpc=vpc.id, **marked())
+    one = await clusters.going(made)
+    await clusters.work(stack)
+    await until_all_but_the_last_look_is_done(clusters, one)
+    denied = [
+        AwsFault(what="deny", action=action, account=clusters.account)
+        for action in (TAGGING, "ec2.DescribeSecurityGroups")
+    ]
+    await clusters.aws.set_faults(*denied)
+    await clusters.jump(timedelta(minutes=10))
+    await clusters.until_job(one, FINAL_CHECK, "ec2:DescribeSecurityGroups is denied")
+    assert clusters.read(made)["metadata"]["finalizers"] == [AWS_FINALIZER]
+    await clusters.aws.set_faults()
+    await clusters.until_done(one)
+
+
+# ---- tasks changed since the plan
+
+
+@pytest.mark.parametrize("wanted", ["load-balancer", "load-balancer,security-group"])
+async def test_the_final_check_uses_the_tasks_that_are_wanted_by_then(
+    clusters: CapiFixture, stack: AsyncExitStack, wanted: str
+) -> None:
+    """Leftovers of a removed task do not hold the object; those of the others do, until they are gone."""
+    vpc = await clusters.resources.vpc()
+    clusters.set(settle=timedelta(minutes=10))
+    made = clusters.capi.unmanaged("prod", region=REGION, vpc=vpc.id, **marked())
+    one = await clusters.going(made)
+    await clusters.work(stack)
+    await until_all_but_the_last_look_is_done(clusters, one)
+    group = await clusters.resources.group(vpc, by_cloud_provider("prod"))
+    clusters.capi.annotate(capi.AWS_CLUSTERS, "prod", **{EXTERNAL_RESOURCE_TASKS: wanted})
+    await clusters.jump(timedelta(minutes=10))
+    if "security-group" in wanted:
+        await clusters.until_job(one, FINAL_CHECK, "looked at once more", held=False)
+        assert clusters.read(made)["metadata"]["finalizers"] == [AWS_FINALIZER]
+        await clusters.jump(timedelta(minutes=10))
+    await clusters.until_done(one)
+    assert (group in await clusters.resources.standing()) == ("security-group" not in wanted)

@@ -1,0 +1,99 @@
+"""What the stages of stories about clouds have in common: the service, its settings, commands, waits.
+A stage adds the objects, the cloud, and how the source's resources are looked at."""
+
+import asyncio
+import inspect
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from service.engine.installation import Installation
+from service.engine.views.deletions import DeletionView, list_deletions
+from service.settings import RedisSettings, Settings, load
+from tests.api_servers import TestApi
+from tests.engine.waiting import stays, until
+from tests.integration.command_line import CommandResult, environment, invoke
+from tests.scenarios.watch.service import KnellReplica, Service
+
+PATIENCE: Final = timedelta(seconds=100)
+STEP: Final = 0.05
+"""Between two looks; most go over HTTP."""
+
+
+class CloudScenario:
+    """`document` are the settings, as their file has them; a test changes them before it starts something."""
+
+    def __init__(self, api: TestApi, redis: RedisSettings, folder: Path, settings: Mapping[str, Any]) -> None:
+        self.api, self.redis, self.folder = api, redis, folder
+        self.home = api.namespace()
+        self.installation = Installation(Settings(redis=redis))
+        self.services: list[Service] = []
+        self.replicas: list[KnellReplica] = []
+        # Deep, for tests change it.
+        self.document: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(settings))
+        self.document["redis"] = {"url": str(redis.url), "prefix": redis.prefix}
+        self.document["watch"]["namespace"] = self.home
+        here = {"kubeconfig": str(api.kubeconfig(folder / "admin")), "context": "local"}
+        self.document["clusters"] = {"here": here}
+
+    async def aclose(self) -> None:
+        for replica in self.replicas:
+            replica.end()
+        for service in self.services:
+            await service.end()
+        await self.installation.aclose()
+
+    # ---- the service
+
+    async def start(self, *, watches: bool = True, works: bool = True) -> Service:
+        """Both sides in this process, with the settings as they stand; returns when all sources are listed."""
+        service = Service(load(self.config(), {}), watches=watches, works=works)
+        self.services.append(service)
+        await service.start()
+        if watches:
+            await service.until_watching(*self.document["sources"])
+        return service
+
+    def launch(self, *words: str) -> KnellReplica:
+        """A real process, such as of `knell work`."""
+        replica = KnellReplica(self.folder, self.redis, self.config(), *words)
+        self.replicas.append(replica)
+        return replica
+
+    def knell(self, *words: str) -> CommandResult:
+        """A command, as an operator types it; from an async test in a thread, for it brings a loop of its own."""
+        return invoke(environment(self.redis), "--config", str(self.config()), *words)
+
+    def config(self) -> Path:
+        path = self.folder / "knell.yaml"
+        path.write_bytes(msgspec.yaml.encode(self.document))
+        return path
+
+    # ---- what came of it
+
+    async def deletions(self) -> list[DeletionView]:
+        """All that are recorded, whatever state they are in."""
+        listings = [await list_deletions(self.installation, state=state) for state in (None, "done", "dropped")]
+        return [view for listing in listings for view in listing.deletions]
+
+    # ---- waiting
+
+    async def until(self, what: str, look: Callable[[], Any], within: timedelta = PATIENCE) -> Any:
+        """`look` may be a coroutine function; one that is not looks from another thread, for the service is in this."""
+
+        async def seen() -> Any:
+            for service in self.services:
+                service.look()
+            return await self._seen(look)
+
+        return await until(what, seen, within, step=STEP)
+
+    async def stays(self, what: str, look: Callable[[], Any], during: timedelta = timedelta(seconds=1)) -> None:
+        await stays(what, partial(self._seen, look), during, step=STEP)
+
+    async def _seen(self, look: Callable[[], Any]) -> Any:
+        return await look() if inspect.iscoroutinefunction(look) else await asyncio.to_thread(look)

@@ -1,0 +1,118 @@
+"""The shipped IAM policy allows exactly what the code can call."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from service.contract.aws import DEFAULT_TASKS, TASKS
+from service.contract.kept import RETAINED_TAG
+from service.settings.aws import AwsSettings
+from workers.handlers.aws.client.operations import operation_names
+from workers.handlers.aws.permissions import as_text, policy
+
+ROOT = Path(__file__).parents[2]
+SHIPPED = ROOT / "deploy" / "aws" / "iam-policy.json"
+CODE = ROOT / "workers" / "handlers" / "aws"
+
+# Roles to assume are allowed by their owners, where an identity names one.
+ELSEWHERE = {"sts:AssumeRole"}
+
+
+def allowed() -> set[str]:
+    return {action for statement in policy()["Statement"] for action in statement["Action"]}
+
+
+def called() -> set[str]:
+    """Every operation in the code, as a policy names it."""
+    found = set[str]()
+    for file in CODE.rglob("*.py"):
+        text = file.read_text()
+        service = re.search(r'service="(elb|elbv2)"', text)
+        named = re.findall(r'"(ec2|elb|elbv2|eks|sts|resourcegroupstaggingapi)",\s+"([a-z]+_[a-z_]+)"', text)
+        named += [("ec2", one) for one in re.findall(r'Ec2Reader\(\s*"([a-z_]+)"', text)]
+        named += [("ec2", one) for one in re.findall(r'matching\(\s*\w+(?:\.\w+)?, "([a-z_]+)"', text)]
+        named += [("ec2", one) for one in re.findall(r'"(revoke_security_group_\w+)"', text)]
+        named += [("resourcegroupstaggingapi", one) for one in re.findall(r'TAGGING, "([a-z_]+)"', text)]
+        if service:
+            named += [(service[1], one) for one in re.findall(r'operation="([a-z_]+)"', text)]
+            named.append((service[1], "describe_tags"))
+        found |= {operation_names(*one).action for one in named}
+    return found
+
+
+def test_the_shipped_policy_is_the_one_that_the_kinds_make() -> None:
+    assert SHIPPED.read_text() == as_text()
+
+
+def test_everything_that_is_called_is_allowed_and_nothing_else_is() -> None:
+    assert len(called()) > 25
+    assert called() - ELSEWHERE == allowed()
+
+
+def actions(**settings: Any) -> set[str]:
+    """Changes that a policy for these settings allows, without those that tag retained resources."""
+    statements = policy(AwsSettings(**settings, mark_retained=False))["Statement"]
+    return {action for one in statements if one["Sid"] != "Reads" for action in one["Action"]}
+
+
+@pytest.mark.invariant(11)
+def test_a_policy_for_settings_allows_the_allowed_tasks_and_what_is_switched_on() -> None:
+    usual = actions()
+    assert "elasticloadbalancing:DeleteLoadBalancer" in usual
+    assert usual.isdisjoint({"ec2:DeleteVolume", "ec2:CreateSnapshot", "ec2:CreateTags", "ec2:ReleaseAddress"})
+    assert "elasticloadbalancing:ModifyLoadBalancerAttributes" not in usual
+    assert actions(allowed_tasks=(*DEFAULT_TASKS, "volume")) == usual | {"ec2:DeleteVolume"}
+    saved = actions(tasks=("volume",), snapshot_first=True)
+    assert saved == {"ec2:DeleteVolume", "ec2:CreateSnapshot", "ec2:CreateTags"}
+    lifted = actions(lift_deletion_protection=True)
+    assert lifted - usual == {"elasticloadbalancing:ModifyLoadBalancerAttributes"}
+    # The Load Balancer Controller creates load balancers, target groups and security groups as well.
+    assert usual - actions(tasks=("aws-load-balancer-controller",)) == set()
+
+
+def test_reads_of_what_is_not_allowed_are_not_in_it_either() -> None:
+    unmarked, marked = (
+        {one["Sid"]: one for one in policy(AwsSettings(mark_retained=mark))["Statement"]} for mark in (False, True)
+    )
+    reads = set(unmarked["Reads"]["Action"])
+    assert {"eks:DescribeCluster", "ec2:DescribeInstances", "tag:GetResources"} < reads
+    assert "ec2:DescribeVolumes" not in reads
+    assert "SettingMarkRetained" not in unmarked
+    # Retained resources must be found to be tagged, whatever the tasks are.
+    assert reads | {"ec2:DescribeVolumes"} <= set(marked["Reads"]["Action"])
+    assert "SettingMarkRetained" in marked
+
+
+def test_everything_switched_on_is_the_shipped_policy() -> None:
+    everything = AwsSettings(allowed_tasks=TASKS, snapshot_first=True, lift_deletion_protection=True)
+    assert as_text(everything) == as_text()
+
+
+def test_it_names_no_account_no_partition_and_no_wildcard_of_actions() -> None:
+    text = SHIPPED.read_text()
+    assert "arn:" not in text
+    assert not re.search(r"\d{12}", text)
+    assert all("*" not in action for action in allowed())
+    sids = [statement["Sid"] for statement in json.loads(text)["Statement"]]
+    assert len(set(sids)) == len(sids)
+    assert all(re.fullmatch(r"[A-Za-z0-9]+", sid) for sid in sids)
+
+
+def test_reads_are_one_statement_and_no_tag_is_changed_but_ours_except_on_new_snapshots() -> None:
+    statements = {statement["Sid"]: statement for statement in policy()["Statement"]}
+    reads = {action for action in allowed() if action.partition(":")[2].startswith(("Describe", "Get"))}
+    assert set(statements["Reads"]["Action"]) == reads
+    tagging = {one["Sid"]: one for one in statements.values() if any("Tags" in action for action in one["Action"])}
+    assert tagging.keys() - {"Reads"} == {"SettingSnapshotFirstTags", "SettingMarkRetained"}
+    snapshots, marks = tagging["SettingSnapshotFirstTags"], tagging["SettingMarkRetained"]
+    assert snapshots["Action"] == ["ec2:CreateTags"]
+    assert snapshots["Condition"] == {"StringEquals": {"ec2:CreateAction": "CreateSnapshot"}}
+    assert marks["Action"] == [
+        "ec2:CreateTags", "ec2:DeleteTags", "elasticloadbalancing:AddTags", "elasticloadbalancing:RemoveTags",
+    ]  # fmt: skip
+    # The second condition is for ec2:DeleteTags, which removes all tags if a request names none.
+    named = {"ForAllValues:StringEquals": {"aws:TagKeys": [RETAINED_TAG]}, "Null": {"aws:TagKeys": "false"}}
+    assert marks["Condition"] == named
