@@ -224,7 +224,7 @@ async def retry_job(installation: Installation, job: str) -> str:
         raise session.CommandError(job_not_found(job))
     if view.state == "unreadable":
         raise session.CommandError(
-            f"the record of {output.clean(job)} can't be read, so nobody can try it; look at it "
+            f"the record of {output.clean(job)} can't be read, so it can't be tried; look at it "
             f"(`knell jobs show`), then mend the record or abandon the job"
         )
     state = await installation.shard_of_job(job).retry(job, session.operator())
@@ -283,7 +283,7 @@ async def _question(installation: Installation, job: str) -> str:
     if view.state == "unreadable":
         return output.clean(
             f"The record of {job} can't be read. If you abandon it, its object will be released without it, "
-            f"and its target may be left behind with nobody to remove it. Abandon it?"
+            f"and its target may be left behind, and Knell will not remove it. Abandon it?"
         )
     if view.kind == RELEASE:
         raise session.CommandError(_release_not_abandoned(job))
@@ -293,7 +293,7 @@ async def _question(installation: Installation, job: str) -> str:
     whose = deletion.object if deletion else view.deletion
     return output.clean(
         f"{job} is required. If you abandon it, {whose} will be released without it, and "
-        f"{view.kind} {view.target} may be left behind with nobody to remove it. Abandon it?"
+        f"{view.kind} {view.target} may be left behind, and Knell will not remove it. Abandon it?"
     )
 
 

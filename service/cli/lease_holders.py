@@ -75,12 +75,12 @@ def holders_text(found: LeaseHolders | None, lasts: timedelta) -> str:
     if found is None or found.unknown:
         return "not known"
     held = {lease.name for lease in recently_renewed(found.leases, lasts, datetime.now(UTC))}
-    return ", ".join(dict.fromkeys(_holder_text(lease, held) for lease in found.leases)) or "nobody"
+    return ", ".join(dict.fromkeys(_holder_text(lease, held) for lease in found.leases)) or "none"
 
 
 def _holder_text(lease: HeldLease, held: Iterable[str]) -> str:
     if lease.name in held:
         return lease.holder
     if not lease.holder or lease.renewed is None:
-        return "nobody"
-    return f"nobody ({lease.holder} until {output.span(datetime.now(UTC) - lease.renewed)} ago)"
+        return "none"
+    return f"none ({lease.holder} until {output.span(datetime.now(UTC) - lease.renewed)} ago)"

@@ -90,7 +90,7 @@ def operator() -> str:
     try:
         user = getpass.getuser()
     except (KeyError, OSError):
-        user = "somebody"
+        user = "unknown"
     return f"{user}@{socket.gethostname()}".replace(" ", "_")
 
 
@@ -151,7 +151,7 @@ def confirm(question: str) -> None:
     try:
         agreed = click.confirm(question)
     except click.Abort:
-        raise CommandError("nothing was changed, for nobody answered; --yes says it beforehand") from None
+        raise CommandError("nothing was changed: the question was not answered; --yes answers it beforehand") from None
     if not agreed:
         raise CommandError("nothing was changed")
 

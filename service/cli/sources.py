@@ -87,7 +87,7 @@ def relist(name: str, config: Path | None) -> None:
     """Have everything of source NAME listed anew, as if its watch had just begun."""
 
     async def ask(installation: Installation) -> None:
-        _require_declared(await _find_source(installation, name), "nobody would list it")
+        _require_declared(await _find_source(installation, name), "no process would list it")
         await Inventory(installation, name).request_relist()
 
     session.run_with_redis(ask, config)
@@ -106,7 +106,7 @@ def release(name: str, yes: bool, config: Path | None) -> None:
     """
 
     async def look(installation: Installation) -> tuple[SourceView, HeldObjects]:
-        view = _require_declared(await _find_source(installation, name), "nobody would look for its objects again")
+        view = _require_declared(await _find_source(installation, name), "no process would look for its objects again")
         return view, await held_objects(installation, name)
 
     view, found = session.run_with_redis(look, config)
@@ -177,7 +177,7 @@ _IF_RELEASED = {
     "removed. Release them?",
 }  # fmt: skip
 _IF_DROPPED = (
-    "If you drop them, they are forgotten: what they owned outside stays, and nobody is told again. Drop them?"
+    "If you drop them, they are forgotten: what they owned outside stays, and it is not reported again. Drop them?"
 )
 
 

@@ -37,14 +37,14 @@ _BECOMES: Final = {
 
 @click.command()
 @click.argument("source", required=False)
-@click.option("--dry-run", is_flag=True, help="Write nothing and tell nobody: only show what a pass would do.")
+@click.option("--dry-run", is_flag=True, help="Write nothing and publish nothing: only show what a pass would do.")
 @session.output_option
 @session.config_option
 def sweep(source: str | None, dry_run: bool, form: str, config: Path | None) -> None:
     """Look now for what no event told: machines and interfaces on Azure whose NodeClaim is not there.
 
     What is orphaned for the first time is only remembered. It goes once it was orphaned in two passes and for as long
-    as azure.sweep.age says, behind everything that somebody waits for. Without SOURCE all swept sources are.
+    as azure.sweep.age says, behind all urgent work. Without SOURCE all swept sources are.
     """
     settings = session.interactive_settings(config)
     names = _choose_sources(settings, source)
@@ -131,7 +131,7 @@ def _show(swept: SweepResult, nodes: Sequence[AzureNodes], *, dry_run: bool) -> 
     if swept.decision.kind != "delete":
         output.show([output.note(f"Nothing of it is removed: {swept.decision.kind}: {swept.decision.reason}")])
     elif dry_run:
-        output.show([output.note("Nothing was written, and nobody was told.")])
+        output.show([output.note("Nothing was written, and nothing was published.")])
 
 
 def _resource_kind(one: Orphan) -> str:

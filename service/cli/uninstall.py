@@ -94,7 +94,7 @@ async def _uninstall(settings: Settings, named: tuple[str, ...], options: _Optio
     where = await find_locations(settings, named)
     if not where.clusters():
         raise session.InvalidUsage(
-            "neither the settings nor Redis know sources in the clusters of the settings, so nobody can tell where our "
+            "neither the settings nor Redis know sources in the clusters of the settings, so it is unknown where our "
             "finalizers are; declare the clusters, and name the resources by --resource plural.group"
         )
     async with AsyncExitStack() as stack:

@@ -174,7 +174,7 @@ async def test_settings_put_another_limit_in_the_place_of_a_declared_one(engine:
     await calls(engine, provider, 4)
 
 
-async def test_with_a_share_of_one_who_gets_nothing_earns_nothing(engine: EngineUnderTest) -> None:
+async def test_with_a_share_of_one_a_lane_that_gets_nothing_earns_nothing(engine: EngineUnderTest) -> None:
     ask = ReservationRequest("sim/acct/delete", 4, 4, 4, (Draw(Limit.bucket("calls", 1, rate=1 / 3600)),))
 
     async def reserve() -> tuple[int, float]:

@@ -1,4 +1,4 @@
-"""Calls that are made outside of any lane draw on the budgets that lanes share, and tell them what was refused."""
+"""Budget of calls outside of any lane: they draw on the budgets that lanes share, and report throttling to them."""
 
 from collections.abc import Sequence
 from datetime import timedelta
@@ -95,7 +95,7 @@ async def test_a_refusal_that_names_no_time_is_a_pause_of_a_moment(engine: Engin
 
 
 @pytest.mark.long
-async def test_a_server_that_is_away_grants_nothing_and_keeps_nobody(
+async def test_an_unavailable_server_grants_nothing_and_blocks_no_caller(
     own_engine: EngineUnderTest, own_server: LocalRedis
 ) -> None:
     quota, draws = quota_of(own_engine), [Draw(Limit.bucket("slow", 3, rate=0.001))]

@@ -214,7 +214,7 @@ async def test_a_planner_that_fails_is_asked_again_and_the_deletion_is_shown_as_
     assert not await engine.members("held")
 
 
-async def test_a_planner_that_never_answers_holds_up_nobody(engine: EngineUnderTest) -> None:
+async def test_a_planner_that_never_answers_blocks_no_other_deletion(engine: EngineUnderTest) -> None:
     provider, one = ScriptedProvider(), event("a")
     other = engine.beside(one, "b")
     provider.plans["a"] = hang

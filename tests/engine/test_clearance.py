@@ -1,5 +1,5 @@
-"""The gate before a destructive call: each deletion waits for the consent of its own object, and what can be read of
-many at once is read once."""
+"""Clearance before a destructive call: each deletion waits for the consent of its own object only, and pauses and
+leases of many jobs are read at once."""
 
 import asyncio
 from collections import Counter
@@ -87,7 +87,7 @@ async def test_what_is_consented_to_goes_on_whatever_becomes_of_the_others_in_it
     await asking.aclose()
 
 
-async def test_a_job_that_is_called_back_takes_nobodys_answer_along(engine: EngineUnderTest) -> None:
+async def test_cancelling_one_job_does_not_cancel_the_check_of_others(engine: EngineUnderTest) -> None:
     asking = ConsentBatch(engine, await taken(engine, 2))
     for answer in asking.answers:
         answer.set_result(None)

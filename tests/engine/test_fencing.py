@@ -43,7 +43,9 @@ async def test_a_zombie_that_settles_late_changes_nothing(engine: EngineUnderTes
     assert (await engine.job(job))["state"] == "gone"
 
 
-async def test_a_job_that_came_back_to_its_lane_is_not_settled_by_the_one_who_lost_it(engine: EngineUnderTest) -> None:
+async def test_a_job_that_returned_to_its_lane_is_not_settled_by_the_worker_that_lost_it(
+    engine: EngineUnderTest,
+) -> None:
     one = event("a")
     job = (await engine.lay(one, [thing("one")]))["one"]
     zombie = await engine.take(one, "zombie", LANE)

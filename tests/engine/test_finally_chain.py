@@ -149,7 +149,7 @@ async def test_the_janitor_opens_it_neither_early_nor_never(engine: EngineUnderT
     assert provider.called == ["check", "look again"]
 
 
-async def test_what_was_settled_by_one_who_then_died_is_gone_on_with(engine: EngineUnderTest) -> None:
+async def test_work_settled_by_a_worker_that_then_died_is_continued(engine: EngineUnderTest) -> None:
     one = event("a")
     await engine.lay(one, targets())
     await end(engine, one, LEFT)

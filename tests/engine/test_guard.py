@@ -108,7 +108,7 @@ async def test_what_is_asked_at_one_time_goes_in_few_calls(engine: EngineUnderTe
     assert len(calls) <= 3
 
 
-async def test_who_gives_up_waiting_takes_nobody_elses_answer_with_him(guarded: SourceGuard) -> None:
+async def test_a_caller_that_gives_up_cancels_no_other_callers_answer(guarded: SourceGuard) -> None:
     first = asyncio.ensure_future(guarded.guard.admit(SOURCE, [DeletedObject("a", 0)], THREE))
     second = asyncio.ensure_future(guarded.guard.admit(SOURCE, [DeletedObject("b", 0), DeletedObject("c", 0)], THREE))
     await asyncio.sleep(0)
@@ -433,7 +433,9 @@ async def test_what_the_guard_held_is_planned_again_and_done_after_a_release(emb
 
 
 @pytest.mark.parametrize("seed", range(4))
-async def test_who_looks_ahead_is_told_what_the_guard_says_then(embedded_engine: EngineUnderTest, seed: int) -> None:
+async def test_a_preview_gives_the_answer_that_the_guard_gives_later(
+    embedded_engine: EngineUnderTest, seed: int
+) -> None:
     """Whatever was deleted when, in whatever order it comes, and whatever was released meanwhile."""
     chance = random.Random(seed)
     guarded = SourceGuard(embedded_engine, GuardSettings(most=4, percent=100, window=HOUR))

@@ -86,7 +86,7 @@ async def test_after_a_restart_of_the_server_counting_begins_anew(own_engine: En
     assert len((await reclaim(engine)).given_back) == 1
 
 
-async def test_a_living_worker_that_was_taken_for_dead_is_told_that_its_leases_are_lost(held: EngineUnderTest) -> None:
+async def test_a_living_worker_that_was_taken_for_dead_learns_that_its_leases_are_lost(held: EngineUnderTest) -> None:
     (name,) = await held.members("batches")
     fence = int(name.split()[0])
     await pass_time(held, 9, "other")

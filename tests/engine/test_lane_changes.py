@@ -45,7 +45,7 @@ async def left(engine: EngineUnderTest, limit: Limit) -> float:
     return round(float((await engine.budget())[f"{limit.name}|tokens"]), 1)
 
 
-def test_what_a_lane_draws_on_is_told_by_whoever_knows_it() -> None:
+def test_the_draws_of_a_lane_are_declared_by_the_handler_that_knows_it() -> None:
     things, checks = both()
     for order in ([things, checks], [checks, things]):
         registry = HandlerRegistry(order, {})

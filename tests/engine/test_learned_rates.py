@@ -176,7 +176,7 @@ async def test_a_limit_is_not_slowed_down_for_a_step_of_another(still: EngineUnd
     assert float((await still.budget())["calls|factor"]) == pytest.approx(0.7)
 
 
-async def test_one_that_nobody_waits_for_keeps_its_step(still: EngineUnderTest) -> None:
+async def test_a_limit_that_no_job_waits_for_keeps_its_rate(still: EngineUnderTest) -> None:
     quota = CallBudget(still.installation.budgets, 0.1)
     await use(still, 6, CALLS, OTHERS)
     still.offset += timedelta(seconds=5)

@@ -64,7 +64,7 @@ async def test_a_lease_that_ends_while_the_objects_are_looked_at_clears_nothing(
 
 
 @pytest.mark.long
-async def test_a_long_attempt_keeps_its_lease_and_is_nobody_elses(engine: EngineUnderTest) -> None:
+async def test_a_long_attempt_keeps_its_lease_and_no_other_worker_takes_the_job(engine: EngineUnderTest) -> None:
     provider, free = ScriptedProvider(), asyncio.Event()
 
     async def slow(job: Job, batch: Batch) -> Verdict:
@@ -104,7 +104,7 @@ def after_so_long(span: timedelta) -> asyncio.Event:
     return over
 
 
-async def test_who_can_not_renew_stops_its_attempt_before_the_lease_ends(own_engine: EngineUnderTest) -> None:
+async def test_a_worker_that_can_not_renew_stops_its_attempt_before_the_lease_ends(own_engine: EngineUnderTest) -> None:
     engine, provider = own_engine, ScriptedProvider()
     lease = timedelta(seconds=2)
     engine.change("redis", call_timeout=timedelta(milliseconds=400))

@@ -154,7 +154,7 @@ async def test_a_pause_named_here_holds_here_at_once_and_only_for_its_account(en
 
 
 @pytest.mark.long
-async def test_after_a_pause_the_bucket_starts_empty_and_nobody_stampedes(engine: EngineUnderTest) -> None:
+async def test_after_a_pause_the_bucket_starts_empty_and_there_is_no_burst(engine: EngineUnderTest) -> None:
     rate, pause, in_hand = 50.0, 3.0, 2.0
     limit = Limit.bucket("calls", 40, rate)
     provider = ScriptedProvider(draws_on=lambda lane: (Draw(limit),))
@@ -179,7 +179,7 @@ async def test_after_a_pause_the_bucket_starts_empty_and_nobody_stampedes(engine
     assert len(later) > 10
 
 
-async def test_where_the_budget_itself_had_nothing_left_the_job_waits_and_nobody_else_does(
+async def test_only_the_job_waits_if_the_budget_itself_had_nothing_left(
     engine: EngineUnderTest,
 ) -> None:
     """The provider has refused nothing: others that draw on the same limit go on."""

@@ -144,7 +144,7 @@ async def test_a_storm_of_kills_condemns_no_innocent_entry_unless_it_goes_on_and
     assert found[9:] == [HOUR, 2 * HOUR]
 
 
-async def test_a_person_who_replays_it_has_it_planned_alone_and_nothing_is_forgotten(engine: EngineUnderTest) -> None:
+async def test_a_replayed_entry_is_planned_alone_and_its_deaths_are_kept(engine: EngineUnderTest) -> None:
     one = event("a")
     await engine.deliver(one)
     told = await died(engine, one, "w0")

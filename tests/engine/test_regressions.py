@@ -159,7 +159,7 @@ def test_a_lane_whose_name_would_be_misread_is_refused(lane: str) -> None:
     assert lane_fault(lane) is not None
 
 
-async def test_a_pause_lasts_as_long_as_it_was_told_however_old_the_other_news_is(engine: EngineUnderTest) -> None:
+async def test_a_pause_lasts_as_long_as_requested_however_old_other_reports_are(engine: EngineUnderTest) -> None:
     await engine.arrive()
     limit = Limit.bucket("calls", 10, 10)
     before = await engine.now()
@@ -190,7 +190,7 @@ async def test_a_call_that_costs_two_tokens_is_answered_as_two(engine: EngineUnd
     await engine.until("nothing counts as under way", settled)
 
 
-async def test_a_suspect_whose_budget_is_dry_holds_up_nobody_else(engine: EngineUnderTest) -> None:
+async def test_a_suspect_job_with_an_empty_budget_blocks_no_other_job(engine: EngineUnderTest) -> None:
     provider, one = ScriptedProvider(), event("a")
     other = engine.beside(one, "other")
     limit = Limit.bucket("scarce", 1, 0.0001)
@@ -223,7 +223,7 @@ async def test_a_kept_event_with_thousands_of_fields_does_not_stop_the_janitor(e
     assert list(await engine.members("held")) == [f"event:{entry}"]
 
 
-async def test_what_nobody_knows_does_not_hide_what_stands_behind_it(engine: EngineUnderTest) -> None:
+async def test_unknown_jobs_do_not_hide_the_jobs_behind_them(engine: EngineUnderTest) -> None:
     await engine.arrive()
     shard, known = engine.installation.shards[0], event("z")
     for number in range(150):
@@ -239,7 +239,7 @@ async def test_what_nobody_knows_does_not_hide_what_stands_behind_it(engine: Eng
     assert len(await engine.entries()) == 1
 
 
-async def test_a_timeout_of_the_handlers_own_is_told_as_it_is(engine: EngineUnderTest) -> None:
+async def test_a_timeout_raised_by_the_handler_is_reported_as_it_is(engine: EngineUnderTest) -> None:
     provider, one = ScriptedProvider(), event("a")
     engine.change("retry", base=timedelta(milliseconds=1), cap=timedelta(milliseconds=1))
     provider.plans["a"] = Plan([thing("t")])

@@ -1,4 +1,4 @@
-"""From verdict to next state, without a server: backoff, caps, deadlines, what is written and what is spent."""
+"""Retry policy, without a server: backoff, caps, deadlines, stored records and counted attempts."""
 
 import random
 from datetime import timedelta
@@ -127,7 +127,7 @@ def test_what_may_pass_by_itself_is_asked_again_soon_and_never_later_than_its_ob
     assert delay(50, 0) == 900_000
 
 
-def test_what_nobody_wants_removed_any_more_ends_as_given_up() -> None:
+def test_a_target_left_on_purpose_ends_as_given_up() -> None:
     outcome = outcome_of(job(held=1), Left("its task is not wanted any more"), RETRY, NOW)
     assert (outcome.kind, outcome.record.state, outcome.record.held) == ("dead", "dead", 0)
     assert (outcome.record.verdict, outcome.record.detail) == ("left", "its task is not wanted any more")

@@ -76,7 +76,7 @@ async def test_who_is_short_gets_nothing_and_comes_again_when_there_is_enough(en
     assert (await ask(engine, draws)).urgent >= 6
 
 
-async def test_nobody_waits_for_more_than_he_wants(engine: EngineUnderTest) -> None:
+async def test_no_lane_waits_for_more_tokens_than_it_has_jobs(engine: EngineUnderTest) -> None:
     draws = (Draw(DELETES, together=6),)
     assert (await ask(engine, draws, 18)).urgent == 18
     assert (await ask(engine, draws, 2)).urgent == 2

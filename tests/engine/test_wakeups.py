@@ -103,7 +103,7 @@ async def test_a_retry_by_hand_wakes_a_sleeper(engine: EngineUnderTest) -> None:
     await engine.until_done(one, within=WOKEN)
 
 
-async def test_the_next_stage_wakes_whoever_sleeps(engine: EngineUnderTest) -> None:
+async def test_the_next_stage_wakes_idle_workers(engine: EngineUnderTest) -> None:
     """The worker that ends a stage may be full: the others have to hear of the next one."""
     provider = ScriptedProvider()
     provider.answers["one"] = [Pending(timedelta(milliseconds=300))]
@@ -115,7 +115,7 @@ async def test_the_next_stage_wakes_whoever_sleeps(engine: EngineUnderTest) -> N
     assert sum(running.moves["open_stages"] for running in workers) >= 1
 
 
-async def test_a_worker_that_dies_right_after_a_wake_up_delays_nobody(engine: EngineUnderTest) -> None:
+async def test_a_worker_that_dies_right_after_a_wake_up_delays_no_other(engine: EngineUnderTest) -> None:
     """It woke, looked, set the lane aside for itself for a moment, and was killed before it took anything."""
     provider = ScriptedProvider()
     one = event("a")
@@ -126,7 +126,7 @@ async def test_a_worker_that_dies_right_after_a_wake_up_delays_nobody(engine: En
     await engine.until_done(one, within=WOKEN)
 
 
-async def test_a_wake_up_reaches_everyone_also_when_one_who_heard_it_dies(engine: EngineUnderTest) -> None:
+async def test_a_wake_up_reaches_all_workers_even_if_one_of_them_dies(engine: EngineUnderTest) -> None:
     provider, soon = ScriptedProvider(), timedelta(seconds=1)
     engine.change("worker", plan_claim=soon, lease=5 * soon, attempt_timeout=4 * soon)
     doomed, other = await engine.start(provider), await engine.start(provider)
@@ -152,7 +152,7 @@ async def test_blocking_reads_take_no_connection_from_the_pool(engine: EngineUnd
     assert running.installation.caller.unavailable_since is None
 
 
-async def test_nobody_sleeps_past_the_job_that_is_due_first(engine: EngineUnderTest) -> None:
+async def test_no_worker_sleeps_past_the_job_that_is_due_first(engine: EngineUnderTest) -> None:
     provider = ScriptedProvider()
     one = event("a")
     waits = {"late": 3_600_000, "early": 200, "middle": 1_800_000}

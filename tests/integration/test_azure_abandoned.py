@@ -1,4 +1,5 @@
-"""What stays with a machine whose job was abandoned, turn by turn: also where the interface's job was sent for it."""
+"""Resources that stay with an abandoned machine, attempt by attempt, also if the interface's job deletes the
+machine."""
 
 import msgspec
 import pytest

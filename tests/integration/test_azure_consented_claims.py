@@ -1,4 +1,5 @@
-"""A job on Azure removes what is named after the NodeClaim that consented, whatever its record in Redis says."""
+"""Consented claims: a job deletes only resources named after the NodeClaim that was checked, whatever its record
+says."""
 
 import msgspec
 import pytest
@@ -60,7 +61,7 @@ async def test_a_target_that_is_not_named_after_its_own_claim_is_not_even_read(
     assert await removing.asked() == []
 
 
-async def test_consent_that_nobody_noted_is_none(removing: Hands) -> None:
+async def test_without_recorded_consent_nothing_is_deleted(removing: Hands) -> None:
     await removing.nic()
     batch = removing.batch(NIC)
     removing.consents = type(removing.consents)()

@@ -1,4 +1,4 @@
-"""Errors as the real clients raise them, against the stand-in: each is told in our words, and no secret with it."""
+"""Errors that the real SDK clients raise against the stand-in: each is translated, and none contains a secret."""
 
 import logging
 from collections.abc import AsyncIterator, Awaitable
@@ -48,7 +48,7 @@ async def test_what_is_not_there_is_gone_or_nowhere(removing: AzureRemovalFixtur
         assert (await raised(lost.get(NAME))).what == "nowhere"
 
 
-async def test_what_is_in_the_way_of_a_delete_is_told_apart(removing: AzureRemovalFixture, arm: ArmClients) -> None:
+async def test_reasons_that_block_a_delete_are_distinguished(removing: AzureRemovalFixture, arm: ArmClients) -> None:
     await removing.nic("aks-r")
     await removing.azure.reserve("aks-r", seconds=33, subscription=removing.subscription)
     error = await raised(arm.delete("aks-r"))
@@ -68,7 +68,7 @@ async def test_what_is_in_the_way_of_a_delete_is_told_apart(removing: AzureRemov
     assert (await raised(arm.delete("aks-l"))).what == "locked"
 
 
-async def test_every_429_is_told_apart(removing: AzureRemovalFixture, arm: ArmClients) -> None:
+async def test_every_429_is_distinguished(removing: AzureRemovalFixture, arm: ArmClients) -> None:
     await removing.nic()
     await removing.vm()
     await removing.azure.set_faults(AzureFault(what="locked", operation="nic.delete"))
@@ -109,7 +109,7 @@ async def test_an_operation_that_fails_after_it_was_accepted_is_judged_by_its_co
     assert (error.what, error.after) == ("reserved", timedelta(seconds=20))
 
 
-async def test_denials_and_a_missing_token_are_told_apart(removing: AzureRemovalFixture, arm: ArmClients) -> None:
+async def test_denials_and_a_missing_token_are_distinguished(removing: AzureRemovalFixture, arm: ArmClients) -> None:
     await removing.nic()
     for what in ("deny", "deny-assignment"):
         await removing.azure.set_faults(AzureFault(what=what))

@@ -1,4 +1,4 @@
-"""How long the inventory remembers what is to stay: until reads in every group that was ever named say it is gone."""
+"""Kept NodeClaims: their records stay until reads in every group that was ever configured show that nothing is left."""
 
 from collections.abc import AsyncGenerator
 from typing import Any

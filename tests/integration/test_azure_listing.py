@@ -1,5 +1,5 @@
 """Lists of machines and interfaces, by Resource Graph and by the providers: everything of the cluster, page by page.
-Where a list is not whole there is an error: what can't be read is never an empty world."""
+An incomplete list is an error, never an empty list."""
 
 import uuid
 from collections.abc import AsyncIterator, Sequence

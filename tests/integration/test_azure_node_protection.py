@@ -1,4 +1,5 @@
-"""Whether a Node speaks for a machine: by its name or by the whole list, and whatever can't be read does."""
+"""Node protection: whether a Node protects a machine, found by name or in the list; an unreadable Node protects it,
+too."""
 
 from datetime import timedelta
 
@@ -127,7 +128,7 @@ async def test_nodes_that_cannot_be_read_protect(removing: AzureRemovalFixture, 
     assert await protects(removing, claim) == ""
 
 
-async def test_one_node_that_nobody_understands_protects_all_machines_that_have_none(
+async def test_an_undecodable_node_protects_all_machines_without_a_node(
     removing: AzureRemovalFixture,
 ) -> None:
     claim, odd = removing.name("a"), removing.node(removing.name("b"))

@@ -1,5 +1,5 @@
-"""What keeps a resource on Azure from going: users, reservations, locks, denials, and what is no answer at all.
-Each waits in its own way, or is shown to a person, and the rest goes on."""
+"""Obstacles to a deletion on Azure: resources in use, reservations, locks, denials and malformed responses.
+Each is retried in its own way or held for an operator, and the other resources are deleted."""
 
 from datetime import timedelta
 from typing import Any
@@ -106,7 +106,7 @@ async def test_a_late_machine_stays_while_its_node_lives_or_its_owner_objects(re
 # ---- others that use it
 
 
-async def test_an_interface_of_somebody_elses_machine_is_blocked_by_it(removing: AzureRemovalFixture) -> None:
+async def test_an_interface_of_another_owners_machine_is_blocked_by_it(removing: AzureRemovalFixture) -> None:
     await removing.nic(vm="another")
     blocked = await removing.one(removing.batch(NIC))
     assert isinstance(blocked, Blocked)

@@ -1,5 +1,5 @@
-"""Removing on Azure, turn by turn: what is read, what is asked for, and what each answer makes of it.
-Accepted is not gone, and nothing goes that is not the very thing that was judged."""
+"""Removal on Azure, attempt by attempt: what is read, which calls are made, and the verdict for each response.
+Accepted is not gone, and nothing is deleted but the very resource that was checked."""
 
 from datetime import timedelta
 from typing import Any

@@ -1,4 +1,4 @@
-"""Who makes the passes, and when: one process of all, at a time that no restart forgets, and again after trouble."""
+"""Sweep loop: only one process makes passes, at times that survive a restart, and again after a failure."""
 
 import asyncio
 import contextlib
@@ -98,7 +98,7 @@ async def test_passes_come_again_and_again(sweeping: AzureSweepFixture) -> None:
     assert (noted["sweep_by"], noted["sweep_found"]) == ("graph", "0")
 
 
-async def test_when_the_next_is_due_is_known_to_whoever_takes_over(sweeping: AzureSweepFixture, home: str) -> None:
+async def test_the_due_time_of_the_next_pass_survives_a_takeover(sweeping: AzureSweepFixture, home: str) -> None:
     sweeping.sweeps(every=timedelta(hours=1))
     passes = CountedPasses(sweeping)
 

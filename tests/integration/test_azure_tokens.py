@@ -82,7 +82,7 @@ async def test_compute_pauses_the_deletes_of_machines(removing: AzureRemovalFixt
 
 
 @pytest.mark.parametrize(("kind", "looks"), [(VM, True), (VM, False), (NIC, False), (DISK, False), (DISK, True)])
-async def test_compute_pauses_its_own_reads_and_nobody_elses(
+async def test_compute_pauses_its_own_reads_and_no_others(
     removing: AzureRemovalFixture, kind: AzureKind, looks: bool
 ) -> None:
     """Whoever asks Resource Manager for interfaces and addresses goes on."""
@@ -107,7 +107,7 @@ async def test_compute_pauses_the_deletes_of_disks_apart_from_all_others(removin
     assert await removing.names("disk") == {NAME}
 
 
-async def test_a_429_of_whoever_stands_in_between_pauses_what_was_asked_for(removing: AzureRemovalFixture) -> None:
+async def test_a_429_of_a_proxy_pauses_the_requested_operation(removing: AzureRemovalFixture) -> None:
     await removing.nic()
     await removing.azure.set_faults(AzureFault(what="html", operation="nic.get", status=429))
     batch = removing.batch(NIC, looks=True)
@@ -177,7 +177,7 @@ async def test_some_are_cleared_and_some_are_not_in_one_batch(removing: AzureRem
     assert deleted == {"aks-a", "aks-c"}
 
 
-async def test_where_nobody_can_tell_whether_the_way_is_free_it_is_a_failed_attempt(
+async def test_an_unreadable_consent_is_a_failed_attempt(
     removing: AzureRemovalFixture,
 ) -> None:
     await removing.nic()
@@ -272,7 +272,7 @@ async def test_a_batch_that_is_called_off_keeps_what_it_asked_for_and_gives_back
     }  # fmt: skip
 
 
-async def test_a_verdict_that_was_told_before_a_batch_is_called_off_counts_once(removing: AzureRemovalFixture) -> None:
+async def test_a_verdict_before_the_batch_is_cancelled_counts_once(removing: AzureRemovalFixture) -> None:
     class CalledOffBatch(AzureRecordingBatch):
         async def clear(self, *jobs: Job) -> None:
             raise NotCleared("paused")

@@ -89,7 +89,7 @@ def test_without_the_tagging_api_the_peer_lists_the_whole_account_for_each_clust
     assert not any(one in account.removed for one in many.ids)
 
 
-def test_target_groups_beyond_the_first_page_are_left_behind_and_nobody_is_told(
+def test_target_groups_beyond_the_first_page_are_left_behind_without_an_error(
     opened: Callable[..., BenchAccount],
 ) -> None:
     account = opened()

@@ -119,7 +119,7 @@ def server() -> Iterator[BenchServer]:
 
 
 @pytest.mark.parametrize("read_quotas", [False, True])
-def test_knell_collects_what_no_event_told_of_and_proves_it_gone(server: BenchServer, read_quotas: bool) -> None:
+def test_knell_collects_resources_without_an_event_and_proves_them_gone(server: BenchServer, read_quotas: bool) -> None:
     server.empty()
     begin = partial(knell_collecting.begin, server, timedelta(seconds=30))
     collected = collecting.collect(begin, Orphans(40, read_quotas=read_quotas), scale=30.0)

@@ -26,7 +26,7 @@ def server() -> Iterator[BenchServer]:
 
 
 @pytest.mark.parametrize("contender", [Knell(), Bare()], ids=lambda one: one.name)
-def test_every_deleted_object_is_let_go_after_its_handler(server: BenchServer, contender: Contender) -> None:
+def test_every_deleted_object_is_released_after_its_handler(server: BenchServer, contender: Contender) -> None:
     server.empty()
     figures = RELEASE.measure(contender, server, RoundSize(short=True))
     assert figures["seconds"] > 0

@@ -146,7 +146,7 @@ async def test_each_identity_and_region_of_a_cluster_is_checked_once(doctor: Doc
     assert "create it, or correct spec.identityRef" in found["AWS identity", nobody]["what"]
 
 
-async def test_a_process_without_credentials_is_told_how_to_get_some(
+async def test_the_error_of_a_process_without_credentials_says_how_to_get_some(
     doctor: DoctorCommand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("AWS_ACCESS_KEY_ID")

@@ -163,7 +163,7 @@ def test_a_role_that_only_lacks_what_uninstall_needs_is_fine(widgets: WidgetSour
         assert "only `knell uninstall` needs that" in found["access"]["what"]
 
 
-def test_credentials_that_may_do_nothing_are_told_which_role_they_need(widgets: WidgetSource) -> None:
+def test_the_error_for_credentials_without_permissions_names_the_role_they_need(widgets: WidgetSource) -> None:
     account = f"/api/v1/namespaces/{widgets.home}/serviceaccounts"
     widgets.api.kube.create(account, {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "nobody"}})
     asked = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}

@@ -94,7 +94,7 @@ async def test_a_lane_and_a_limit_narrow_the_list(engine: EngineUnderTest) -> No
     assert "and more (--limit, now 2)" in table
 
 
-async def test_a_job_shows_who_has_it_and_what_went_wrong(engine: EngineUnderTest) -> None:
+async def test_a_job_shows_its_worker_and_what_went_wrong(engine: EngineUnderTest) -> None:
     going = event("a")
     jobs = await engine.lay(going, [thing("1", data="region=eu")])
     await settle(engine, LANE, "hand", ValueError("https://user:hidden@cloud/ said no"))

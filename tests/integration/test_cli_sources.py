@@ -151,7 +151,7 @@ async def test_the_lease_holder_is_shown_while_it_renews_the_lease(watched: Watc
     assert "replica-7" in (await run(watched, "sources", "list", "--config", path, "--output", "wide")).out
     watched.kube.patch(f"{leases}/{LEASE}", {"spec": hold(datetime.now(UTC) - 10 * lasts)["spec"]})
     table = (await run(watched, "sources", "list", "--config", path, "--output", "wide")).out
-    assert "nobody (replica-7 until " in table
+    assert "none (replica-7 until " in table
 
 
 async def test_a_cluster_that_does_not_answer_hides_nothing_but_the_leases(
@@ -237,7 +237,7 @@ async def test_held_objects_can_be_dropped(watched: WatchedSource, config: Write
     await restored(watched)
     path = config(mode="observe")
     unasked = await run(watched, "sources", "drop", "widgets", "--config", path)
-    assert (unasked.code, "nobody answered" in unasked.err) == (1, True)
+    assert (unasked.code, "was not answered" in unasked.err) == (1, True)
     dropped = await run(watched, "sources", "drop", "widgets", "--config", path, "--yes")
     assert (dropped.code, dropped.out) == (0, "1 object of widgets is forgotten.\n")
     assert await watched.remembered() == {"two": "lives"}

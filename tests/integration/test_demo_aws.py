@@ -52,7 +52,7 @@ def network_balancer(account: AwsAccount, cluster: str) -> str:
     return found
 
 
-async def test_what_is_left_and_what_was_touched_on_aws_is_told_by_aws(
+async def test_what_is_left_and_what_was_touched_on_aws_is_reported_from_aws(
     aws: LocalAws, account: AwsAccount, elbv2: Any
 ) -> None:
     owned = network_balancer(account, "shop-01")

@@ -118,7 +118,7 @@ async def test_what_was_throttled_did_not_come_early_and_is_not_the_call_that_wa
     assert (found.early, found.late) == (0, timedelta(seconds=1))
 
 
-async def test_what_is_left_and_what_was_touched_on_azure_is_told_by_azure(
+async def test_what_is_left_and_what_was_touched_on_azure_is_reported_from_azure(
     azure: LocalAzure, arm: ArmClients, subscription: AzureSubscription
 ) -> None:
     await arm.get(FOREIGN)

@@ -72,7 +72,7 @@ async def lives(ask: Ask) -> bool:
 
 
 @each_client
-async def test_an_absence_that_was_told_on_an_idle_connection_is_not_the_answer_to_the_next_call(
+async def test_a_404_sent_on_an_idle_connection_is_not_the_answer_to_the_next_call(
     whose: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with talkative(whose, monkeypatch) as (server, ask):

@@ -1,5 +1,5 @@
-"""Clusters on AWS on the worker's side: held, let go or removed by their own marks, feature and finalizer.
-The resources here are the simulated provider's; what the objects say is what is tried."""
+"""Clusters on AWS in a worker: held, released or deleted according to their marks, feature and finalizer.
+The resources are those of the simulated provider; only the decision is tested."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -105,7 +105,7 @@ async def test_an_opt_out_or_a_move_lets_it_go_and_removes_nothing(
     ],
 )
 @pytest.mark.parametrize("when", ["before", "in the middle"])
-async def test_a_pause_and_what_nobody_understands_hold(
+async def test_a_pause_and_an_unknown_value_hold(
     judged: JudgedSource, annotations: dict[str, str], words: str, when: str
 ) -> None:
     await judged.stop_lanes()

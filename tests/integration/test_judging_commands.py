@@ -1,4 +1,4 @@
-"""The judgement as people meet it: `knell work` as a real process with a settings file, and `knell deletions show`."""
+"""Decisions of a real `knell work` process with a settings file, as `knell deletions show` shows them."""
 
 import asyncio
 import os

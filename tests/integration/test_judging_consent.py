@@ -1,5 +1,5 @@
-"""The look right before a destructive call: what changed since the plan was made counts, at the object and its
-Namespace, and one look serves a batch but nobody later."""
+"""Consent right before a destructive call: changes of the object and its Namespace since the plan count, and one check
+serves a batch but no later call."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -173,7 +173,7 @@ async def test_a_record_that_names_another_object_than_its_id_clears_nothing(jud
 
 
 @pytest.mark.invariant(1)
-async def test_a_missing_object_cancels_nothing_unless_the_cluster_is_asked_who_it_is_after_it(
+async def test_a_missing_object_cancels_nothing_unless_the_cluster_identity_is_verified_afterwards(
     judged: JudgedSource,
 ) -> None:
     one = await planned(judged)
@@ -309,7 +309,7 @@ async def test_a_batch_costs_one_look_at_each_object(judged: JudgedSource) -> No
     assert len(intents) <= 4
 
 
-async def test_a_shared_look_is_never_used_by_who_asks_later() -> None:
+async def test_a_shared_read_is_never_used_by_a_later_caller() -> None:
     begun: list[int] = []
     reading, gate = asyncio.Event(), asyncio.Event()
 

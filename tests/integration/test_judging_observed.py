@@ -1,4 +1,4 @@
-"""Observed objects, which nothing holds back: gone is only what the inventory knew and the API server says is gone."""
+"""Observed objects, which have no finalizer: gone is only what the inventory knew and the API server says is gone."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -212,7 +212,7 @@ async def test_a_record_lost_after_the_plan_stops_every_call(judged: JudgedSourc
 
 
 @pytest.mark.invariant(1)
-async def test_absence_counts_only_in_a_cluster_that_was_asked_who_it_is_after_it(judged: JudgedSource) -> None:
+async def test_absence_counts_only_if_the_cluster_identity_is_verified_afterwards(judged: JudgedSource) -> None:
     first, second = await gone(judged, "first"), await gone(judged, "second")
     await judged.publish(one := judged.event(first))
     await judged.work()
@@ -255,7 +255,7 @@ async def test_a_name_that_comes_back_after_the_plan_keeps_what_is_recognised_by
 
 @pytest.mark.invariant(7)
 @pytest.mark.invariant(9)
-async def test_a_name_that_comes_back_holds_as_long_as_nobody_can_tell_what_is_recognised_by_it(
+async def test_a_name_in_use_again_holds_while_it_is_unknown_what_is_recognised_by_it(
     judged: JudgedSource,
 ) -> None:
     class FailingCollector(SimulatedHandler):

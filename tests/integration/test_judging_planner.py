@@ -1,4 +1,4 @@
-"""What the planner makes of events: a hint each, judged by the live object, its Namespace and the policy."""
+"""Planner: every event is a hint, and the live object, its Namespace and policy decide."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -245,7 +245,7 @@ async def test_an_object_that_left_the_scope_goes_when_its_own_marks_say_so(
 
 
 @LEFT
-async def test_an_object_that_left_the_scope_is_not_let_go_by_a_setting_that_says_retain(
+async def test_an_object_that_left_the_scope_is_not_released_by_a_setting_that_says_retain(
     judged: JudgedSource, changed: dict[str, object]
 ) -> None:
     judged.source(deletion_policy="retain", **changed)

@@ -1,4 +1,4 @@
-"""The step before a release in which what stays is marked: whatever fails there, the object is released in the end."""
+"""Tagging of kept resources before a release: whatever fails there, the object is released in the end."""
 
 from collections.abc import AsyncIterator, Sequence
 from datetime import timedelta

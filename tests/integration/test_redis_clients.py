@@ -147,7 +147,7 @@ async def test_a_blocking_read_costs_no_extra_round_trip_on_a_cluster(cluster_se
     await connections.aclose()
 
 
-async def test_a_call_that_nobody_answers_ends_after_its_timeout() -> None:
+async def test_a_call_without_an_answer_ends_after_its_timeout() -> None:
     with LocalRedis() as server:
         settings = msgspec.structs.replace(server.settings(), call_timeout=timedelta(milliseconds=200))
         connections = RedisClients(settings)
@@ -335,7 +335,7 @@ async def test_a_socket_file_serves_as_an_address(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(redis_binary() is None, reason="the embedded server is built without TLS")
-async def test_tls_is_verified_unless_it_is_told_not_to(tmp_path: Path) -> None:
+async def test_tls_is_verified_unless_the_settings_disable_it(tmp_path: Path) -> None:
     with LocalRedis(redis_binary(), tls_files=make_tls_files(tmp_path)) as server:
         known = server.settings()
         trusted = RedisClients(known)

@@ -1,4 +1,4 @@
-"""The release: our finalizer comes off when everything is gone, once, and nothing else, whatever goes wrong."""
+"""Release: our finalizer is removed once, when everything is proven gone, and nothing else changes, whatever fails."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -137,7 +137,7 @@ async def test_nothing_is_released_in_another_cluster_than_that_of_the_deletion(
 
 @pytest.mark.invariant(1)
 @pytest.mark.invariant(4)
-async def test_a_missing_object_is_released_only_if_the_cluster_is_asked_who_it_is_after_it(
+async def test_a_missing_object_is_released_only_if_the_cluster_identity_is_verified_afterwards(
     judged: JudgedSource,
 ) -> None:
     await judged.stop_lanes()

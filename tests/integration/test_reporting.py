@@ -1,5 +1,4 @@
-"""What the owners of objects are told in their own cluster: Events and a condition, seldom enough, and never at the
-engine's expense."""
+"""Status reports in the objects' own cluster: Events and a condition, rate limited, and never delaying a job."""
 
 import asyncio
 from datetime import timedelta
@@ -31,7 +30,7 @@ from workers.reporting.status_reporter import StatusReporter
 __all__ = ["judged"]
 
 
-async def test_the_start_and_the_end_are_told_with_counts(judged: JudgedSource) -> None:
+async def test_the_start_and_the_end_are_reported_with_counts(judged: JudgedSource) -> None:
     one = await judged.going("w", 3, finalizers=[FINALIZER, OTHER])
     await judged.work()
     await judged.until_done(one)
@@ -41,7 +40,7 @@ async def test_the_start_and_the_end_are_told_with_counts(judged: JudgedSource) 
     assert (told["status"], told["message"]) == ("True", "3 of 3 resources removed")
 
 
-async def test_what_the_guard_holds_is_told_to_the_object_and_shown_as_a_metric(judged: JudgedSource) -> None:
+async def test_what_the_guard_holds_is_reported_on_the_object_and_as_a_metric(judged: JudgedSource) -> None:
     judged.source(guard=GuardSettings(most=1))
     first, second = await judged.going("w"), await judged.going("x")
     async with web_client(judged.settings.redis) as client:
@@ -65,7 +64,7 @@ async def test_what_the_guard_holds_is_told_to_the_object_and_shown_as_a_metric(
         await judged.until("the metrics show it", shown)
 
 
-async def test_what_blocks_is_told_by_name_and_until_when(judged: JudgedSource) -> None:
+async def test_what_blocks_is_reported_with_name_and_time(judged: JudgedSource) -> None:
     judged.change("retry", blocked_base=timedelta(seconds=2), blocked_cap=timedelta(seconds=2))
     judged.make("w", 1)
     judged.provider.state.add(
@@ -81,7 +80,7 @@ async def test_what_blocks_is_told_by_name_and_until_when(judged: JudgedSource) 
     assert told["status"] == "False"
 
 
-async def test_what_is_held_is_told_with_its_reason(judged: JudgedSource) -> None:
+async def test_what_is_held_is_reported_with_its_reason(judged: JudgedSource) -> None:
     one = await judged.going("w", annotations={"knell.dev/deletion-policy": "remove"})
     await judged.work()
     kind, note = await until_event(judged, one.uid, "CleanupHeld")
@@ -90,7 +89,7 @@ async def test_what_is_held_is_told_with_its_reason(judged: JudgedSource) -> Non
     await until_condition(judged, "w", "CleanupHeld", "allowed: delete, retain")
 
 
-async def test_a_job_that_its_owner_forbids_is_told(judged: JudgedSource) -> None:
+async def test_a_job_that_a_mark_forbids_is_reported(judged: JudgedSource) -> None:
     await judged.stop_lanes()
     one = await judged.going("w", 2)
     await judged.work()
@@ -101,7 +100,7 @@ async def test_a_job_that_its_owner_forbids_is_told(judged: JudgedSource) -> Non
     assert "knell.dev/prevent-delete" in note
 
 
-async def test_withdrawn_consent_is_told(judged: JudgedSource) -> None:
+async def test_withdrawn_consent_is_reported(judged: JudgedSource) -> None:
     await judged.stop_lanes()
     one = await judged.going("w", 2, finalizers=[FINALIZER, OTHER])
     await judged.work()
@@ -115,14 +114,14 @@ async def test_withdrawn_consent_is_told(judged: JudgedSource) -> None:
     assert note.startswith("0 of 2 resources removed, 2 left by decision, withdrawn:")
 
 
-async def test_retained_resources_are_told(judged: JudgedSource) -> None:
+async def test_retained_resources_are_reported(judged: JudgedSource) -> None:
     one = await judged.going("w", annotations={"knell.dev/deletion-policy": "retain"})
     await judged.work()
     _, note = await until_event(judged, one.uid, "ResourcesRetained")
     assert "says 'retain'" in note
 
 
-async def test_an_event_for_an_object_that_is_not_going_is_told_to_nobody(judged: JudgedSource) -> None:
+async def test_an_event_for_an_object_that_is_not_being_deleted_is_not_reported(judged: JudgedSource) -> None:
     found = judged.make("w")
     await judged.publish(one := judged.event(found))
     running = await judged.work()
@@ -135,7 +134,7 @@ async def test_an_event_for_an_object_that_is_not_going_is_told_to_nobody(judged
 # ---- seldom, and never in the way
 
 
-async def test_an_event_is_told_once_over_all_workers_and_planning_rounds(judged: JudgedSource) -> None:
+async def test_an_event_is_reported_once_over_all_workers_and_planning_rounds(judged: JudgedSource) -> None:
     one = await judged.going("w", annotations={"knell.dev/prevent-delete": "true"})
     workers = [await judged.work(), await judged.work()]
 
@@ -148,7 +147,7 @@ async def test_an_event_is_told_once_over_all_workers_and_planning_rounds(judged
     assert [reason for _, reason, _ in events(judged, one.uid)] == ["CleanupHeld"]
 
 
-async def test_nothing_is_told_where_the_settings_say_so(judged: JudgedSource) -> None:
+async def test_nothing_is_reported_where_the_settings_say_so(judged: JudgedSource) -> None:
     judged.settings = msgspec.structs.replace(
         judged.settings, feedback=FeedbackSettings(events=False, conditions=False)
     )
@@ -202,7 +201,7 @@ async def test_what_can_not_wait_is_dropped_and_counted(judged: JudgedSource) ->
     assert deletion_of("c/things/u0/1#1.0") == "c/things/u0/1"
 
 
-async def test_of_one_object_things_are_told_in_their_order(
+async def test_reports_of_one_object_are_written_in_order(
     judged: JudgedSource, monkeypatch: pytest.MonkeyPatch
 ) -> None:
 

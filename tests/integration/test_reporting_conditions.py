@@ -1,4 +1,4 @@
-"""The condition of an object: what is in the way of its deletion now, what needs a person, and what is paused."""
+"""Condition on an object: the current obstacles of its deletion, what needs a person, and what is paused."""
 
 from datetime import timedelta
 
@@ -79,7 +79,7 @@ async def test_the_condition_says_that_everything_is_paused_until_it_is_not(judg
 
 
 @pytest.mark.long
-async def test_a_pause_that_ended_while_no_worker_ran_is_no_longer_told(judged: JudgedSource) -> None:
+async def test_a_pause_that_ended_while_no_worker_ran_is_no_longer_reported(judged: JudgedSource) -> None:
     """Nothing of it is tried again in these hours: what is said then, the end of the pause has said."""
     judged.change("retry", blocked_base=timedelta(hours=1000), blocked_cap=timedelta(hours=1000))
     await blocked(judged)
@@ -107,7 +107,7 @@ async def test_a_condition_that_could_not_be_written_is_written_once_it_can_be(j
     await until_condition(judged, "w", "CleanupHeld", "allowed: delete, retain")
 
 
-async def test_a_job_that_was_set_aside_is_told(judged: JudgedSource) -> None:
+async def test_a_job_that_was_set_aside_is_reported(judged: JudgedSource) -> None:
     one = await judged.going("w", 2, finalizers=[FINALIZER, OTHER])
     await judged.stop_lanes()
     first = await judged.work()
@@ -123,7 +123,7 @@ async def test_a_job_that_was_set_aside_is_told(judged: JudgedSource) -> None:
     await until_condition(judged, "w", "CleanupHeld", "1 resource needs a person", "its worker died 3 times")
 
 
-async def test_what_waits_by_itself_is_told_apart_from_what_needs_a_person(judged: JudgedSource) -> None:
+async def test_what_waits_by_itself_is_distinguished_from_what_needs_a_person(judged: JudgedSource) -> None:
     """A job that is held for its own reason, beside one that only waits: a person is called. Once that has gone, the
     condition does not name it any more, though nothing becomes of the other in this hour."""
     judged.change("retry", refused_recheck=timedelta(hours=1), blocked_base=timedelta(seconds=1))

@@ -294,7 +294,7 @@ async def told_of(engine: EngineUnderTest, shards: int, deletions: list[Event]) 
     return told
 
 
-async def test_the_story_of_a_deletion_is_told_after_a_move_though_the_audit_stays_where_it_was(
+async def test_the_timeline_of_a_deletion_is_complete_after_a_move_though_the_audit_stays(
     engine: EngineUnderTest,
 ) -> None:
     provider = ScriptedProvider()
@@ -447,7 +447,7 @@ async def test_a_running_worker_is_named_and_nothing_is_touched(engine: EngineUn
     assert (await engine.meta())["shards"] == "2"
 
 
-async def test_leases_that_still_run_are_somebody_s_work(engine: EngineUnderTest) -> None:
+async def test_leases_that_still_run_count_as_work_in_progress(engine: EngineUnderTest) -> None:
     going = event("a")
     await engine.lay(going, [thing("one", LANES[0])])
     await engine.take(going, "silent", LANES[0], lease=timedelta(minutes=2))

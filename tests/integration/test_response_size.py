@@ -1,4 +1,4 @@
-"""Answers of AWS and Azure that would fill the memory of a worker: the real SDK clients give them up, and say so."""
+"""Responses of AWS and Azure that would fill the memory of a worker: the real SDK clients refuse them with an error."""
 
 import logging
 from collections.abc import AsyncIterator, Callable

@@ -58,7 +58,7 @@ async def test_every_renewal_raises_the_counter_in_the_cluster_and_then_in_redis
     assert await restorable.restored() == ""
 
 
-async def test_whoever_takes_the_lease_over_counts_on(restorable: RestorableCluster) -> None:
+async def test_a_replica_that_takes_over_the_lease_continues_the_counter(restorable: RestorableCluster) -> None:
     await restorable.watch()
     before = await restorable.until_counted(1)
     await restorable.stop()
@@ -161,7 +161,7 @@ async def test_nothing_that_is_missing_counts_while_the_counter_is_behind(
 
 
 @pytest.mark.invariant(5)
-async def test_a_restore_is_recognised_after_a_time_in_which_nobody_watched(restorable: RestorableCluster) -> None:
+async def test_a_restore_is_recognised_after_a_time_without_a_watch(restorable: RestorableCluster) -> None:
     restorable.create("one")
     await restorable.watch()
     await restorable.until_remembered(one="lives")

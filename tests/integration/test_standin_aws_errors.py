@@ -159,7 +159,7 @@ async def test_a_closed_connection_did_nothing_and_a_lost_answer_did_everything(
     assert [status for status, _ in await cloud.requests("ec2.DeleteSecurityGroup")] == [0, 0]
 
 
-async def test_a_slow_answer_keeps_nobody_else_waiting(cloud: AwsTestAccount) -> None:
+async def test_a_slow_response_delays_no_other_call(cloud: AwsTestAccount) -> None:
     ec2, elb = await cloud.client("ec2"), await cloud.client("elb")
     await cloud.aws.set_faults(AwsFault(what="slow", action="ec2.*", seconds=30))
     slow = asyncio.create_task(ec2.describe_vpcs())

@@ -168,7 +168,7 @@ async def test_pages_of_ec2_are_no_longer_than_asked_for(cloud: AwsTestAccount) 
     assert sorted(seen) == sorted(groups)
 
 
-async def test_ec2_answers_in_pages_also_to_who_names_no_size(cloud: AwsTestAccount) -> None:
+async def test_ec2_answers_in_pages_also_without_a_page_size(cloud: AwsTestAccount) -> None:
     ec2, builder = await cloud.client("ec2"), cloud.builder
     vpc = await builder.vpc()
     for _ in range(3):

@@ -110,7 +110,7 @@ async def test_a_machine_takes_its_interface_and_disk_and_address_with_it(azure:
     assert await azure.there() == []
 
 
-async def test_a_machine_lets_go_of_what_it_is_said_to_detach(azure: LocalAzure, arm: ArmClients) -> None:
+async def test_a_machine_releases_resources_marked_to_detach(azure: LocalAzure, arm: ArmClients) -> None:
     await azure.make(
         PublicIp(name="address"),
         Nic(name="aks-a", public_ip="address"),
@@ -295,9 +295,7 @@ async def test_a_machine_is_as_old_as_it_was_made(azure: LocalAzure, arm: ArmCli
     assert (await arm.compute.virtual_machines.get(GROUP, "old")).time_created == old
 
 
-async def test_a_machine_that_is_put_anew_without_an_interface_lets_go_of_it(
-    azure: LocalAzure, arm: ArmClients
-) -> None:
+async def test_a_machine_that_is_updated_without_an_interface_releases_it(azure: LocalAzure, arm: ArmClients) -> None:
     await azure.make(Nic(name="aks-a"), Vm(name="aks-a", nics=("aks-a",)))
     machine = {"location": "westeurope", "properties": {"networkProfile": {"networkInterfaces": []}}}
     await arm.compute.virtual_machines.begin_create_or_update(GROUP, "aks-a", machine)

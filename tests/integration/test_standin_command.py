@@ -158,7 +158,7 @@ async def test_aws_alone_is_where_it_says_and_ends_when_terminated(environment: 
 
 
 @pytest.mark.parametrize("real", [False, True])
-async def test_kubernetes_alone_is_where_it_was_told_to_be_and_writes_a_kubeconfig_that_leads_to_it(
+async def test_kubernetes_alone_listens_on_the_given_port_and_writes_a_kubeconfig_for_it(
     environment: dict[str, str], tmp_path: Path, real: bool
 ) -> None:
     if real:

@@ -112,7 +112,7 @@ def test_a_service_account_may_do_what_its_role_says_and_nothing_else(plane: Con
         plane.kubectl("get", "configmaps", "--namespace", "kube-system", token=token)
 
 
-def test_nobody_is_let_in_without_a_token(plane: ControlPlane) -> None:
+def test_requests_without_a_token_are_refused(plane: ControlPlane) -> None:
     for token in ("", "invented"):
         assert Kube(plane.url, token, plane.ca).request("GET", "/api/v1/namespaces").status == 401
 

@@ -75,7 +75,7 @@ async def _interrupt_a_burst(own: EmbeddedApi) -> None:
     assert seen == made
 
 
-async def test_a_watch_of_a_forgotten_past_is_told_within_the_stream_or_refused() -> None:
+async def test_a_watch_from_a_compacted_version_fails_in_the_stream_or_at_once() -> None:
     for refuses in (False, True):
         with EmbeddedApi(refuse_old_watches=refuses) as own:
             async with _caller(own) as kube:
@@ -87,7 +87,7 @@ async def test_a_watch_of_a_forgotten_past_is_told_within_the_stream_or_refused(
         assert (reply.status, told["code"], told["reason"]) == (410 if refuses else 200, 410, "Expired")
 
 
-async def test_running_watches_outlive_a_compaction_unless_told_otherwise(own: EmbeddedApi) -> None:
+async def test_running_watches_outlive_a_compaction_unless_set_otherwise(own: EmbeddedApi) -> None:
     async with _caller(own) as kube:
         version = (await kube.get(MAPS.path())).meta["resourceVersion"]
         async with kube.watch(MAPS.path(), resourceVersion=version) as stream:
@@ -99,7 +99,7 @@ async def test_running_watches_outlive_a_compaction_unless_told_otherwise(own: E
     assert (event["type"], event["object"]["code"]) == ("ERROR", 410)
 
 
-async def test_watches_end_in_order_when_told(own: EmbeddedApi) -> None:
+async def test_watches_end_in_order_on_command(own: EmbeddedApi) -> None:
     async with _caller(own) as kube, kube.watch(MAPS.path()) as stream:
         own.end_watches()
         assert await stream.rest(_SHORT) == []

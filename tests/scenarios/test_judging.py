@@ -150,7 +150,7 @@ def test_calls_that_come_faster_than_tokens_flow_after_a_pause_are_complained_ab
     assert drawn(REFUSED, *(delete(12.1 + n * 0.01) for n in range(20))) != []
 
 
-def test_calls_that_the_provider_told_of_after_a_pause_are_not_early() -> None:
+def test_calls_allowed_by_the_provider_after_a_pause_are_not_early() -> None:
     told = [delete(12.1, remaining=50.0), *(delete(12.2 + n * 0.01, remaining=50.0 - n) for n in range(20))]
     assert drawn(REFUSED, *told, headers=True) == []
     assert drawn(REFUSED, *told, headers=False) != []

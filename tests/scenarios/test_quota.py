@@ -25,19 +25,19 @@ SHORT = replace(
 )
 
 
-async def test_told_what_is_left_nobody_calls_during_a_pause_or_early(tmp_path: Path) -> None:
+async def test_with_remaining_tokens_in_responses_no_worker_calls_during_a_pause_or_early(tmp_path: Path) -> None:
     await _respect(replace(SHORT, headers=True, gulps=2), tmp_path)
 
 
-async def test_told_nothing_but_refusals_nobody_calls_during_a_pause_or_early(tmp_path: Path) -> None:
+async def test_with_refusals_alone_no_worker_calls_during_a_pause_or_early(tmp_path: Path) -> None:
     await _respect(replace(SHORT, headers=False, gulps=1), tmp_path)
 
 
-async def test_at_full_size_told_what_is_left_pauses_are_kept(tmp_path: Path) -> None:
+async def test_at_full_size_with_remaining_tokens_in_responses_pauses_are_kept(tmp_path: Path) -> None:
     await _respect(replace(FULL, headers=True, gulps=3), tmp_path)
 
 
-async def test_at_full_size_told_nothing_but_refusals_pauses_are_kept(tmp_path: Path) -> None:
+async def test_at_full_size_with_refusals_alone_pauses_are_kept(tmp_path: Path) -> None:
     await _respect(replace(FULL, headers=False, gulps=1), tmp_path)
 
 

@@ -62,7 +62,7 @@ def test_an_unknown_code_with_a_status_of_the_server_says_nothing_about_the_reso
     assert categorize("SomethingNew", 400) == "other"
 
 
-def test_a_failed_authentication_is_told_from_a_thing_that_belongs_to_another() -> None:
+def test_a_failed_authentication_is_distinguished_from_a_resource_of_another_owner() -> None:
     of_key = "AWS was not able to validate the provided access credentials"
     assert isinstance(error_from_response(answer("AuthFailure", 401, of_key), ACTION), NoAccess)
     of_thing = error_from_response(answer("AuthFailure", 400, "The address does not belong to you."), ACTION)

@@ -57,7 +57,7 @@ def test_where_balancers_may_not_be_read_groups_go_at_once_and_target_groups_by_
     assert found == {"net": FIRST, "sg-1": ("groups", 0), "behind": SECOND, "loose": ("targets", 0)}
 
 
-def test_groups_that_may_not_be_read_are_told_by_what_the_balancers_say_and_else_wait() -> None:
+def test_groups_that_may_not_be_read_are_derived_from_the_balancers_or_wait() -> None:
     found = places(
         claim(BALANCER, "app", groups=("sg-app",)),
         denied=(unread(GROUP, "sg-app", "sg-loose"), unread(TARGETS, "unknown")),

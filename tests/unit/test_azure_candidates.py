@@ -1,4 +1,4 @@
-"""What of a group's lists may be orphaned, in few words each; under which name the guard counts orphans."""
+"""Orphan candidates of a resource group's lists; and the name under which the guard counts orphans."""
 
 from collections.abc import AsyncIterator
 from typing import Any
@@ -50,7 +50,7 @@ async def test_a_machine_and_an_interface_without_one_are_candidates_of_their_cl
     assert (len(found), found.listed) == (2, 3)
 
 
-async def test_what_is_on_its_way_or_somebodys_or_not_named_after_a_claim_is_none() -> None:
+async def test_what_is_being_deleted_or_in_use_or_not_named_after_a_claim_is_no_candidate() -> None:
     found = await gathered(
         vm("going", state="Deleting"), nic("used", used_by="/vm"), nic("odd", name="k8s-odd"), nic("lost", guid="")
     )

@@ -1,4 +1,4 @@
-"""What a NodeClaim may have left on Azure: which resources, in which groups, and when nothing of it is there."""
+"""Collector for Azure: which resources a NodeClaim may have left, in which groups, and when there are none."""
 
 from datetime import timedelta
 from typing import Any
@@ -143,7 +143,7 @@ async def test_without_a_word_on_where_nodes_are_it_is_held() -> None:
     assert "azure.nodes does not say where the nodes of source nodes are" in hold.reason
 
 
-async def test_what_the_inventory_kept_and_nobody_can_read_is_held() -> None:
+async def test_an_undecodable_inventory_record_is_held() -> None:
     assert (await held(collector(HERE), facts("{"))).again
 
 
@@ -188,7 +188,7 @@ async def test_of_two_clusters_in_one_group_the_one_that_was_seen_is_meant() -> 
 
 
 @pytest.mark.parametrize("data", ["", "{", '{"subscription": 1}', '{"group": "g"}'])
-async def test_an_orphan_that_nobody_can_read_is_held(data: str) -> None:
+async def test_an_undecodable_orphan_is_held(data: str) -> None:
     assert (await held(collector(HERE), facts(data, orphan=True))).again
 
 

@@ -1,4 +1,4 @@
-"""What each answer of Azure means: every code of the facts with its status, and everything that is no answer at all."""
+"""Translation of Azure's errors: every documented code with its status, and responses that are not from Azure."""
 
 import json
 import subprocess
@@ -74,7 +74,7 @@ def test_a_429_of_the_networks_lock_is_no_throttle() -> None:
     assert said("RetryableError", 429).after is None
 
 
-def test_whose_quota_is_used_up_is_told_apart() -> None:
+def test_quotas_of_resource_manager_and_provider_are_distinguished() -> None:
     assert said("SubscriptionRequestsThrottled", 429).layer == "arm"
     assert said("TooManyRequests", 429).layer == "provider"
     assert said("RateLimiting", 429).layer == "provider"

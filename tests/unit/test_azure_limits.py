@@ -1,4 +1,4 @@
-"""What calls to Azure draw on: the buckets of the facts, by subscription, region and identity, less what is left."""
+"""Rate limits of Azure calls: the documented buckets, by subscription, region and identity, less the reserve."""
 
 from datetime import timedelta
 
@@ -66,7 +66,7 @@ def test_of_a_bucket_that_tells_what_is_left_the_reserve_stays_in_it() -> None:
         assert (machines.limit.capacity, machines.limit.spare) == (1500, 1500 * reserve)
 
 
-def test_of_a_bucket_that_nobody_tells_about_others_have_their_part_of_the_flow() -> None:
+def test_of_a_bucket_without_feedback_a_share_of_the_rate_is_left_to_others() -> None:
     _, network = call_draws(OWN, "network.delete", 0.2)
     assert size(network.limit) == (800, 2.667)
     assert network.limit.spare < network.limit.capacity / 4 + 1
@@ -134,7 +134,7 @@ def told(call: str, **headers: str) -> list[float | None]:
     return [remaining(draw, given) for draw in call_draws(OWN, call, 0.2)]
 
 
-def test_what_is_left_at_resource_manager_is_told_for_the_right_kind_of_call() -> None:
+def test_what_is_left_at_resource_manager_is_reported_for_the_right_kind_of_call() -> None:
     assert told("network.delete", x_ms_ratelimit_remaining_subscription_deletes="199") == [199, None]
     assert told("network.delete", X_Ms_Ratelimit_Remaining_Subscription_Deletes="199") == [199, None]
     assert told("network.delete", x_ms_ratelimit_remaining_subscription_reads="11") == [None, None]

@@ -1,4 +1,4 @@
-"""Whose a resource on Azure is, by its tags; what its kind spares; and what one turn leaves for the next."""
+"""Ownership of Azure resources by tags; resources that their kind spares; and the progress stored between attempts."""
 
 import pytest
 
@@ -46,7 +46,7 @@ def test_a_machine_of_aks_is_left_whatever_else_it_carries() -> None:
 
 
 @pytest.mark.parametrize("tags", [{}, {CLUSTER_TAG: "prod"}, {NODEPOOL_TAG: "default"}, {**OURS, CLUSTER_TAG: ""}])
-def test_what_lacks_a_tag_of_karpenters_is_nobodys_to_remove(tags: dict[str, str]) -> None:
+def test_what_lacks_a_tag_of_karpenter_is_not_removed(tags: dict[str, str]) -> None:
     found = ownership_of(tags, "prod", {})
     assert found.kind == "untagged"
     assert "it has no tag karpenter" in found.reason
@@ -119,11 +119,11 @@ def test_what_is_being_deleted_says_so_in_any_casing(state: str) -> None:
     assert not AzureResource(kind=NIC.name, name="a", guid="g", tags={}, state="Failed").going
 
 
-# ---- from one turn to the next
+# ---- progress between attempts
 
 
 @pytest.mark.parametrize(
-    "trail",
+    "progress",
     [
         AzureRemovalProgress("g"),
         AzureRemovalProgress("g", 3, 4),
@@ -132,12 +132,12 @@ def test_what_is_being_deleted_says_so_in_any_casing(state: str) -> None:
         AzureRemovalProgress("", machine="m"),
     ],
 )
-def test_a_trail_is_read_as_it_was_written(trail: AzureRemovalProgress) -> None:
-    assert AzureRemovalProgress.read(str(trail), "other") == trail
+def test_progress_is_read_as_it_was_written(progress: AzureRemovalProgress) -> None:
+    assert AzureRemovalProgress.read(str(progress), "other") == progress
 
 
 @pytest.mark.parametrize("text", ["", "g", "g 1", "g one 2", "g 1 -2", "g 1.5 2"])
-def test_a_trail_that_is_none_begins_with_what_was_judged_before(text: str) -> None:
+def test_without_stored_progress_it_begins_with_the_guid_of_the_sweep(text: str) -> None:
     assert AzureRemovalProgress.read(text, "judged") == AzureRemovalProgress("judged")
 
 

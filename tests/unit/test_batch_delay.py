@@ -36,7 +36,7 @@ async def test_small_steps_wait_for_more_jobs_while_many_jobs_run() -> None:
     assert waits(delay.before_step())
 
 
-async def test_a_large_step_does_not_wait_and_makes_nobody_wait() -> None:
+async def test_a_large_step_neither_waits_nor_delays_others() -> None:
     delay, _ = busy_worker(busy=BUSY_FROM)
     delay.step_done(SMALL_STEP)
     assert not waits(delay.before_batch(SMALL_STEP))

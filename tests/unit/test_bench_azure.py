@@ -62,7 +62,7 @@ def test_the_limit_knows_no_lateness_of_reservations() -> None:
 
 
 @pytest.mark.parametrize(("attempt", "wait"), [(1, 0.8), (2, 2.4), (3, 5.6), (20, 60.0)])
-def test_the_peer_waits_as_its_sdk_does_where_nobody_tells_for_how_long(attempt: int, wait: float) -> None:
+def test_the_peer_waits_as_its_sdk_does_without_a_retry_after(attempt: int, wait: float) -> None:
     assert AzcoreRetries(draw=lambda: 0.4).wait_after(attempt) == pytest.approx(wait)
     assert AzcoreRetries(scale=10, draw=lambda: 0.4).wait_after(attempt) == pytest.approx(wait / 10)
 

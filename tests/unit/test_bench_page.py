@@ -17,7 +17,7 @@ from tests.unit.test_bench_report import TODAY, line_of, outcome_of, row
 pytestmark = pytest.mark.long
 
 
-def test_the_page_names_who_is_missing_and_which_figures_are_old() -> None:
+def test_the_page_names_missing_contenders_and_old_figures() -> None:
     outcome = outcome_of("drain", knell=[20_000.0] * 5, bullmq=[5_000.0] * 5)
     outcome.absent["lateness.paced", "taskiq"] = "due times need a separate scheduler process"
     run = markdown.Run(
@@ -72,7 +72,7 @@ def test_a_row_says_when_and_in_how_many_rounds_it_was_measured_where_that_is_no
     assert kept.endswith(f": enqueue ({old}, 7 rounds); memory ({old}, 5 rounds); aws-clean ({old}, 1 round).")
 
 
-def test_how_far_rounds_lay_apart_is_told_only_of_rows_that_had_more_than_one() -> None:
+def test_the_spread_of_rounds_is_shown_only_for_rows_with_more_than_one() -> None:
     outcome = outcome_of("drain", knell=[9.0, 8.0, 7.0, 9.0, 9.0])
     outcome.samples["aws-drain", "knell", "p99"] = [3.0]
     assert page_of([], outcome).split("## Lowest and highest round")[1].strip() == "- `drain`: knell 7 to 9"
@@ -113,7 +113,7 @@ def test_the_page_names_the_api_server_only_where_there_was_one() -> None:
     assert "API server" not in page_of([], Outcome(5))
 
 
-def test_a_table_has_no_columns_of_those_who_took_part_in_none_of_its_rows() -> None:
+def test_a_table_has_no_columns_of_contenders_without_a_figure() -> None:
     lines = [
         line_of("drain", outcome_of("drain", knell=[9.0] * 5, arq=[1.0] * 5)),
         line_of("quota.used", outcome_of("quota.used", knell=[99.0] * 5)),
@@ -132,7 +132,7 @@ def test_a_table_has_no_columns_of_those_who_took_part_in_none_of_its_rows() -> 
     assert page.index(heads[0]) < page.index(quota) < page.index(heads[1])
 
 
-def test_those_who_miss_the_same_for_the_same_reason_are_named_together() -> None:
+def test_contenders_that_miss_the_same_rows_for_the_same_reason_are_named_together() -> None:
     outcome = Outcome(5)
     for name in ("arq", "saq"):
         for trial in ("release", "watch-memory"):

@@ -52,7 +52,7 @@ def test_an_account_is_known_by_a_record_a_role_or_the_setting(raw: bytes, expec
 def test_without_any_cluster_the_missing_setting_is_warned_of() -> None:
     found = judge_accounts("here", 0, [], "")
     assert found.state == "warning"
-    assert "once CAPA has removed a VPC, nobody can tell whether the account is the right one" in found.what
+    assert "once CAPA has removed a VPC, it is unknown whether the account is the right one" in found.what
     assert "waits for a person" in found.what
     assert "KNELL_AWS_ACCOUNT" in found.mend
     assert judge_accounts("here", 0, [], ACCOUNT).state == "fine"

@@ -76,7 +76,7 @@ def test_a_build_leaves_the_binary_and_nothing_else(go: FakeGo, empty_cache: Pat
     assert not modules.exists()
 
 
-def test_steps_are_told_line_by_line_where_there_is_no_terminal(go: FakeGo) -> None:
+def test_steps_are_shown_line_by_line_without_a_terminal(go: FakeGo) -> None:
     go.be(build="echo fmt >&2; echo os >&2; echo knell.dev/tests/controlplane >&2")
     said = build().output
     assert "modules fetched: 1" in said

@@ -90,7 +90,7 @@ async def test_what_comes_in_one_piece_with_the_end_of_a_body_is_not_the_next_an
         ([("Transfer-Encoding", "Deflate, chunked")], ["deflate"]),
     ],
 )
-def test_the_codings_of_a_body_are_told_from_all_headers_in_any_case(
+def test_the_codings_of_a_body_are_read_from_all_headers_in_any_case(
     headers: list[tuple[str, str]], codings: list[str]
 ) -> None:
     assert body_codings(CIMultiDictProxy(CIMultiDict(headers))) == codings

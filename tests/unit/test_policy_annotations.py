@@ -114,7 +114,7 @@ def test_whatever_stands_there_only_the_two_words_decide(value: str) -> None:
     assert shielded.kind == {"true": "protected", "false": "free"}.get(word, "hold")
 
 
-def test_a_wrong_value_is_told_with_its_level_its_annotation_and_what_is_allowed() -> None:
+def test_a_wrong_value_is_reported_with_its_level_its_annotation_and_what_is_allowed() -> None:
     found = decide_deletion_policy({}, {"s3.knell.dev/deletion-policy": "Orphan"}, DELETES, "s3", SOURCE)
     assert found == PolicyDecision(
         "hold",

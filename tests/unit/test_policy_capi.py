@@ -90,7 +90,7 @@ def test_both_annotations_say_the_same_in_their_own_words(annotations: dict[str,
         ({EXTERNAL_RESOURCE_GC: "false", GC: "enabled"}, "disagree; keep one of them"),
     ],
 )  # fmt: skip
-def test_what_nobody_understands_holds_and_says_why(annotations: dict[str, str], words: str) -> None:
+def test_unknown_values_hold_and_say_why(annotations: dict[str, str], words: str) -> None:
     found = scope_decision(annotations, {}, SOURCE)
     assert found is not None
     assert (found.kind, words in found.reason) == ("hold", True)
@@ -128,7 +128,7 @@ def test_without_the_feature_everything_waits_whatever_is_said() -> None:
 
 
 @pytest.mark.parametrize("value", ["", "true", "false"])
-def test_a_paused_object_waits_and_one_that_moves_is_let_go_whatever_the_value(value: str) -> None:
+def test_a_paused_object_waits_and_one_that_moves_is_released_whatever_the_value(value: str) -> None:
     assert judged({CLUSTER_PAUSED: value})[::2] == ("paused", CLUSTER_PAUSED)
     assert judged({DELETE_FOR_MOVE: value})[::2] == ("retain", DELETE_FOR_MOVE)
     assert judged({DELETE_FOR_MOVE: value, CLUSTER_PAUSED: value})[::2] == ("retain", DELETE_FOR_MOVE)
@@ -167,7 +167,7 @@ def test_an_object_belongs_to_its_owner_or_to_what_its_label_names(metadata: dic
     assert capi.read_owning_cluster(text({"metadata": metadata})) == name
 
 
-def test_nobody_can_tell_the_owner_of_an_object_without_its_text() -> None:
+def test_the_owner_of_an_object_is_unknown_without_its_text() -> None:
     assert capi.read_owning_cluster(b"") is None
 
 

@@ -94,7 +94,7 @@ def test_an_objects_own_mark_outweighs_the_selectors() -> None:
     assert judged(namespace=OUT)[0] == "delete"
 
 
-def test_a_selector_that_is_none_is_told_with_its_setting() -> None:
+def test_an_invalid_selector_is_reported_with_its_setting() -> None:
     with pytest.raises(InvalidSelector, match=r"^opt_in: 'a in' is no label selector"):
         judged(opt_in="a in")
 

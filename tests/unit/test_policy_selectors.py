@@ -80,7 +80,7 @@ def test_a_selector_fits_or_does_not(text: str, fits: bool) -> None:
         ("a=b\n,", "nothing before or after"),
     ],
 )
-def test_what_is_no_selector_is_told_with_its_setting(text: str, complaint: str) -> None:
+def test_invalid_text_for_a_selector_is_reported_with_its_setting(text: str, complaint: str) -> None:
     with pytest.raises(InvalidSelector) as raised:
         parse_selector(text, "sources.x.opt_in")
     assert str(raised.value).startswith("sources.x.opt_in: ")

@@ -174,7 +174,7 @@ def test_switches_of_the_test_suite_are_no_settings() -> None:
     assert load(None, {"KNELL_TEST_SERVERS": "embedded"}).redis.mode == "single"
 
 
-def test_all_wrong_values_are_told_at_once_with_what_is_allowed(tmp_path: Path) -> None:
+def test_all_wrong_values_are_reported_at_once_with_what_is_allowed(tmp_path: Path) -> None:
     config = written(
         tmp_path,
         """
@@ -213,7 +213,7 @@ def test_a_wrong_value_inside_a_mapping_variable_names_that_variable() -> None:
     assert "limits (from KNELL_LIMITS): cannot be read as YAML" in refused(KNELL_LIMITS="{x: [")
 
 
-def test_a_bare_value_in_place_of_a_section_is_told_even_if_a_variable_sets_that_section(
+def test_a_bare_value_in_place_of_a_section_is_reported_even_if_a_variable_sets_that_section(
     tmp_path: Path,
 ) -> None:
     assert "worker (from" in refused(written(tmp_path, "worker: 7"), KNELL_WORKER_BATCH="3")

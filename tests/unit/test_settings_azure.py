@@ -69,7 +69,7 @@ def test_places_are_compared_without_case(tmp_path: Path) -> None:
     assert not place.describes(ONE, "MC_prod2")
 
 
-def test_every_fault_of_a_list_is_told_with_its_place_in_it(tmp_path: Path) -> None:
+def test_every_error_in_a_list_is_reported_with_its_position(tmp_path: Path) -> None:
     bad = f"""[{PLACE}, {{subscription: not-a-guid, resource_group: MC_b, region: West Europe, cluster: ""}},
               {{subscription: {ONE}, resource_grup: MC_c, region: westeurope, cluster: prod}}, 7]"""
     said = refused(tmp_path, nodes(bad))

@@ -45,7 +45,7 @@ def test_lists_and_nested_settings_of_a_source_are_read(read: Read) -> None:
     assert (source.guard.most, source.guard.window) == (3, timedelta(minutes=10))
 
 
-def test_a_source_without_a_collector_is_told_so_by_its_path(read: Read) -> None:
+def test_a_source_without_a_collector_is_reported_by_its_path(read: Read) -> None:
     assert "sources.widgets.collector" in problems(read, ONE_CLUSTER + "sources:\n  widgets: {resource: ws.x.org}\n")
 
 

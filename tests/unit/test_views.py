@@ -130,13 +130,13 @@ def lines(*words: str) -> list[tuple[str, int, int, int]]:
     ]
 
 
-def test_what_repeats_is_told_once_with_how_often_and_how_long() -> None:
+def test_repeated_entries_are_shown_once_with_their_count_and_duration() -> None:
     assert lines("published", *["held: no account"] * 28, "planned") == [
         ("published", 1, 0, 0), ("held", 28, 0, 270), ("planned", 1, 0, 0),
     ]  # fmt: skip
 
 
-def test_a_job_that_goes_round_and_round_is_told_as_one_round() -> None:
+def test_a_job_that_repeats_a_cycle_is_shown_as_one_cycle() -> None:
     assert lines(*["taken@1", "check@1: in use"] * 3, "gone@1") == [
         ("taken", 3, 1, 40), ("check", 3, 1, 40), ("gone", 1, 1, 0),
     ]  # fmt: skip

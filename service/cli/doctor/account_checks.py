@@ -15,7 +15,7 @@ from service.settings import Settings, SourceSettings
 
 MAX_NAMED: Final = 3
 _THEN: Final = (
-    "once CAPA has removed a VPC, nobody can tell whether the account is the right one, and that deletion waits for "
+    "once CAPA has removed a VPC, it is unknown whether the account is the right one, and that deletion waits for "
     "a person"
 )
 _SET: Final = "set aws.account (KNELL_AWS_ACCOUNT) to the account that the service's own credentials lead to"
@@ -77,7 +77,7 @@ def judge_accounts(cluster: str, count: int, silent: Sequence[UnknownAccount], a
         what = f"aws.account is not set: of clusters that use the service's own credentials, {_THEN}"
         return _result(cluster, "warning", what, _SET)
     if not silent:
-        what = f"the account of each of {count} clusters is told" if count else f"aws.account is {account}"
+        what = f"the account of each of {count} clusters is known" if count else f"aws.account is {account}"
         return _result(cluster, "fine", what)
     own = [one for one in silent if is_own(one.identity)]
     more = f" and {len(silent) - MAX_NAMED} more" if len(silent) > MAX_NAMED else ""

@@ -202,7 +202,7 @@ async def test_c9_what_a_user_supplied_or_another_cluster_of_that_name_owns_is_d
 
 
 @pytest.mark.long
-async def test_c10_volumes_are_deleted_although_nobody_asked_for_it(scenario: AwsScenario) -> None:
+async def test_c10_volumes_are_deleted_although_no_setting_asks_for_it(scenario: AwsScenario) -> None:
     scenario.document["aws"]["snapshot_first"] = True
     await scenario.start()
     usual = await scenario.unmanaged("usual")

@@ -100,7 +100,7 @@ async def test_tasks_that_are_configured_replace_those_of_the_settings(scenario:
     assert_gone(before, await scenario.account_contents(), {volume})
 
 
-async def test_a_cluster_whose_infrastructure_is_not_there_yet_is_told_so_and_can_be_enabled_later(
+async def test_a_cluster_without_infrastructure_yet_gets_an_error_and_can_be_enabled_later(
     scenario: AwsScenario,
 ) -> None:
     await scenario.start()

@@ -79,7 +79,7 @@ async def test_a_moved_cluster_keeps_everything_and_is_collected_where_it_was_mo
 
 
 @on_both
-async def test_a_paused_cluster_that_is_going_waits_and_one_that_moves_after_all_is_let_go(
+async def test_a_paused_cluster_in_deletion_waits_and_one_that_is_moved_is_released(
     scenario: AwsScenario, kind: str
 ) -> None:
     await scenario.start()

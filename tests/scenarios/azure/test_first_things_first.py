@@ -29,7 +29,9 @@ all that wait, it would be last of hundreds."""
         pytest.param(1_600, id="when nearly all of them wait"),
     ],
 )
-async def test_what_an_event_told_goes_before_the_orphans_of_a_sweep(large_scenario: AzureScenario, told: int) -> None:
+async def test_deletions_from_events_run_before_the_orphans_of_a_sweep(
+    large_scenario: AzureScenario, told: int
+) -> None:
     large_scenario.sweeping(age="0s")
     large_scenario.document["limits"] = {"*": FREE, "*network.writes": {"capacity": 5 * A_SECOND, "rate": A_SECOND}}
     await large_scenario.azure.behave(delete_quotas=False, read_quotas=False)

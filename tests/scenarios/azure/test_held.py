@@ -82,7 +82,7 @@ async def test_a_denied_permission_is_named_and_nothing_is_taken_for_gone(
     assert await scenario.names() == set()
 
 
-async def test_a_deny_assignment_is_told_apart_and_the_interface_goes_when_it_is_taken_away(
+async def test_a_deny_assignment_is_distinguished_and_the_interface_is_deleted_after_its_removal(
     scenario: AzureScenario,
 ) -> None:
     await scenario.trouble("deny-assignment", "nic.delete")

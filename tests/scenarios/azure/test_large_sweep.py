@@ -72,7 +72,7 @@ def start(large_scenario: AzureScenario, tmp_path: Path) -> Iterator[Callable[[s
 
 @pytest.mark.parametrize("listing", ["graph", "provider"])
 @pytest.mark.parametrize(("number", "most"), SIZES)
-async def test_orphaned_interfaces_are_seen_and_told_in_bounded_memory(
+async def test_orphaned_interfaces_are_found_and_published_in_bounded_memory(
     large_scenario: AzureScenario, start: Callable[[str], SweepingProcess], number: int, most: int, listing: str
 ) -> None:
     await large_scenario.azure.behave(read_quotas=False)

@@ -110,7 +110,7 @@ async def test_a_claim_that_lives_protects_what_has_its_name_in_whatever_case(
     assert await scenario.names() == {resource_name(alive).upper()}
 
 
-async def test_what_is_somebody_elses_or_untagged_is_not_even_seen(scenario: AzureScenario) -> None:
+async def test_resources_of_others_or_without_tags_are_not_listed(scenario: AzureScenario) -> None:
     scenario.sweeping(enabled=False, age=AT_ONCE)
     others = {
         "foreign": {CLUSTER_TAG: "staging", NODEPOOL_TAG: "default"},
@@ -157,7 +157,9 @@ async def test_an_orphaned_machine_whose_node_is_ready_is_held(scenario: AzureSc
     await scenario.until_gone(claim)
 
 
-async def test_what_a_gone_claim_left_is_its_own_deletions_and_is_not_told_twice(scenario: AzureScenario) -> None:
+async def test_leftovers_of_a_deleted_claim_belong_to_its_own_deletion_and_are_not_published_twice(
+    scenario: AzureScenario,
+) -> None:
     scenario.sweeping(age=AT_ONCE)
     claim = scenario.name("a")
     await scenario.start()

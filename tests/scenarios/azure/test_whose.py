@@ -21,7 +21,7 @@ CASED = {CLUSTER_TAG.upper(): "prod", "Karpenter.sh_NodePool": "default"}
     [(FOREIGN, "names cluster 'staging', not 'prod'"), (OF_AKS, "a machine of AKS")],
     ids=["of another cluster", "of AKS"],
 )
-async def test_what_is_somebody_elses_is_left_alone_and_the_deletion_is_over(
+async def test_resources_of_others_are_left_alone_and_the_deletion_is_done(
     scenario: AzureScenario, tags: dict[str, str], words: str
 ) -> None:
     await scenario.start()
@@ -48,7 +48,7 @@ async def test_what_is_somebody_elses_is_left_alone_and_the_deletion_is_over(
     ],
     ids=["without tags", "without a node pool", "marked to stay"],
 )
-async def test_what_nobody_can_tell_or_is_marked_to_stay_is_held_until_a_person_changes_it(
+async def test_unclear_ownership_or_a_protection_mark_holds_until_an_operator_changes_it(
     scenario: AzureScenario, tags: dict[str, str], words: str
 ) -> None:
     await scenario.start()

@@ -35,7 +35,7 @@ class ConsentedClaims:
         source."""
         given = self._known.get(job.deletion)
         if given is None:
-            raise NotCleared("nobody noted whose consent was given")
+            raise NotCleared("no consent was recorded for its deletion")
         if (fault := name_mismatch(job, given.claim)) is None and owner.source != given.source:
             fault = f"it is of source {owner.source}, and its deletion of source {given.source}"
         if fault is not None:

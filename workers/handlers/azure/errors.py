@@ -202,7 +202,7 @@ def verdict_for(error: AzureError, where: AzureScope) -> Verdict:
         case "nowhere":
             return Refused(
                 f"{error}; that says nothing about the resource: see whether azure.nodes names the right subscription "
-                f"and group ({where.subscription}, {where.group}), or let go by `knell jobs abandon`"
+                f"and group ({where.subscription}, {where.group}), or give it up by `knell jobs abandon`"
             )
         case "credentials":
             # The token service may be unavailable for a moment; backoff covers the case that it always is.

@@ -128,7 +128,7 @@ class AzureRemoval:
             return Refused(
                 f"azure.nodes does not name group {owner.where.group} of subscription {owner.where.subscription} for "
                 f"cluster {owner.cluster} and source {owner.source} any more, so nothing there is touched; name it "
-                f"again, or let go by `knell jobs abandon`"
+                f"again, or give it up by `knell jobs abandon`"
             )
         calls = self._calling(owner.where, BatchCallMeter(tokens))
         attempt = AzureAttempt(job, owner, group, calls, batch, AzureRemovalProgress.read(job.resume, owner.judged))

@@ -1,4 +1,4 @@
-"""What becomes of an orphan that a sweep told of: a worker looks again at everything, and so does the next pass."""
+"""Deletion of an orphan that a sweep published: a worker checks everything again, and so does the next pass."""
 
 import asyncio
 from datetime import timedelta
@@ -143,7 +143,7 @@ async def test_rows_of_what_was_proven_gone_are_a_lag(sweeping: AzureSweepFixtur
     assert len(await sweeping.published()) == 1
 
 
-async def test_what_is_there_by_a_fresh_list_although_its_deletion_is_over_is_told_anew(
+async def test_what_a_current_list_shows_after_its_deletion_ended_is_published_again(
     sweeping: AzureSweepFixture,
 ) -> None:
     guid = "0aaaaaaa-0000-4000-8000-000000000009"
@@ -184,7 +184,7 @@ async def test_what_a_person_gave_up_is_left(sweeping: AzureSweepFixture) -> Non
     assert len(await sweeping.published()) == 1
 
 
-async def test_one_that_cannot_go_yet_is_known_and_not_told_again(sweeping: AzureSweepFixture) -> None:
+async def test_one_that_cannot_be_deleted_yet_is_known_and_not_published_again(sweeping: AzureSweepFixture) -> None:
     claim = await sweeping.nic(tags={**TAGS, "knell.dev_prevent-delete": "true"})
     await sweeping.ripe()
     await sweeping.work()
@@ -198,7 +198,7 @@ async def test_one_that_cannot_go_yet_is_known_and_not_told_again(sweeping: Azur
 # ---- the guard
 
 
-async def test_a_flood_of_orphans_is_held_by_a_count_of_its_own_and_let_go_by_a_person(
+async def test_many_orphans_are_held_by_a_guard_of_their_own_until_an_operator_releases_it(
     sweeping: AzureSweepFixture,
 ) -> None:
     sweeping.source(guard=GuardSettings(most=2, percent=100))
@@ -222,7 +222,7 @@ async def test_a_flood_of_orphans_is_held_by_a_count_of_its_own_and_let_go_by_a_
     assert await sweeping.cloud.names() == set()
 
 
-async def test_what_somebody_deleted_goes_while_orphans_are_held(sweeping: AzureSweepFixture) -> None:
+async def test_resources_of_a_deleted_claim_are_removed_while_orphans_are_held(sweeping: AzureSweepFixture) -> None:
     sweeping.source(guard=GuardSettings(most=1, percent=100))
     for number in range(3):
         await sweeping.nic(str(number))

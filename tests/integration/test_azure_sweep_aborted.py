@@ -1,4 +1,5 @@
-"""Passes of a sweep that learn nothing say nothing, and where one list is of no use another serves."""
+"""Passes of a sweep that can't read everything publish nothing; if Resource Graph is unusable, the providers' lists are
+used."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -132,7 +133,7 @@ async def test_a_source_that_chooses_its_objects_is_not_swept(sweeping: AzureSwe
         await sweeping.sweep()
 
 
-async def test_by_what_the_settings_say_nothing_is_told_but_all_is_seen(sweeping: AzureSweepFixture) -> None:
+async def test_with_a_policy_that_keeps_them_orphans_are_found_but_not_published(sweeping: AzureSweepFixture) -> None:
     claim = await sweeping.nic()
     for policy, kind in (
         (PolicySettings(dry_run=True), "dry-run"),

@@ -1,5 +1,5 @@
-"""What somebody decided to leave stays, however often passes see it without an owner: held and dropped, abandoned.
-The watch side, workers, the command line and passes of a sweep all have a part in that."""
+"""Orphans that an operator decided to keep (dropped or abandoned) stay, however many passes of a sweep see them.
+With watcher, workers, command line and sweep together."""
 
 from typing import Any
 

@@ -1,5 +1,5 @@
-"""`knell kept` on Azure: forgetting takes the service's tag off the resources and then removes the record; listing
-looks for tags without one."""
+"""`knell kept` on Azure: `forget` removes the service's tag from the resources and then the record; listing finds tags
+without a record."""
 
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from standins.azure.behaviour import AzureFault
 from tests.integration.azure_removal import NAME, SOURCE, TAGS, AzureRemovalFixture, azure, own_api, removing
 from tests.integration.azure_sweep import AzureSweepFixture, sweeping
 from tests.integration.command_line import CommandResult, knell
-from tests.integration.test_azure_retained import key, known, retained, tags
+from tests.integration.test_azure_kept_tagging import key, known, retained, tags
 from workers.handlers.azure.kinds import NIC
 
 __all__ = ["azure", "own_api", "removing", "sweeping"]

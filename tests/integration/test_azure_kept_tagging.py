@@ -1,4 +1,4 @@
-"""What is kept on Azure: the tag that keeping leaves, and what is remembered by subscription, group and name."""
+"""Kept resources on Azure: their tag, and the decision stored by subscription, group and name."""
 
 import time
 from collections.abc import Mapping

@@ -1,5 +1,5 @@
-"""What the watch side remembers of NodeClaims whose own marks say that they are none of ours: what they leave stays.
-Only where a sweep would find it; elsewhere they are forgotten."""
+"""Inventory records of NodeClaims that opted out: their resources stay. The watcher keeps such records only for sources
+with a sweep, which would find the resources."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What sweeps remember: since when something is orphaned, in how many passes, and nothing of what they see no more."""
+"""Stored sightings of orphans: since when, in how many passes; those not seen any more are removed."""
 
 from collections.abc import AsyncIterator
 
@@ -78,7 +78,7 @@ async def test_a_record_that_cannot_be_read_counts_as_never_seen_and_goes(
     assert await orphans.size() == 1
 
 
-async def test_when_the_last_whole_pass_began_is_known_to_whoever_comes_next(
+async def test_the_start_of_the_last_complete_pass_is_known_to_the_next_sweeper(
     installation: Installation, orphans: OrphanSightings
 ) -> None:
     assert await orphans.last_pass_at() == 0

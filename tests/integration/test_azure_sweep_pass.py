@@ -1,4 +1,4 @@
-"""Passes of a sweep: what has no owner in two of them and for long enough is told, and nothing else ever is."""
+"""Passes of a sweep: resources without an owner in two passes, and for long enough, are published, and no others."""
 
 from collections.abc import AsyncGenerator
 from datetime import timedelta
@@ -21,7 +21,7 @@ __all__ = ["azure", "own_api", "removing", "sweeping"]
 # ---- when it is told
 
 
-async def test_an_orphan_is_told_after_two_passes_and_its_age_and_once(sweeping: AzureSweepFixture) -> None:
+async def test_an_orphan_is_published_once_after_two_passes_and_the_waiting_period(sweeping: AzureSweepFixture) -> None:
     claim = await sweeping.nic()
     first = await sweeping.sweep()
     assert [(one.claim, one.passes, one.becomes) for one in first.orphans] == [(claim, 1, "waits")]
@@ -42,7 +42,7 @@ async def test_one_pass_is_never_enough_however_long_ago(sweeping: AzureSweepFix
     assert (await sweeping.sweep()).published == 1
 
 
-async def test_the_event_says_what_was_judged_and_stands_behind_all_that_somebody_waits_for(
+async def test_the_event_names_what_was_checked_and_has_background_priority(
     sweeping: AzureSweepFixture,
 ) -> None:
     claim = sweeping.cloud.name("a")
@@ -83,7 +83,7 @@ async def test_another_one_of_the_same_name_begins_anew(sweeping: AzureSweepFixt
     assert len(await sweeping.sightings()) == 1
 
 
-async def test_a_rehearsal_shows_what_would_be_told_and_writes_nothing(sweeping: AzureSweepFixture) -> None:
+async def test_a_dry_run_shows_what_would_be_published_and_writes_nothing(sweeping: AzureSweepFixture) -> None:
     claim = await sweeping.nic()
     assert (await sweeping.found(rehearse=True))[claim].becomes == "waits"
     assert await sweeping.sightings() == {}
@@ -135,7 +135,7 @@ async def test_another_one_of_the_same_name_gets_no_deletion_of_its_own_while_on
     assert await sweeping.cloud.names("nic") == set()
 
 
-async def test_many_orphans_are_told_step_by_step_as_fast_as_they_are_planned(
+async def test_many_orphans_are_published_in_steps_as_fast_as_they_are_planned(
     sweeping: AzureSweepFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("workers.sweeps.orphan_events.PATIENCE", timedelta(milliseconds=100))
@@ -193,7 +193,7 @@ async def test_what_the_inventory_knows_of_is_its_own_deletions_or_stays(
     assert set(by_claim(await sweeping.ripe())) == {other}
 
 
-async def test_a_claim_whose_end_nobody_has_noticed_yet_is_the_watch_sides(sweeping: AzureSweepFixture) -> None:
+async def test_a_claim_whose_deletion_is_not_noticed_yet_is_left_to_the_watcher(sweeping: AzureSweepFixture) -> None:
     """Its marks may say that something stays, however long who watches is away."""
     claim = await sweeping.nic()
     uid = await sweeping.remember(claim, annotations={"knell.dev/deletion-policy": "retain"})
@@ -202,7 +202,7 @@ async def test_a_claim_whose_end_nobody_has_noticed_yet_is_the_watch_sides(sweep
     assert set(await sweeping.found()) == {claim}
 
 
-async def test_a_record_that_nobody_can_read_may_have_said_that_something_stays(sweeping: AzureSweepFixture) -> None:
+async def test_an_undecodable_record_may_be_about_kept_resources(sweeping: AzureSweepFixture) -> None:
     await sweeping.nic()
     await sweeping.client.hset(sweeping.inventory.records_key, "u", "{")
     with pytest.raises(UnreadableRecord, match="the inventory's record of uid u can't be read"):
