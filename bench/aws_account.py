@@ -1,4 +1,4 @@
-"""One AWS account for one turn: what was removed there, when interfaces had drained, and how often it was refused."""
+"""AWS account of one turn: when resources were removed and interfaces drained, and how many calls failed."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class BenchAccount(CloudStandin):
         return all(one in self.removed for one in ids)
 
     async def _news(self) -> list[AwsJournalEntry]:
-        # Interfaces whose time has come go when somebody asks for something.
+        # Drained interfaces are removed at the next request.
         await self._aws.now()
         return await self._aws.journal(self._read)
 

@@ -1,7 +1,6 @@
-"""What deleted clusters leave in an AWS account: balancers, target groups and security groups, tagged as theirs.
+"""Leftovers of deleted clusters in an AWS account: load balancers, target groups and security groups with their tags.
 
-Every cluster has a VPC and a name of its own, which no other turn has used.
-"""
+Every cluster has a VPC and a name of its own, which no other turn has used."""
 
 from __future__ import annotations
 

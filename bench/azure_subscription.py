@@ -1,4 +1,4 @@
-"""One Azure subscription for one turn: interfaces without a node, what became of each, and what quotas let through."""
+"""Azure subscription of one turn: interfaces without a node, the result for each, and the calls that quotas allowed."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Subscription(CloudStandin):
         self.gone: dict[str, float] = {}
         """By interface: when it was gone, in the subscription's time."""
         self.begun = False
-        """Whether somebody has asked for one of the resources, and not only for lists."""
+        """Whether a request was about one of the resources, and not only a list."""
 
     @property
     def identity(self) -> dict[str, str]:

@@ -1,8 +1,7 @@
-"""The one server on which all contenders are measured, and what is read from it: memory, commands and processor time.
+"""Redis server on which all contenders are measured, and its figures: memory, commands and processor time.
 
-It is emptied and restarted between contenders, so that nobody inherits another's remains: neither in its append-only
-file nor in a torn heap. Rows about objects find an API server here as well, which is started for the first of them.
-"""
+It is emptied and restarted between contenders, so that none inherits data of another: neither in its append-only file
+nor in a fragmented heap. Rows about objects find an API server here as well, which is started for the first of them."""
 
 from __future__ import annotations
 
@@ -66,7 +65,7 @@ class BenchServer:
 
     @property
     def cluster(self) -> Cluster:
-        """The API server; the first who asks waits some seconds for it."""
+        """The API server; the first call starts it, which takes some seconds."""
         if self._cluster is None:
             cluster = Cluster(self._announce, self._api)
             # Before it is started: whatever fails there, it is stopped with the arena.

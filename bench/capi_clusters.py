@@ -1,7 +1,6 @@
-"""Clusters of Cluster API at the API server, as many as a row needs: each a Cluster and the AWSCluster that it owns.
+"""Cluster API clusters on the API server, as many as a row needs: each a Cluster and the AWSCluster that it owns.
 
-Whoever collects puts a finalizer on the AWSClusters; they are deleted all at once, and gone when they are let go.
-"""
+A contender that collects puts a finalizer on the AWSClusters; they are deleted all at once, and gone when released."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
-"""One account of a cloud for one turn: its stand-in in a process of its own, whose time may run faster than ours.
+"""Stand-in of a cloud for one turn, in a process of its own, whose time may run faster than real time.
 
-What became of every call is read from its journal, so that all who are measured there are counted alike.
-"""
+The result of every call is read from its journal, so that all contenders are counted alike."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
-"""The one API server on which all who watch objects are measured: it is started when the first row needs it.
+"""API server on which all contenders that watch objects are measured; it is started when the first row needs it.
 
-The real control plane where it has been built, the embedded API otherwise; the report names which.
-"""
+The real control plane where it has been built, the embedded API otherwise; the report names which."""
 
 from __future__ import annotations
 
@@ -19,7 +18,7 @@ from typing import Any, Final, TypeVar
 import aiohttp
 
 from bench import objects
-from bench.objects import HERD, SMALL, THINGS, USUAL, Deleted
+from bench.objects import SMALL, THINGS, USUAL, WATCHED, Deleted
 from standins.controlplane import ControlPlane, available
 from standins.kubernetes_api import EmbeddedApi
 
@@ -39,7 +38,7 @@ class Cluster:
         self._server: Server = server or (ControlPlane() if available() else EmbeddedApi())
         self._folder = tempfile.TemporaryDirectory(prefix="knell-bench-")
         self._numbers = itertools.count(1)
-        self._herd = 0
+        self._watched = 0
         self.kubeconfig = Path(self._folder.name) / "kubeconfig"
         self.version = ""
 
@@ -79,22 +78,22 @@ class Cluster:
         place = objects.path_of(THINGS, namespace)
         self.run(lambda session: objects.create(session, ((place, body) for body in bodies)))
 
-    def herd(self, count: int) -> None:
+    def create_watched(self, count: int) -> None:
         """Made once; it takes minutes, and is there for all who come after."""
-        if self._herd < count:
-            self.run(lambda session: self._breed(session, count))
-            self._herd = count
+        if self._watched < count:
+            self.run(lambda session: self._create_watched(session, count))
+            self._watched = count
 
-    def touch_herd(self) -> None:
+    def touch_watched(self) -> None:
         """Changes one of them, so that whoever really watches sees something."""
         (first,) = objects.names(1)
         change = {"metadata": {"labels": {"touched": str(next(self._numbers))}}}
-        self.run(lambda session: objects.answer(session, "PATCH", f"{_pasture(0)}/{first}", change))
+        self.run(lambda session: objects.answer(session, "PATCH", f"{_path_of_watched(0)}/{first}", change))
 
     # ---- what is measured
 
     def wait_until_held(self, namespace: str, count: int, within: float, check: Callable[[], None]) -> None:
-        """Until each object carries a finalizer and nobody has changed any for a second: what belongs to their creation
+        """Until each object carries a finalizer and none was changed for a second: what belongs to their creation
         is then over. Raises TookTooLongError, and whatever `check` raises meanwhile."""
         self.run(lambda session: objects.wait_until_held(session, namespace, count, within, check))
 
@@ -105,7 +104,7 @@ class Cluster:
     # ---- how
 
     async def _prepare(self, session: aiohttp.ClientSession) -> None:
-        for plural, kind in ((THINGS, "Thing"), (HERD, "Sheep")):
+        for plural, kind in ((THINGS, "Thing"), (WATCHED, "Record")):
             await objects.define(session, plural, kind)
             served = partial(objects.serves, session, plural)
             await objects.until(served, _SERVED_WITHIN, f"{plural} are served", lambda: None)
@@ -115,16 +114,18 @@ class Cluster:
             told = await objects.answer(session, "GET", "/version")
             self.version = f"kube-apiserver {told['gitVersion']} with etcd and kube-controller-manager"
 
-    async def _breed(self, session: aiohttp.ClientSession, count: int) -> None:
-        if not self._herd:
+    async def _create_watched(self, session: aiohttp.ClientSession, count: int) -> None:
+        if not self._watched:
             for number in range(_NAMESPACES):
-                await objects.create_namespace(session, f"pasture-{number}")
+                await objects.create_namespace(session, f"watched-{number}")
         began = time.monotonic()
         named = objects.names(count)
         step = max(count // 10, 1)
-        for first in range(self._herd, count, step):
+        for first in range(self._watched, count, step):
             numbers = range(first, min(first + step, count))
-            items = ((_pasture(n), objects.object_of("Sheep", named[n], objects.spec_of(n, SMALL))) for n in numbers)
+            items = (
+                (_path_of_watched(n), objects.object_of("Record", named[n], objects.spec_of(n, SMALL))) for n in numbers
+            )
             await objects.create(session, items)
             self._announce(f"created {numbers[-1] + 1:,} of {count:,} objects in {time.monotonic() - began:.0f} s")
 
@@ -147,6 +148,6 @@ class Cluster:
             yield session
 
 
-def _pasture(number: int) -> str:
-    """Where an object of the herd is: they are spread over some namespaces."""
-    return objects.path_of(HERD, f"pasture-{number % _NAMESPACES}")
+def _path_of_watched(number: int) -> str:
+    """Where a watched object is: they are spread over some namespaces."""
+    return objects.path_of(WATCHED, f"watched-{number % _NAMESPACES}")

@@ -1,8 +1,7 @@
-"""Counts the commands that reach the server, by reading its MONITOR stream.
+"""Counter of the commands that reach the server, from its MONITOR stream.
 
-The server's own counters cannot tell what a client sent from what a script called; MONITOR can: it marks the
-latter.
-"""
+The server's own counters cannot distinguish commands of clients from those that scripts call; MONITOR marks the
+latter."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
-"""What the harness does at the API server: define, create, count and delete objects, the same for every contender.
+"""Objects of the bench on the API server: define, create, count and delete, the same for every contender.
 
-Plain HTTP calls on a session that the caller opens; nothing of the systems that are measured is used.
-"""
+Plain HTTP calls on a session that the caller opens; nothing of the systems that are measured is used."""
 
 from __future__ import annotations
 
@@ -23,10 +22,10 @@ GROUP: Final = "bench.knell.dev"
 VERSION: Final = "v1"
 THINGS: Final = "things"
 """Objects that are held back by a finalizer and deleted."""
-HERD: Final = "sheep"
+WATCHED: Final = "records"
 """Objects that are only looked at: many, and never changed but for one."""
 SMALL: Final = 600
-"""Bytes of text in each object of the herd; with what the server adds it is about a kilobyte."""
+"""Bytes of text in each watched object; with what the server adds it is about a kilobyte."""
 USUAL: Final = 3000
 """Bytes of text in each object that is released; with what the server adds it is about four kilobytes, as a Cluster of
 Cluster API or a NodeClaim of Karpenter is."""

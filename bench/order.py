@@ -1,8 +1,7 @@
-"""What one process of a contender is told to do, as one JSON argument that Python, Node and Go all read.
+"""Order for one process of a contender, as one JSON argument that Python, Node and Go all read.
 
 Only the standard library is used here, because this file is also imported inside the environments of the
-peers.
-"""
+peers."""
 
 from __future__ import annotations
 
@@ -29,7 +28,7 @@ FIELDS: dict[str, str] = {
 
 @dataclass(frozen=True)
 class Argument:
-    """What a process is told, as the one argument that it gets."""
+    """The order for a process, as its only argument."""
 
     def encode(self) -> str:
         return json.dumps(asdict(self), separators=(",", ":"))

@@ -1,7 +1,6 @@
-"""Shows where the bench is: which trial, which round, which contender.
+"""Progress of the bench: which trial, which round, which contender.
 
-A bar on a terminal; one line per turn where there is none, so that a log shows that something happens.
-"""
+A bar on a terminal; one line per turn where there is none, so that a log shows progress, too."""
 
 from __future__ import annotations
 

@@ -1,8 +1,6 @@
-"""Figures in words, the same in the terminal and in the written report: short numbers, and how Knell
-compares.
+"""Figures as text, the same in the terminal and in the written report: short numbers, and Knell's ratio to others.
 
-A ratio is always Knell's advantage: 2x means twice the rate, or half the cost.
-"""
+A ratio is always Knell's advantage: 2x means twice the rate, or half the cost."""
 
 from __future__ import annotations
 

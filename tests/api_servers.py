@@ -1,6 +1,6 @@
-"""Kinds of Kubernetes API server that the tests run on, and the fixtures that start each once per test process.
+"""Kubernetes API servers for tests, and the fixtures that start each kind once per test process.
 `make test` uses the embedded one, `make test-long` also the real one where it has been built. KNELL_TEST_API (real,
-embedded) demands kinds: one that can't be started is then a failure, and the others are not used."""
+embedded) requires kinds: one that can't be started is then a failure, and the others are not used."""
 
 import os
 import uuid

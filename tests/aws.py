@@ -1,5 +1,5 @@
-"""The stand-in for AWS in tests: one process for the tests of a run, and an account of its own for each test.
-Each test sets the behaviour and the clock that it needs at its start."""
+"""AWS accounts for tests: one stand-in process per test run, and a separate account for each test.
+Each test sets the behaviour and the clock of the stand-in that it needs at its start."""
 
 import contextlib
 import random

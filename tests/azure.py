@@ -1,5 +1,5 @@
-"""The stand-in for Azure in tests: the real clients on it, over plain HTTP, in the name of any principal.
-Nothing of theirs waits or tries again by itself: a test sees each answer."""
+"""Azure SDK clients for tests of the stand-in, over plain HTTP and as any principal.
+They neither wait nor retry: a test sees each response."""
 
 import contextlib
 import time

@@ -1,5 +1,5 @@
-"""The client of a cluster connected to a canned server, at the level of calls and streams.
-At the end every connection has to be closed, and the server has to see that."""
+"""Kubernetes client connected to a canned server, at the level of calls and streams.
+At the end of a test every connection must be closed, as seen by the server."""
 
 import asyncio
 import time

@@ -1,5 +1,5 @@
-"""A server that answers byte by byte what a test says, over plain connections or TLS.
-And which of this process's sockets are still connected to a port."""
+"""TCP server that sends exactly the bytes that a test gives it, in plain text or over TLS.
+Also lists the sockets of this process that are still connected to a port."""
 
 import asyncio
 import os
@@ -74,7 +74,7 @@ def secured(tls_files: TlsFiles) -> ssl.SSLContext:
 
 
 def still_open(port: int) -> list[int]:
-    """The file descriptors of this process's sockets whose peer is that port: connections that nobody has closed."""
+    """The file descriptors of this process's sockets whose peer is that port: connections that were not closed."""
     descriptors = [int(one.name) for one in Path("/dev/fd").iterdir()]
     return [fd for fd in descriptors if _peer_port(fd) == port]
 

@@ -1,5 +1,5 @@
-"""Cluster API and its AWS provider as an API server knows them: their kinds, in the versions that are served, and
-objects of them. The kinds are the same for all tests of a server; each test has a Namespace of its own."""
+"""Objects of Cluster API and its AWS provider on an API server: their CRDs in all served versions, and instances.
+The CRDs are shared by all tests of a server; each test has a Namespace of its own."""
 
 from typing import Any, Final
 

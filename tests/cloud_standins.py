@@ -1,5 +1,5 @@
-"""Fixtures for the stand-ins of AWS and Azure: one process of each per test process, shared by all of its tests.
-A test gets an account or a subscription of its own, and sets the behaviour and the clock that it needs at its start."""
+"""Fixtures that start the stand-ins for AWS and Azure: one process of each per test process, shared by its tests.
+A test gets its own account or subscription, and sets the behaviour and the clock that it needs at its start."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING

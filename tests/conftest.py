@@ -1,4 +1,4 @@
-"""Fixtures that every test may ask for."""
+"""Fixtures for all tests."""
 
 import signal
 from collections.abc import Callable, Iterator
@@ -23,7 +23,7 @@ from tests.redis_servers import (
 from workers.handlers.aws.client import sessions as aws_sessions
 from workers.handlers.azure import clients as azure_clients
 
-# Who starts the tests in the background of a script has them ignore SIGINT, and so would every command they start.
+# Tests started in the background of a script ignore SIGINT, and so would every command they start.
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -74,7 +74,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """A newcomer's run and that of CI may be on different API servers: both say on which."""
+    """Names the API servers that were used: a local run and CI may differ."""
     reports = (report for reports in terminalreporter.stats.values() for report in reports)
     used = summary(pair for report in reports for pair in getattr(report, "user_properties", ()))
     if used:

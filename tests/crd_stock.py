@@ -1,5 +1,5 @@
-"""Kinds of object that are made some tests ahead of the one that takes them.
-The real server holds back the first object of a new kind for two seconds; nobody waits for one that is older."""
+"""Stock of CustomResourceDefinitions created before a test needs them.
+The real API server delays the first object of a new kind by two seconds; an older kind causes no wait."""
 
 from collections import deque
 from typing import Final

@@ -1,5 +1,5 @@
-"""Markdown documents of the repository as tests read them: YAML blocks, command lines, settings, files and Redis keys.
-Each `problems_of_...` function says what in a text does not agree with the program, and in which line."""
+"""Parser for the repository's Markdown documents: YAML blocks, command lines, settings, files and Redis keys.
+Each `problems_of_...` function returns what in a text contradicts the program, with its line."""
 
 import contextlib
 import re

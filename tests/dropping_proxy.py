@@ -1,7 +1,6 @@
-"""A TCP proxy in front of a server that loses answers on command: the server has executed, the client never hears it.
+"""TCP proxy in front of a Redis server that drops replies on command: the server executes, the client gets no reply.
 
-It reads requests as commands, so that the answer to one particular command can be lost and no other.
-"""
+It parses requests as commands, so that the reply to one particular command can be dropped and no other."""
 
 import asyncio
 import contextlib

@@ -1,4 +1,4 @@
-"""HTTP server that sends more answers than it was asked for, on a free port of this machine."""
+"""HTTP server that sends more responses than requests it got, on a free local port."""
 
 import asyncio
 from collections.abc import AsyncIterator

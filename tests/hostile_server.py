@@ -1,4 +1,4 @@
-"""HTTP server whose answers are meant to fill the memory of whoever reads them, on a free port of this machine."""
+"""HTTP server whose responses try to exhaust the memory of the client, on a free local port."""
 
 import struct
 import tracemalloc

@@ -1,5 +1,5 @@
-"""Karpenter as an API server knows it: NodeClaims, and Nodes that run on machines of Azure.
-NodeClaims have no Namespace, so each test's have names that no other test uses."""
+"""Karpenter's objects on an API server: NodeClaims, and Nodes of machines on Azure.
+NodeClaims have no Namespace, so each test uses names of its own."""
 
 import uuid
 from datetime import UTC, datetime, timedelta

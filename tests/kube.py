@@ -1,5 +1,5 @@
-"""A plain way to a Kubernetes API server, for arranging a test and looking at the world after it.
-It shares nothing with the client under test, and blocks."""
+"""Blocking Kubernetes client for the setup and the assertions of tests.
+It shares no code with the client under test."""
 
 import http.client
 import ssl

@@ -1,5 +1,5 @@
-"""Carries out kubectl commands that messages of the service name, as the person would who reads them.
-By the real kubectl where there is a real API server; else `annotate` and `patch` are sent as kubectl sends them."""
+"""Runs kubectl commands that are named in messages of the service, as an operator would.
+With a real API server it runs the real kubectl; else it sends `annotate` and `patch` as kubectl does."""
 
 import re
 import shlex

@@ -1,5 +1,5 @@
-"""A plain http front of an API server: it passes everything on, remembers what was asked, and can be told to refuse.
-What a client under test sees of an overloaded, broken or silent server is thus a real answer, or really none."""
+"""HTTP proxy in front of an API server that records every request and can refuse, delay or drop it.
+A client under test sees a real response of an overloaded, broken or silent server, or really none."""
 
 import asyncio
 from collections.abc import Callable

@@ -1,6 +1,6 @@
-"""Kinds of Redis server that the tests run on, and the fixtures that start each of them once per test process.
+"""Redis servers for tests, and the fixtures that start each kind once per test process.
 `make test` uses the embedded one, and every kind for tests marked `every_server`; `make test-long` uses all of them.
-KNELL_TEST_SERVERS (embedded, redis, cluster, sentinel) demands kinds; unset, all that can be started are used."""
+KNELL_TEST_SERVERS (embedded, redis, cluster, sentinel) requires kinds; unset, all that can be started are used."""
 
 import os
 import uuid

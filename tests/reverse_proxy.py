@@ -1,5 +1,5 @@
-"""Reverse proxy on a port of this machine that passes requests on to one server, and its answers back.
-Subclasses answer some requests themselves; what a client under test sees is then a real answer, or really none."""
+"""HTTP reverse proxy on a local port in front of one server; subclasses answer some requests themselves.
+A client under test then sees a real response, or really none."""
 
 import contextlib
 import ssl
@@ -30,7 +30,7 @@ class ReverseProxy:
             connector=aiohttp.TCPConnector(limit=0, ssl=trusted),
             timeout=aiohttp.ClientTimeout(total=None),
             auto_decompress=False,
-            # What is compressed is for who asks to say.
+            # Only the client decides about compression.
             skip_auto_headers=["Accept-Encoding"],
         )
         app = web.Application(client_max_size=2**26)

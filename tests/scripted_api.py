@@ -1,5 +1,5 @@
-"""An API server that misbehaves on demand: every request goes to a function of the test's own.
-For what no honest server can be brought to do in a test: refusals, silence, broken lines, tokens that stop working."""
+"""HTTP server in place of an API server whose responses come from a function of the test.
+It does what no real server can be made to do in a test: refusals, silence, broken lines, tokens that expire."""
 
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping

@@ -1,4 +1,4 @@
-"""A TCP relay whose target can be exchanged under those who are connected: an address that leads elsewhere now."""
+"""TCP relay whose target can be switched under open connections: the same address then leads to another server."""
 
 import asyncio
 import contextlib

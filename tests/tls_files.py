@@ -1,6 +1,6 @@
-"""Certificates for servers of a test, made by the machine's openssl: an authority, and one by it for 127.0.0.1.
-That one serves both sides, as servers that replicate each other need it. The authority says nothing of its key's usage,
-as those of many clusters, unless it shall be `strict`; Python 3.13 and later trust it only without
+"""TLS certificates for servers of a test, made with openssl: an authority, and a certificate of it for 127.0.0.1.
+The certificate serves both sides, as servers that replicate each other need it. The authority has no key usage, like
+those of many clusters, unless it shall be `strict`; Python 3.13 and later trust it only without
 `VERIFY_X509_STRICT`."""
 
 import subprocess

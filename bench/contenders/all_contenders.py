@@ -1,7 +1,6 @@
-"""All contenders, in the order in which the report shows them.
+"""List of all contenders, in the order in which the report shows them.
 
-The package itself names none: Knell's own processes lie in it, and must not carry the harness with them.
-"""
+The package itself names none: Knell's own processes are in it, and must not import the harness."""
 
 from bench.contenders.arq import Arq
 from bench.contenders.asynq import Asynq

@@ -1,7 +1,6 @@
-"""Cluster API Provider AWS: what its garbage collector asks of an AWS account, by a program of ours.
+"""Cluster API Provider AWS: the AWS calls of its garbage collector, made by a program of ours.
 
-Before it is measured it is checked against what its own code was seen to do where nothing was in the way.
-"""
+Before it is measured it is checked against the calls that its own code was seen to make without errors."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
-"""How a contender that clears an AWS account is measured: the harness fills the account, its process empties it.
+"""Steps that measure a contender which clears an AWS account: the harness fills the account, its process empties it.
 
-The same steps for Knell and for its peer; they differ in how a process is told that clusters were deleted.
-"""
+The same for Knell and for its peer; they differ in how a process learns that clusters were deleted."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
-"""One process of a contender at work on a cloud, and the wait until something has come of it.
+"""Process of a contender that works on a cloud, and the wait until it has done something.
 
-A peer's program ends of itself when it is done; Knell goes on, and its records say when nothing is left to do.
-"""
+A peer's program ends by itself when it is done; Knell keeps running, and its records say when nothing is left to do."""
 
 from __future__ import annotations
 

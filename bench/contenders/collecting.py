@@ -1,9 +1,8 @@
-"""How a contender that collects orphaned interfaces on Azure is measured: the harness leaves them, its process finds
+"""Steps that measure a contender which collects orphaned interfaces on Azure: the harness makes them, its process finds
 them.
 
-The same steps for Knell and for its peer. The clock runs from the first delete that comes to when the last interface is
-gone; both have made up their mind by then, each in its own way.
-"""
+The same for Knell and for its peer. The time runs from the first successful delete until the last interface is gone;
+by then both have decided what to delete, each in its own way."""
 
 from __future__ import annotations
 

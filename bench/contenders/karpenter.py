@@ -1,7 +1,6 @@
-"""Karpenter's provider for Azure: what its collection of interfaces asks of a subscription, by a program of ours.
+"""Karpenter's provider for Azure: the calls of its collection of interfaces, made by a program of ours.
 
-Its own code was run beforehand; what it was seen to need is what ours is compared with.
-"""
+Its own code was run beforehand; ours is compared with the time that it needed."""
 
 from __future__ import annotations
 

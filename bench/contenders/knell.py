@@ -1,9 +1,8 @@
-"""Knell itself, measured by the same protocol as everybody else.
+"""Knell itself, measured by the same protocol as every contender.
 
 `fill` puts whole deletions into their lanes, as the peers' jobs lie in their queues: ten jobs and a release each, the
 jobs in three of 20 lanes (4, 4 and 2, as load balancers, target groups and security groups of a cluster are), with
-finite budgets, audit and stats on. `jobs` counts what the worker runs, releases included.
-"""
+finite budgets, audit and stats on. `jobs` counts what the worker runs, releases included."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Knell at an AWS account: a process of `knell run`, whose clusters are AWSClusters of the arena's API server."""
+"""Knell on an AWS account: a process of `knell run`, whose clusters are AWSClusters of the bench's API server."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class KnellClearingProcess:
         self._program.check()
 
     def over(self) -> bool:
-        """When the last AWSCluster was let go, the fresh list after the settle time has come back empty."""
+        """When the last AWSCluster was released, the fresh list after the settle time has come back empty."""
         return self._cluster.run(lambda session: capi_clusters.left(session, self._namespace)) == 0
 
 

@@ -1,4 +1,4 @@
-"""Knell at an Azure subscription: a process of `knell run` whose sweeps find the interfaces that no NodeClaim has."""
+"""Knell on an Azure subscription: a process of `knell run` whose sweeps find the interfaces without a NodeClaim."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from datetime import timedelta
 from bench.order import Order
 from bench.peers.loops import fastest_loop
 from bench.peers.tally import Tally, answer
-from service import garbage_collection
+from service import python_gc
 from service.contract import Draw, Event, Gone, Hold, Job, Limit, Plan, Target, Verdict
 from service.engine.epoch import EpochTracker
 from service.engine.installation import Installation
@@ -147,7 +147,7 @@ async def work(order: Order) -> None:
     tally = Tally(order)
     release = RecordedRelease() if order.task == "lateness" else CountedRelease(tally)
     # As the command does it.
-    garbage_collection.collect_rarely()
+    python_gc.collect_rarely()
     worker = Worker(installation(order), HandlerRegistry([NoopHandler(order, tally), release], {"*": NoPlanner()}))
     await worker.run()
 

@@ -1,8 +1,7 @@
-"""What the settings of a Knell that is measured at a cloud have in common, and its process of `knell run`.
+"""Common settings of a Knell that is measured on a cloud, and its process of `knell run`.
 
 They are the defaults, with every duration divided and every limit's rate multiplied by how much faster the cloud's time
-runs.
-"""
+runs."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from bench.order import WatchOrder
 from bench.peers.loops import fastest_loop
 from bench.peers.starts import Starts
 from bench.peers.tally import answer
-from service import garbage_collection
+from service import python_gc
 from service.cli.cluster_clients import connect_clusters
 from service.cli.long_running import redis_outage
 from service.cli.work import WorkerStatus
@@ -59,7 +59,7 @@ def settings_for(order: WatchOrder) -> Settings:
         collector="none",
         mode="finalizer" if releases else "observe",
         namespaces=(order.namespace,) if releases else (),
-        # The herd is older than the source.
+        # The objects are older than the source.
         adopt_existing=True,
         guard=GuardSettings(enabled=False),
     )
@@ -160,7 +160,7 @@ async def _shown(installation: Installation, working: WorkerStatus, watching: Wa
 async def main(order: WatchOrder) -> None:
     # As the command does it.
     preload()
-    garbage_collection.collect_rarely()
+    python_gc.collect_rarely()
     settings = settings_for(order)
     configure(settings.log)
     installation = Installation(settings, name="knell-bench")

@@ -39,14 +39,14 @@ class Kopf(WatchingContender):
             self.command(),
             server,
             in_order=in_order,
-            furnish=lambda namespace: _introduce(server, namespace),
+            prepare_namespace=lambda namespace: _create_peering(server, namespace),
         )
 
     def command(self) -> list[str]:
         return [str(python_of("kopf")), "-m", "bench.peers.kopf_peer"]
 
 
-def _introduce(server: BenchServer, namespace: str) -> None:
+def _create_peering(server: BenchServer, namespace: str) -> None:
     """The object in which its replicas tell of each other."""
     server.cluster.run(lambda session: objects.define_crds(session, [_PEERINGS]))
     body = _PEERINGS.body(PEERING)

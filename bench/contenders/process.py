@@ -1,7 +1,6 @@
-"""A contender whose producer and worker are processes that take one order and answer with one line of JSON.
+"""Contender whose producer and worker are processes that take one order and answer with one line of JSON.
 
-The harness starts them, waits for the line with a deadline, looks at the worker's memory and ends it.
-"""
+The harness starts them, waits for the line with a deadline, reads the worker's memory and stops it."""
 
 from __future__ import annotations
 

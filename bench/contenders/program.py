@@ -1,7 +1,6 @@
-"""One process of a contender: started with an order, asked for lines of JSON, measured from outside, and ended.
+"""Process of a contender: started with an order, asked for lines of JSON, measured from outside, and stopped.
 
-What it costs is read from /proc, children included; where there is none, memory is not known.
-"""
+Its cost is read from /proc, children included; where there is none, memory is not known."""
 
 from __future__ import annotations
 

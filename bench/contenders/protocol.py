@@ -1,9 +1,7 @@
-"""What the harness asks of a contender; a system that cannot do one of these says so instead of being
-measured.
+"""Protocol between the harness and a contender; a system that lacks a feature says so instead of being measured.
 
 Rows know only this protocol. Most contenders are a `ProcessContender`, which needs no more than a command to
-start.
-"""
+start."""
 
 from __future__ import annotations
 
@@ -202,7 +200,7 @@ class Contender(Protocol):
         which the other one begins the handler of an object that is deleted when the first has ended."""
 
     def watch(self, server: BenchServer, objects: int) -> int | None:
-        """Largest resident size, in bytes, of one process that has listed the cluster's herd and watches it; not known
+        """Largest resident size, in bytes, of one process that has listed and watches the cluster's objects; not known
         where there is no /proc."""
 
     def clean(self, server: BenchServer, finding: Finding, clusters: int) -> Cleaned:

@@ -1,7 +1,6 @@
-"""A contender that can do nothing, and says of each thing why: what all others begin as.
+"""Contender that supports nothing, and says why: the base of all others.
 
-Subclasses override what they can do, and say in a word or two what they lack for the rest.
-"""
+Subclasses override what they can do, and say in a word or two what they lack for the rest."""
 
 from __future__ import annotations
 

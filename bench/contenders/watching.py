@@ -1,7 +1,6 @@
-"""How a contender that watches objects is measured: the harness makes and deletes them, its process releases them.
+"""Steps that measure a contender which watches objects: the harness makes and deletes them, its process releases them.
 
-The same steps for all of them, Knell included; they differ only in the process that is started.
-"""
+The same for all of them, Knell included; they differ only in the process that is started."""
 
 from __future__ import annotations
 
@@ -15,7 +14,7 @@ from bench.bench_server import BenchServer
 from bench.contenders.program import Program, running
 from bench.contenders.protocol import ContenderFailedError, Kind, NotSupportedError, Released
 from bench.contenders.unsupported import UnsupportedContender
-from bench.objects import GROUP, HERD, THINGS, VERSION, TookTooLongError
+from bench.objects import GROUP, THINGS, VERSION, WATCHED, TookTooLongError
 from bench.order import TOKEN_VARIABLE, WatchOrder, WatchTask
 
 _READY_WITHIN: Final = 60.0
@@ -65,12 +64,12 @@ def take_over(
     server: BenchServer,
     *,
     in_order: bool,
-    furnish: Callable[[str], None] = lambda namespace: None,
+    prepare_namespace: Callable[[str], None] = lambda namespace: None,
 ) -> float:
-    """`furnish` makes what the replicas need in their namespace."""
+    """`prepare_namespace` makes what the replicas need in their namespace."""
     cluster = server.cluster
     namespace = cluster.namespace()
-    furnish(namespace)
+    prepare_namespace(namespace)
     lead, stand_by = (_order(server, task, namespace, THINGS, 1) for task in ("lead", "stand-by"))
     with _process(name, command, {}, lead, server) as first:
         first.answer(_READY_WITHIN)
@@ -95,14 +94,14 @@ def watch(
     name: str, command: Sequence[str], environment: Mapping[str, str], server: BenchServer, objects: int
 ) -> int | None:
     cluster = server.cluster
-    cluster.herd(objects)
-    order = _order(server, "watch", cluster.namespace(), HERD, objects)
+    cluster.create_watched(objects)
+    order = _order(server, "watch", cluster.namespace(), WATCHED, objects)
     with _process(name, command, environment, order, server) as program:
         listed = program.answer(_LISTED_WITHIN)["listed"]
         if listed != objects:
             raise ContenderFailedError(f"{name} listed {listed} objects, and not {objects}")
         # Whoever sees the change is watching.
-        cluster.touch_herd()
+        cluster.touch_watched()
         program.answer(_SEEN_WITHIN)
         return program.peak_memory
 

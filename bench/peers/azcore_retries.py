@@ -1,7 +1,6 @@
-"""How the Azure SDK for Go tries again by default: four attempts, after what the answer says or a wait that grows.
+"""Retries as in the Azure SDK for Go by default: four attempts, after what the response says or a wait that grows.
 
-With it a program in Python asks as often, and as soon after a refusal, as one in Go does.
-"""
+With it a program in Python calls as often, and as soon after a refusal, as one in Go does."""
 
 from __future__ import annotations
 

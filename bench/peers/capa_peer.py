@@ -1,11 +1,10 @@
-"""The garbage collector of Cluster API Provider AWS as a program of our own: what it asks of AWS, in its order.
+"""Garbage collector of Cluster API Provider AWS as a program of our own: its AWS calls, in its order.
 
 One pass lists a cluster's resources and deletes them one after the other; the first error ends the pass, and the
-cluster comes again after a wait that doubles from 5 ms. Five clusters are worked on at a time.
+cluster is queued again after a wait that doubles from 5 ms. Five clusters are worked on at a time.
 
 Each cluster's clients also have a limit of their own in front there: bursts of 100 reads and 200 changes, then 20 and 5
-a second. It is left out, for no pass comes near it, and a pass that was refused has waited longer than it asks for.
-"""
+a second. It is left out, for no pass comes near it, and a pass that was refused has waited longer than it asks for."""
 
 from __future__ import annotations
 

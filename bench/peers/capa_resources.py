@@ -1,7 +1,6 @@
-"""What a cluster has left in an account, as the collector of Cluster API Provider AWS finds it: by tag, or by lists.
+"""Resources of a cluster in an account, found as the collector of Cluster API Provider AWS does: by tag, or by lists.
 
-Both ways ask anew for each cluster and each pass, and keep nothing between two of them.
-"""
+Both ways read anew for each cluster and each pass, and cache nothing."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
-"""How the AWS SDK for Go tries again by default: three attempts, with waits drawn at random from a doubling span.
+"""Retries as in the AWS SDK for Go by default: three attempts, with random waits from a doubling span.
 
-With it a program in Python asks as often, and as soon after a refusal, as one in Go does.
-"""
+With it a program in Python calls as often, and as soon after a refusal, as one in Go does."""
 
 from __future__ import annotations
 

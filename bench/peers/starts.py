@@ -1,7 +1,6 @@
-"""Notes when the handler of each object began, and tells all of it when the harness closes the standard input.
+"""Log of when the handler of each object began; it is printed when the harness closes the standard input.
 
-Only the standard library is used here, because this file is also imported inside the environments of the peers.
-"""
+Only the standard library is used here, because this file is also imported inside the environments of the peers."""
 
 from __future__ import annotations
 
@@ -17,7 +16,7 @@ class Starts:
 
     def __init__(self) -> None:
         self._at: dict[str, float] = {}
-        # A thread that sleeps in a read costs nobody anything, and works in every kind of event loop.
+        # A thread that sleeps in a read costs nothing, and works in every kind of event loop.
         threading.Thread(target=self._tell, name="starts", daemon=True).start()
 
     def began(self, name: str) -> None:

@@ -1,9 +1,7 @@
-"""Counts finished no-op jobs inside a worker process and prints the one line of JSON that the harness waits
-for.
+"""Counter of finished no-op jobs inside a worker process; it prints the one line of JSON that the harness waits for.
 
 The same clock for every Python peer: from the end of the first job to the end of the last, start-up not
-included.
-"""
+included."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ _LEARNED = replace(
     FULL,
     headers=False,
     scale=1.0,
-    eaten=0.0,
+    drawn_share=0.0,
     pause=timedelta(0),
     limits="{deletes: {capacity: 100, rate: 20, learns: true}}",
 )
@@ -85,8 +85,8 @@ def _used(tells: str) -> Callable[[RoundSize], str]:
         quota = f"{chosen.quota.capacity:,g} per {chosen.quota.per.total_seconds():g} s"
         return (
             "part of the quota that was used, of a full bucket and all that flowed in, less what a second client took "
-            f"unseen ({chosen.eaten:.0%} of the refill); {WORKERS} worker processes, {chosen.jobs:,} jobs, {quota}, "
-            f"time x {chosen.scale:g}; {tells}"
+            f"unseen ({chosen.drawn_share:.0%} of the refill); {WORKERS} worker processes, {chosen.jobs:,} jobs, "
+            f"{quota}, time x {chosen.scale:g}; {tells}"
         )
 
     return words

@@ -1,7 +1,6 @@
-"""What it takes to let go of objects that a finalizer holds, when all of them are deleted at once.
+"""Release of objects that a finalizer holds, when all of them are deleted at once.
 
-Time, latency of the handlers, processor time and memory come from one trial.
-"""
+Time, latency of the handlers, processor time and memory come from one trial."""
 
 from __future__ import annotations
 
@@ -51,7 +50,7 @@ ROWS = (
         id="release",
         what=lambda size: (
             f"{size.pick(_OBJECTS, _SHORT):,} objects of about 4 KB that a finalizer holds are deleted at once, "
-            f"{DELETED_AT_ONCE} calls in flight: time from the first call until none is left, each let go after its "
+            f"{DELETED_AT_ONCE} calls in flight: time from the first call until none is left, each released after its "
             "no-op handler; one process (Knell: both sides), Events and conditions off"
         ),
         unit="s",

@@ -1,7 +1,6 @@
-"""How long nobody watches a source when the replica that does is killed, and when it stops in order.
+"""Time without a watch on a source after the replica that had it is killed, and after it stops in order.
 
-Two replicas, one object that a finalizer holds; it is deleted when the first replica has ended.
-"""
+Two replicas, one object that a finalizer holds; it is deleted when the first replica has ended."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import structlog
 
-from service import garbage_collection, logs
+from service import logs, python_gc
 from service.cli.deletion_policy import Policies, override_policies
 from service.cli.session import CommandError, InvalidUsage, explain_redis_error, load_settings
 from service.engine.installation import Installation
@@ -26,7 +26,7 @@ def run_until_stopped(
     logs.configure(settings.log)
     if settings.clusters:
         preload()
-    garbage_collection.collect_rarely()
+    python_gc.collect_rarely()
     try:
         run_loop(work(settings))
     except CommandError:

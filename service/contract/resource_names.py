@@ -1,5 +1,5 @@
 """Names of Kubernetes kinds as users write them: `awscluster`, `awsclusters`, with or without the group.
-Records have the plural and the group, so that the singular is derived by the rules of English plurals."""
+Records have the plural and the group, so the singular is derived by the rules of English plurals."""
 
 _HISSING = ("s", "x", "z", "ch", "sh")
 

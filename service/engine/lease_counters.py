@@ -1,7 +1,7 @@
 """Store of the last counter value of each Lease, and of the clusters that were restored from a backup.
 
-Both are plain hashes in the first shard. A value follows the one in the cluster and is never ahead of it: read first
-here and then in the cluster, the cluster has a lower value only if it was restored.
+Both are plain hashes in the first shard. A value here follows the one in the cluster and is never ahead of it. So if
+this one is read first and the cluster's is lower, the cluster was restored.
 """
 
 from collections.abc import Sequence

@@ -30,10 +30,10 @@ from service.watching.assignment import (
     ObjectHandler,
     is_stale_field,
 )
-from service.watching.following import WatchFollower
 from service.watching.recheck import HeldScan
 from service.watching.restore import RestoreDoubt, is_version_field, restore_doubt
 from service.watching.source_status import SourceStatus
+from service.watching.watch_changes import WatchFollower
 
 log = structlog.get_logger(__name__)
 

@@ -15,13 +15,13 @@ from service.watching.assignment import (
 )
 from service.watching.finalizer_mode import FinalizerMode, FormerNamespaces
 from service.watching.finalizer_patcher import FinalizerPatcher
-from service.watching.following import WatchFollower
 from service.watching.list_watch import ListPass, ListWatch
 from service.watching.observe_mode import ObserveMode
 from service.watching.publishing import Publisher
 from service.watching.recheck import HeldScan, Rechecks
 from service.watching.scope import SourceScope
 from service.watching.source_status import SourceStatus
+from service.watching.watch_changes import WatchFollower
 
 log = structlog.get_logger(__name__)
 

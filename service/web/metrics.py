@@ -1,7 +1,9 @@
 """Prometheus metrics (`/metrics`): counters of this process, and statistics that all processes share in Redis.
-To add a metric: one of this process goes into `ProcessCounts` and `_process_metrics`, one of the `stats` hashes into
-`SHARD_GAUGES` here or `COUNTERS` of shard_stats.py, one of a source into watch_metrics.py. Every process exports the
-same shared statistics, so dashboards take their maximum and not their sum."""
+To add a metric: one of a worker is counted in `WorkerCounters` (workers/runtime/counters.py), copied in
+service/cli/work.py, and exported by `ProcessCounts` and `_process_metrics` here; one of the `stats` hashes goes into
+`SHARD_GAUGES` here or `COUNTERS` of shard_stats.py; one of a source is counted in `SourceCounters`
+(service/watching/assignment.py), copied in service/watching/watcher.py, and exported by watch_metrics.py. Every process
+exports the same shared statistics, so dashboards take their maximum and not their sum."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field

@@ -1,5 +1,5 @@
-"""A caller of an API server over kubernetes_asyncio's client: any path, any verb, and the answer as it came.
-Refusals are answers here, since half of the suite is about them."""
+"""Client for any path and verb of an API server, on top of kubernetes_asyncio; it returns each response as it came.
+Errors are returned and not raised, since half of the suite is about them."""
 
 import asyncio
 import contextlib
@@ -82,7 +82,7 @@ class Caller:
         self._token = token
 
     def bearing(self, token: str) -> "Caller":
-        """Somebody else at the same server."""
+        """A client of the same server with another token."""
         return Caller(self.url, token, self._ca)
 
     async def __aenter__(self) -> Self:

@@ -1,5 +1,5 @@
-"""Fixtures of the conformance suite: a caller, a namespace and two custom kinds, on every server there is.
-The custom kinds are made once per server, since a real one takes a second to establish each."""
+"""Fixtures of the conformance suite: a client, a namespace and two custom kinds, on every available server.
+The custom kinds are created once per server, since a real one takes a second to establish each."""
 
 import uuid
 from collections.abc import AsyncIterator

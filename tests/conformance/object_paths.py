@@ -1,5 +1,4 @@
-"""Paths and bodies of what the suite makes.
-Nothing here talks to a server."""
+"""Paths and bodies of the objects that the conformance suite creates; no I/O."""
 
 from dataclasses import dataclass
 from typing import Any, Final

@@ -1,5 +1,5 @@
-"""What a server forgets, and what it keeps when it stops and comes back: each test interrupts a server of its own.
-410 is the only honest answer to a question about a past that nobody remembers."""
+"""Compaction and restarts: what a server forgets and what it keeps. Each test interrupts a server of its own.
+410 is the only correct response about a version that was compacted."""
 
 import asyncio
 import contextlib

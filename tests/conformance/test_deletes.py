@@ -1,5 +1,5 @@
 """Delete: finalizers, preconditions, collections and owners.
-What is accepted is not gone, and what is gone is told once."""
+Accepted is not gone, and each deletion is sent to watches once."""
 
 from datetime import timedelta
 

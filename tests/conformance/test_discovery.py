@@ -1,5 +1,5 @@
 """Discovery: what a client reads before it knows any kind.
-Absence is told in plain text, by nothing that could be taken for an object's absence."""
+A missing path gives plain text, which can't be mistaken for the absence of an object."""
 
 from typing import Any
 

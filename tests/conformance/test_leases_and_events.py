@@ -1,5 +1,5 @@
-"""Leases, over which replicas agree, and Events, by which people are told.
-A Lease is only worth something if of two takers one is refused."""
+"""Leases, by which replicas elect a holder, and Events, which users read.
+Of two clients that take a Lease at the same time, one must be refused."""
 
 import asyncio
 from datetime import UTC, datetime

@@ -1,5 +1,5 @@
-"""List: pages of one moment, selectors, and the metadata alone.
-A diff against a list is only safe if all its pages tell of the same moment."""
+"""List: pages of one snapshot, selectors, and metadata alone.
+A diff against a list is only safe if all its pages show the same moment."""
 
 import pytest
 from kubernetes_asyncio import client

@@ -1,5 +1,5 @@
-"""Who may what: tokens, service accounts and RBAC.
-A refusal says who, what and where, and never whether the thing is there."""
+"""Authorization: tokens, service accounts and RBAC.
+A refusal names user, verb and resource, and never reveals whether the object exists."""
 
 import pytest
 from kubernetes_asyncio import client

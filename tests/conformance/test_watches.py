@@ -1,5 +1,5 @@
-"""Watch: every change once, in order, from where one left off.
-What a selector hides and shows again must look like going and coming."""
+"""Watch: every change once, in order, from a given version.
+An object that a selector hides and shows again must look deleted and added."""
 
 import asyncio
 from datetime import timedelta

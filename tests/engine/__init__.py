@@ -1,4 +1,3 @@
-"""The engine and the worker runtime on real servers, one file for each topic.
+"""Tests of the engine and the worker runtime on real Redis servers, one file per topic.
 
-Every test runs on each kind of server that can be started here, in a world of its own.
-"""
+Every test runs on each kind of server that can be started here, with an installation of its own."""

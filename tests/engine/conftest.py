@@ -1,4 +1,4 @@
-"""The world that each test gets, on each kind of server that the tests run on."""
+"""Fixtures of the engine's tests: an installation for each test, on each kind of server that the tests run on."""
 
 import logging
 from collections.abc import AsyncIterator, Iterator

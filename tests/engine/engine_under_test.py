@@ -1,7 +1,6 @@
-"""One installation on a real server, with workers that a test starts, stops and kills, and a clock that it turns.
+"""Engine installation on a real server, with workers that a test starts, stops and kills, and a clock that it moves.
 
-What is in Redis is read with plain commands, so that a test sees what an operator would see.
-"""
+The contents of Redis are read with plain commands, so that a test sees what an operator would see."""
 
 import asyncio
 import contextlib
@@ -164,7 +163,7 @@ class EngineUnderTest:
         self._stands_at = _wall_clock() + self._offset
 
     async def silence_entries(self, for_: timedelta) -> None:
-        """Delivered entries look as if nobody had touched them for so long. Idle times are the server's own: no offset
+        """Delivered entries look as if they had been idle for so long. Idle times are the server's own: no offset
         moves them."""
         for shard in self.installation.shards:
             stream = shard.stem + "events"
@@ -345,11 +344,11 @@ class EngineUnderTest:
         return await self.members(f"lane:{lane}") | await self.members(f"lane:{lane}:urgent")
 
     async def leases(self, lane: str) -> dict[str, float]:
-        """Job -> fencing token of those in somebody's hands."""
+        """Job -> fencing token of leased jobs."""
         return await self.members(f"leases:{lane}")
 
     async def holders(self, lane: str) -> dict[str, str]:
-        """Job -> worker of those in somebody's hands. What was settled between the two reads is nobody's any more."""
+        """Job -> worker of leased jobs. A job that was settled between the two reads is left out."""
         leases = await self.leases(lane)
         batches = [name.split() for name in await self.members("batches")]
         workers = {float(fence): worker for fence, of, worker in batches if of == lane}

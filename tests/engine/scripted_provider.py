@@ -1,7 +1,6 @@
-"""A stand-in for the outside world: targets that exist until they are removed, answers that tests put in, a log.
+"""In-memory provider for engine tests: targets that exist until they are removed, scripted verdicts, a log of calls.
 
-It serves as handler and as planner at once, so a test says in one place what exists and how it behaves.
-"""
+It is handler and planner at once, so a test says in one place what exists and how it behaves."""
 
 import time
 from collections import defaultdict

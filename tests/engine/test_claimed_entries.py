@@ -79,7 +79,7 @@ async def test_an_entry_that_is_planned_for_long_stays_with_its_planner(engine: 
     async def alone() -> bool:
         return provider.planned == ["a"]
 
-    await engine.stays("nobody else plans it", alone, 1.5 * CLAIM)
+    await engine.stays("no other planner plans it", alone, 1.5 * CLAIM)
     free.set()
     await engine.until_done(one)
 

@@ -119,7 +119,7 @@ async def test_a_caller_that_gives_up_cancels_no_other_callers_answer(guarded: S
 
 @pytest.mark.parametrize("ago", [timedelta(minutes=61), 30 * 24 * HOUR])
 async def test_a_mass_deletion_trips_it_however_long_ago_it_was(guarded: SourceGuard, ago: timedelta) -> None:
-    """Nobody worked for longer than the window; what goes together is found together."""
+    """No worker ran for longer than the window; objects deleted together are found together."""
     first, later = some("first", 300), some("later", 300)
     assert await guarded.ask(*first, ago=ago) == [True] * 3 + [False] * 297
     assert await guarded.ask(*later, "other", ago=ago) == [False] * 301
@@ -172,7 +172,7 @@ async def test_once_tripped_time_alone_frees_nothing(guarded: SourceGuard) -> No
     assert await guarded.ask(*some("u", 4)) == [True, True, True, False]
     await guarded.engine.jump(10 * HOUR)
     assert await guarded.ask("u3", "new") == [False, False]
-    # Nor does a deletion of long ago that nobody had asked for yet come through.
+    # Nor is an old deletion that was never presented to the guard let through.
     assert await guarded.ask("old", ago=30 * HOUR) == [False]
 
 
@@ -369,7 +369,7 @@ async def test_whatever_happens_the_limit_holds_between_two_releases(
             if not through:
                 held.add(uid)
         tripped = "guard_tripped" in await source_of(engine)
-        # Those that count: first let through after the last release, released by nobody. A window that is filled from
+        # Those that count: first let through after the last release, and not released. A window that is filled from
         # both sides is looked at in eighths.
         counting = sorted(deleted[uid] for uid, when in passed.items() if when >= released_at and uid not in freed)
         for fourth, first in zip(counting[3:], counting, strict=False):

@@ -288,7 +288,7 @@ async def test_a_word_counts_for_nothing_that_was_not_held_or_is_planned(engine:
         entry = (await engine.deletion(one))["entry"]
         arranged = lay_out_plan(one, [thing(one.uid)], timedelta(minutes=1))
         assert (await engine.shard(one).plan_whole(one, entry, arranged)).state == "planned"
-    # A hand removed the records of its jobs: it is planned anew, and may be in somebody's hands.
+    # The records of its jobs were removed by hand: it is planned anew, and a planner may have it.
     await engine.client.delete(engine.shard(anew).stem + f"job:{anew.deletion}#1")
     await engine.jump(timedelta(minutes=10))
     await engine.tidy()

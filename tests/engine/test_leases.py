@@ -28,7 +28,7 @@ async def test_jobs_whose_lease_lost_its_end_are_done_by_the_next_worker(engine:
     await engine.lay(one, [thing("one"), thing("two")])
     taken = await engine.take(one, "holder", LANE)
     await engine.client.delete(engine.shard(one).stem + "batches")
-    # Nobody can tell any more whose they are, not even the one who took them.
+    # Their holder is unknown now, even to the worker that took them.
     assert await engine.settle(taken, "holder", Gone()) == [False, False]
     await engine.jump(timedelta(minutes=1))
     await engine.tidy()
@@ -82,7 +82,7 @@ async def test_a_long_attempt_keeps_its_lease_and_no_other_worker_takes_the_job(
     async def once() -> bool:
         return len(provider.calls) <= 1
 
-    await engine.stays("nobody else tries it", once, lease + SECOND)
+    await engine.stays("no other worker tries it", once, lease + SECOND)
     assert len(provider.calls) == 1
     free.set()
     await engine.until_done(one)

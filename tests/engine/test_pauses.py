@@ -21,7 +21,7 @@ PAUSE = timedelta(seconds=1)
 
 
 class AttemptsBeforeCall(ScriptedProvider):
-    """Attempts that wait in front of their destructive call until they are let go."""
+    """Attempts that wait in front of their destructive call until the test releases them."""
 
     def hold(self) -> tuple[asyncio.Event, asyncio.Event]:
         arrived, free = asyncio.Event(), asyncio.Event()
@@ -113,7 +113,7 @@ async def test_a_pause_that_another_worker_heard_of_stops_a_job_before_its_call(
 
     await engine.until("it is handed back", back)
     assert not provider.calls
-    # It comes when the pause is over, and its token went back to nobody: after a pause the bucket starts empty.
+    # It comes when the pause is over, and its token is not returned: after a pause the bucket starts empty.
     record = await engine.job(job)
     assert (await engine.queue(LANE))[job] - told > 58_000
     assert float(record["due"]) - float(record["last_at"]) <= 60_500

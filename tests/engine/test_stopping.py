@@ -83,7 +83,7 @@ async def test_what_is_not_done_after_the_grace_period_is_handed_back_and_taken_
     provider.always = None
     await engine.start(provider)
     await engine.until_done(one)
-    # Not as suspects: nobody died.
+    # Not as suspects: no worker died.
     assert not await engine.decisions("set aside")
     assert any(len(targets) == 5 for _, targets in provider.batches[1:])
 

@@ -140,7 +140,7 @@ async def test_a_parked_event_is_not_published_again_by_the_janitor(engine: Engi
     assert len(await engine.entries()) == 1
 
 
-async def test_a_job_of_a_newer_version_is_never_leased_by_an_older_worker(engine: EngineUnderTest) -> None:
+async def test_a_job_of_a_newer_version_is_leased_only_by_a_worker_that_can_read_it(engine: EngineUnderTest) -> None:
     one = event("a")
     jobs = await engine.lay(one, [thing("old"), thing("new")])
     await engine.rewrite(jobs["new"], v=2)

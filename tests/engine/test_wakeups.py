@@ -20,8 +20,8 @@ WOKEN = timedelta(seconds=LONGEST_SLEEP - 5)
 
 
 async def asleep(engine: EngineUnderTest, *workers: RunningWorker) -> None:
-    """Until nobody has looked for work for longer than a lane is set aside for one who looked. Turns of the loop are
-    counted, not time: in a process that was held up nobody could have looked."""
+    """Until no worker has looked for work for longer than a lane is reserved for one that looked. Turns of the loop are
+    counted, not time: in a process that was held up no worker could have looked."""
     seen, turns = -1, 0
 
     async def quiet() -> bool:

@@ -1,7 +1,6 @@
-"""Waits for a state of the world, with a deadline that fails the test and says what did not come about.
+"""Waits for a state with a deadline; the failure says which state was not reached.
 
-Nothing here sleeps for a time that a test guessed: it looks, and looks again.
-"""
+Nothing here sleeps for a time that a test guessed: it checks, and checks again."""
 
 import asyncio
 import time

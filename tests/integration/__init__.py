@@ -1,4 +1,3 @@
-"""Tests of the engine on real servers: embedded, Debian's Redis, Cluster and Sentinel.
+"""Integration tests: one component with its real neighbours, such as an API server, Redis, AWS or Azure stand-ins.
 
-Each one waits for a state with a deadline, never for a span of time.
-"""
+Each test waits for a state with a deadline, never for a span of time."""

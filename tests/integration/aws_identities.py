@@ -53,7 +53,7 @@ class AwsIdentityFixture:
     # ---- identities
 
     def role(self, arn: str, *, source: str = "", allowed: object = None, **spec: object) -> str:
-        """An AWSClusterRoleIdentity that the stage's namespace may use unless `allowed` says otherwise."""
+        """An AWSClusterRoleIdentity that the fixture's namespace may use unless `allowed` says otherwise."""
         kind, _, name = source.partition("/")
         if source:
             spec["sourceIdentityRef"] = {"kind": kind, "name": name}

@@ -167,7 +167,7 @@ async def aws_removal_on(
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "any")
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     # On a busy machine a read may be outdated by the time it is used.
-    monkeypatch.setattr("workers.handlers.freshness.FRESH", timedelta(minutes=5))
+    monkeypatch.setattr("workers.handlers.evidence_age.FRESH", timedelta(minutes=5))
     engine.change("retry", blocked_base=timedelta(milliseconds=200), blocked_cap=timedelta(seconds=1))
 
     async def remembered() -> dict[str, str]:

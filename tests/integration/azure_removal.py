@@ -1,5 +1,5 @@
-"""A stage for removals on Azure: a subscription of its own in the stand-in, a cluster, and batches in a test's hand.
-After every attempt the tokens must balance: what stays drawn is what the stand-in was really asked for."""
+"""Fixture for removals on Azure: a subscription in the stand-in, a cluster, and batches that tests pass to a handler.
+After every attempt the tokens must balance: the tokens that stay drawn match the requests that the stand-in got."""
 
 import os
 import uuid

@@ -1,5 +1,5 @@
-"""A stage for sweeps: NodeClaims on an API server, a subscription in the stand-in, a real Valkey, and passes by hand.
-Time is the server's, which a test moves on; workers come where a test wants to see what becomes of an orphan."""
+"""Fixture for sweeps on Azure: NodeClaims on an API server, a subscription in the stand-in, a real Valkey, and passes
+that a test starts. Time is the server's, which a test moves; workers are started by tests that need them."""
 
 import asyncio
 from collections import Counter

@@ -1,5 +1,5 @@
-"""Cluster API clusters on AWS, in a test's own hands: objects on an API server, resources in the stand-in for AWS.
-Every test has an account and a Namespace of its own; the stand-in's clock is ten times as fast as ours."""
+"""Fixture with Cluster API clusters on AWS: objects on an API server, resources in the stand-in, and workers.
+Every test has an account and a Namespace of its own; the stand-in's clock is ten times as fast as real time."""
 
 import asyncio
 import os
@@ -54,7 +54,7 @@ FAST: Final = 10.0
 
 
 class CapiFixture(EngineUnderTest):
-    """A worker's world with two sources, and AWS beside it."""
+    """Engine with two sources of Cluster API clusters, and an AWS account."""
 
     api: TestApi
     capi: CapiObjects

@@ -1,5 +1,5 @@
-"""The command line as an operator uses it, against a world that a test has made through the engine.
-Commands run in this process; those that must be interrupted or timed run as real ones."""
+"""Runner for `knell` commands against an engine that a test has set up.
+Commands run in this process; those that must be interrupted or timed run as real processes."""
 
 import asyncio
 import json

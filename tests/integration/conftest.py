@@ -1,4 +1,4 @@
-"""Fixtures of the tests that need servers."""
+"""Fixtures that several integration tests share: Kubernetes clients, AWS accounts, Cluster API clusters, identities."""
 
 import random
 from collections.abc import AsyncIterator
@@ -26,7 +26,7 @@ __all__ = ["cluster", "watched"]
 
 @pytest.fixture
 async def cluster(api: TestApi, tmp_path: Path) -> AsyncIterator[KubernetesClient]:
-    """Our client, as the admin of the server that `api` is."""
+    """Knell's client, as admin of the server of `api`."""
     async with await connect("test", api.settings(tmp_path)) as opened:
         yield opened
 
@@ -36,7 +36,7 @@ async def cluster(api: TestApi, tmp_path: Path) -> AsyncIterator[KubernetesClien
 
 @pytest.fixture
 async def cloud(local_aws: "LocalAws") -> "AsyncIterator[AwsTestAccount]":
-    """An account of the test's own there; its behaviour is as it was for the next one."""
+    """An account for one test; the stand-in's behaviour is restored afterwards."""
     from tests.aws import account_on
 
     async with account_on(local_aws) as made:
@@ -87,7 +87,7 @@ async def stack() -> AsyncIterator[AsyncExitStack]:
 async def identities(
     api: TestApi, local_aws: "LocalAws", tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> "AsyncIterator[AwsIdentityFixture]":
-    """The way to AWS; who is about another stage has one of its own."""
+    """Identities and Secrets for AWS clients; tests that need another setup define their own."""
     from tests.integration.aws_identities import aws_identity_fixture, own_credentials
 
     own_credentials(monkeypatch, tmp_path)

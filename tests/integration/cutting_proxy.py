@@ -1,5 +1,5 @@
-"""A gate between us and an API server, on a port of its own: shut, it cuts all connections and lets none through.
-It can also spoil what the server says, for objects that no server would let anyone make."""
+"""TCP proxy in front of an API server that can be shut: it then cuts all connections and accepts none.
+It can also corrupt responses, for objects that no server would accept."""
 
 import asyncio
 from contextlib import suppress

@@ -1,4 +1,4 @@
-"""What objects are told, as a test reads it: Events and the condition; and the fixture `judged`, with feedback on."""
+"""Events and conditions that objects get, as a test reads them; and the fixture `judged` with feedback on."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path

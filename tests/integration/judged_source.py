@@ -1,5 +1,5 @@
-"""A whole stage for the worker's side of a cluster: a real API server, a real Valkey, the simulated provider, workers.
-A test makes objects with the plain API, publishes events by hand, and looks at all three worlds afterwards."""
+"""Fixture for the worker side of a cluster: a real API server, a real Valkey, the simulated provider, and workers.
+A test creates objects through the plain API, publishes events itself, and checks all three afterwards."""
 
 import asyncio
 import uuid
@@ -227,24 +227,24 @@ async def judged_source(
     """`source` are settings of the one source. A test that changes its kind brings one of its own."""
     crd, namespace = own_crd or _shared_crd(api), api.namespace()
     async with AsyncExitStack() as stack:
-        stage = JudgedSource(server.server, server.settings())
-        stage.api, stage.crd, stage.namespace = api, crd, namespace
-        stage.proxy = await stack.enter_async_context(RecordingProxy(api))
-        way = ClusterSettings(kubeconfig=stage.proxy.kubeconfig(folder / "front.kubeconfig"), context="local")
+        judged = JudgedSource(server.server, server.settings())
+        judged.api, judged.crd, judged.namespace = api, crd, namespace
+        judged.proxy = await stack.enter_async_context(RecordingProxy(api))
+        way = ClusterSettings(kubeconfig=judged.proxy.kubeconfig(folder / "front.kubeconfig"), context="local")
         declared = SourceSettings(resource=crd.resource, collector="simulated", guard=GuardSettings(enabled=False))
         declared = msgspec.structs.replace(declared, **source)
-        stage.settings = msgspec.structs.replace(
-            stage.settings, clusters={"local": way}, sources={SOURCE: declared},
+        judged.settings = msgspec.structs.replace(
+            judged.settings, clusters={"local": way}, sources={SOURCE: declared},
             feedback=FeedbackSettings(events=False, conditions=False),
         )  # fmt: skip
-        stage.cluster = await stack.enter_async_context(await connect("local", way))
-        stage.identity = await stage.cluster.identity()
-        stage.provider = await stack.enter_async_context(SimulatedProvider())
-        stage.simulated = await stack.enter_async_context(SimulatedHandler(stage.provider.address))
+        judged.cluster = await stack.enter_async_context(await connect("local", way))
+        judged.identity = await judged.cluster.identity()
+        judged.provider = await stack.enter_async_context(SimulatedProvider())
+        judged.simulated = await stack.enter_async_context(SimulatedHandler(judged.provider.address))
         # Workers end before what they work with.
-        stack.push_async_callback(stage.close)
-        await stage.arrive()
-        yield stage
+        stack.push_async_callback(judged.close)
+        await judged.arrive()
+        yield judged
 
 
 _CRDS: dict[str, Crd] = {}

@@ -1,4 +1,4 @@
-"""Processes of the `knell` command as tests start, ask and end them."""
+"""Processes of the `knell` command that tests start, query and stop."""
 
 import asyncio
 import os
@@ -62,7 +62,7 @@ class KnellProcess:
             )
 
     def get(self, path: str) -> tuple[int, str]:
-        """0 while nobody listens."""
+        """0 while no server listens."""
         try:
             with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=5) as answer:
                 return answer.status, answer.read().decode()

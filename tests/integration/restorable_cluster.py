@@ -1,4 +1,4 @@
-"""A watch side with real Leases on an API server, and a hand that sets its cluster back as a restored backup does."""
+"""Watch side with real Leases on an API server, whose cluster a test can set back as a restored backup does."""
 
 import asyncio
 import contextlib

@@ -1,4 +1,4 @@
-"""What every test gets of an API server that it shares with others: names of its own, and a way to it."""
+"""Shared API servers of the tests: each test gets names and a kubeconfig of its own."""
 
 from pathlib import Path
 

@@ -33,7 +33,7 @@ def quota(engine: EngineUnderTest) -> CallBudget:
 
 
 async def drawn(quota: CallBudget, limit: Limit, *, urgent: bool) -> int:
-    """How many there are before somebody has to wait."""
+    """How many there are before a caller has to wait."""
     count = 0
     while not await quota.draw(PLACE, (Draw(limit),), urgent=urgent):
         count += 1

@@ -1,4 +1,4 @@
-"""The rows about objects, in the smallest sizes: whoever takes part lets every object go, or lists and watches them.
+"""Bench rows about objects in the smallest sizes: every contender releases every object, or lists and watches them.
 On the embedded API, with real processes; kopf has an environment of its own and is tried by the bench itself."""
 
 from collections.abc import Iterator

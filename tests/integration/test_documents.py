@@ -1,5 +1,5 @@
-"""The README followed word by word: its settings, commands and Redis keys, in a world where objects are deleted.
-Only what must differ on a test machine differs: where the cluster, Redis and AWS are, and how soon AWS is settled."""
+"""README followed word by word: its settings, commands and Redis keys, with real deletions.
+Only what must differ on a test machine differs: addresses of the cluster, Redis and AWS, and AWS's settle time."""
 
 import asyncio
 import re

@@ -1,4 +1,4 @@
-"""A deletion that a person dropped: what its object owns stays, also once Redis has forgotten the deletion."""
+"""Dropped deletions: the resources of the object stay, also after Redis has expired the deletion."""
 
 from datetime import timedelta
 

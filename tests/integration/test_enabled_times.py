@@ -1,4 +1,4 @@
-"""Times of first enabling, kept in the cluster and in Redis. Where the two differ, the operator is told."""
+"""Times of first enabling, stored in the cluster and in Redis. If the two differ, the operator gets a warning."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -142,7 +142,7 @@ async def test_a_source_has_a_moment_of_its_own_in_every_cluster(widgets: Widget
     assert found == {field_of("another-cluster", "widgets"): EARLY, field_of(uid_of(widgets), "widgets"): moment}
 
 
-# ---- what a person is told, and decides
+# ---- what an operator sees and decides
 
 
 @pytest.mark.parametrize("here", [LATE, None], ids=["edited", "deleted"])

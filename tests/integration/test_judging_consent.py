@@ -17,7 +17,7 @@ from workers.handlers import source_clusters
 from workers.handlers.fresh_reads import FreshReads
 from workers.handlers.protocol import NotCleared
 from workers.judging import consent
-from workers.judging.consent import LiveConsent
+from workers.judging.consent import ConsentCheck
 
 
 @pytest.fixture
@@ -279,7 +279,7 @@ async def test_a_look_that_is_called_off_clears_nothing_and_is_no_failed_attempt
     judged: JudgedSource, one_silent: list[Any]
 ) -> None:
     asked = judged.running[0].worker.registry.consent
-    assert isinstance(asked, LiveConsent)
+    assert isinstance(asked, ConsentCheck)
     judged.proxy.asked.clear()
     looking = asyncio.ensure_future(asked.objection(one_silent[0].deletion))
 

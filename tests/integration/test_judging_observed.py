@@ -88,7 +88,7 @@ async def test_an_absence_proves_nothing_while_the_crd_is_going(
     crd = api.crd()
     async with judged_source(api, embedded_server, tmp_path, own_crd=crd, mode="observe") as judged:
         found = await gone(judged)
-        # Somebody holds it back, so that it is going for as long as this takes.
+        # Another finalizer holds it, so that it stays in deletion for as long as this takes.
         api.kube.patch(crd.own_path, {"metadata": {"finalizers": ["example.com/hold"]}})
         api.kube.delete(crd.own_path)
         try:
@@ -124,7 +124,7 @@ async def test_an_object_of_a_crd_that_was_replaced_is_left_alone(
         api.kube.delete(crd.own_path)
         wait_until("the CRD is gone", lambda: api.kube.get(crd.own_path) is None)
         api.kube.install(crd)
-        # The API server says 404, and the CRD is established: still nobody deleted it.
+        # The API server says 404, and the CRD is established: still it was not deleted.
         await judged.publish(one := judged.event(found))
         await judged.work()
         await judged.until_waiting(one, "is not proven by the watch side")

@@ -89,7 +89,7 @@ async def test_a_condition_is_set_beside_those_of_others(api: TestApi, cluster: 
     await cluster.patch(
         served, namespace, "one", {"status": {"phase": "up", "conditions": [ready]}}, subresource="status"
     )
-    # The view is stale by now, which must cost nobody anything.
+    # The view is stale by now, which must have no effect.
     assert await set_condition(cluster, served, live, CONDITION, "False", "Deleting", "2 of 3 are gone")
     first, ours = _conditions(api, crd, namespace)
     assert first == ready

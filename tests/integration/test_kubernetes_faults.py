@@ -1,4 +1,4 @@
-"""What the client makes of a server that refuses, stalls, lies or breaks off."""
+"""Kubernetes client on servers that refuse, stall, send wrong data or break off."""
 
 import asyncio
 import tracemalloc

@@ -1,4 +1,4 @@
-"""The client while a real API server goes away, comes back, and has forgotten its history."""
+"""Kubernetes client while a real API server stops, restarts, and has compacted its history."""
 
 import asyncio
 from contextlib import aclosing

@@ -1,4 +1,4 @@
-"""Condition on an object: the current obstacles of its deletion, what needs a person, and what is paused."""
+"""Condition on an object: the current obstacles of its deletion, what needs an operator, and what is paused."""
 
 from datetime import timedelta
 

@@ -1,5 +1,5 @@
-"""Moving to another number of shards: nothing is lost, doubled or changed, whatever the data is in the middle of and
-wherever the move is interrupted; afterwards an ordinary worker finishes everything."""
+"""Resharding: nothing is lost, doubled or changed, whatever state the data is in and wherever the move is interrupted;
+afterwards an ordinary worker finishes everything."""
 
 import asyncio
 import zlib
@@ -155,7 +155,7 @@ async def fill(engine: EngineUnderTest, provider: ScriptedProvider) -> list[Even
     assert answer.state == "writing"
     going.append(writing)
 
-    # Held: a deletion here, and below events that nobody can read, one of which is still on the stream.
+    # Held: a deletion here, and below unreadable events, one of which is still on the stream.
     held = has("held", targets("held"))
     await shard.hold([UnplannedEvent(await engine.deliver(held), "held", "for a person", held.deletion, _flat(held))])
 
@@ -340,7 +340,7 @@ async def test_the_audit_of_a_shard_that_comes_back_does_not_end_with_what_it_ha
 
 
 class DyingCaller(RedisCaller):
-    """The process dies when the server has carried out so many of its calls; nobody hears the last answer."""
+    """The process dies when the server has carried out so many of its calls; the last reply is lost."""
 
     def __init__(self, installation: Installation, offset: Callable[[], timedelta], calls: int) -> None:
         super().__init__(installation.connections.client, clock_offset=offset)
@@ -415,7 +415,7 @@ async def _die(engine: EngineUnderTest, here: int, there: int, calls: int) -> bo
 
 
 async def _check_marks(engine: EngineUnderTest, here: int, there: int) -> None:
-    """Once it has begun, nobody works and nobody begins another move."""
+    """Once it has begun, no worker runs and no other move begins."""
     if (await engine.meta()).get("resharding") is None:
         return
     with pytest.raises(ShardCountMismatch, match=f"run `knell reshard --to {there}` again"):

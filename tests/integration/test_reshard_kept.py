@@ -1,4 +1,4 @@
-"""Moving to another number of shards takes along what people decided, and numbers that never go back."""
+"""Resharding keeps operators' decisions, and numbers that never go back."""
 
 from collections.abc import AsyncIterator
 

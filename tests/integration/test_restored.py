@@ -1,5 +1,5 @@
-"""A cluster that was restored from a backup is recognised by the counter on its Leases: nothing that is missing in it
-counts as deleted until a person has accepted that."""
+"""Clusters restored from a backup are recognised by the counter on their Leases: no missing object counts as deleted
+until an operator has accepted the restore."""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -1,5 +1,5 @@
-"""etcd restored from a snapshot, in both ways that operators do it, under a watch side that goes on.
-What was made since the snapshot is missing then, and nothing of it may count as deleted."""
+"""etcd restored from a snapshot, in both ways that operators do it, under a running watch side.
+Objects created since the snapshot are missing then, and none of them may count as deleted."""
 
 from collections.abc import Iterator
 from pathlib import Path

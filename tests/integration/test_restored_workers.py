@@ -1,5 +1,5 @@
-"""What workers and sweeps do in a cluster that was restored from a backup: nothing, until a person has accepted it.
-The Lease is made by hand here, as a watch side and a backup would have left it."""
+"""Workers and sweeps in a cluster restored from a backup do nothing until an operator has accepted the restore.
+The Lease is created by the test, as a watch side and a backup would have left it."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path

@@ -1,5 +1,5 @@
-"""The simulated provider and its handler: each answer of the provider becomes the right verdict, and its log tells
-what it was asked, in what order and when."""
+"""Simulated provider and its handler: each response becomes the right verdict, and the log shows every request, in
+order and with its time."""
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -182,7 +182,7 @@ async def test_no_call_comes_during_a_pause_and_another_account_goes_on(
     hot = cloud.add("hot", *(owned(f"h{number}", "hot") for number in range(30)))
     cold = cloud.add("cold", *(owned(f"c{number}", "cold", account="other") for number in range(5)))
     async with cloud.at_work():
-        # Somebody else has used up what we think is there.
+        # Another client has used up the tokens that the budget still counts.
         async with (
             aiohttp.ClientSession() as session,
             session.post(f"{cloud.provider.address}/accounts/acct/spend", json={"tokens": 15}) as answer,

@@ -1,5 +1,4 @@
-"""The stand-in for AWS refuses, delays and forgets what AWS would: everything that moto alone is too kind about
-when things are deleted."""
+"""Deletions in the stand-in for AWS: it refuses, delays and forgets as AWS does, where moto alone would not."""
 
 import pytest
 

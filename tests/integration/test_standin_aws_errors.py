@@ -1,5 +1,5 @@
-"""When the stand-in for AWS says no: token buckets with AWS's codes, denials, broken and lost answers, roles that do
-not trust whoever comes. All of it stands in its journal."""
+"""Errors of the stand-in for AWS: token buckets with AWS's codes, denials, broken and lost responses, roles that do not
+trust the caller. All of them are in its journal."""
 
 import asyncio
 from typing import Any

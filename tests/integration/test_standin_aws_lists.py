@@ -1,5 +1,5 @@
-"""What the stand-in for AWS lists: ARNs of every type, pages that are short, empty and survive deletions, limits of
-what may be asked at once, and a tagging API that remembers the dead."""
+"""Lists of the stand-in for AWS: ARNs of every type, pages that are short, empty and survive deletions, limits of
+requested values, and a tagging API that still shows deleted resources."""
 
 from typing import Any
 

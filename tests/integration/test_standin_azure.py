@@ -1,5 +1,5 @@
-"""The stand-in for Azure deletes as Azure does: what is accepted goes on for a while, what is attached or reserved is
-refused with Azure's own words, and a machine takes with it what it is said to take."""
+"""Deletions in the stand-in for Azure: accepted ones take a while, attached or reserved resources are refused with
+Azure's messages, and a machine deletes the resources that it is set to delete."""
 
 from collections.abc import AsyncIterator
 

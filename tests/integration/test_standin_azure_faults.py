@@ -1,5 +1,5 @@
-"""What goes wrong at the stand-in for Azure when it is told to: each fault befalls what it names, as often as it says,
-and what was done before a connection was lost is done."""
+"""Faults of the stand-in for Azure: each affects what it names, as often as it says, and a change made before a
+connection was lost remains."""
 
 import asyncio
 from collections.abc import AsyncIterator

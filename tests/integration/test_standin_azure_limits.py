@@ -1,5 +1,5 @@
-"""The stand-in for Azure limits as Azure does, layer by layer: ARM's buckets, those of the network and of compute, and
-Resource Graph's window. Every answer says what is left."""
+"""Limits of the stand-in for Azure, layer by layer as in Azure: ARM's buckets, those of network and compute, and
+Resource Graph's window. Every response says what is left."""
 
 import os
 import re

@@ -1,5 +1,5 @@
-"""What the stand-in for Azure shows: lists in pages, and Resource Graph in a part of its language, late and in mixed
-case; also when there is very much of it."""
+"""Reads of the stand-in for Azure: lists in pages, and Resource Graph in a part of its language, late and in mixed
+case, also with very many resources."""
 
 from collections.abc import AsyncIterator
 

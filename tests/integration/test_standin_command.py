@@ -1,5 +1,5 @@
-"""`python -m standins` runs one stand-in alone: it prints how to connect, what it prints is true, and nothing is left
-of it."""
+"""`python -m standins` runs one stand-in: it prints how to connect, the printed address works, and it leaves nothing
+behind."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""The real control plane on local ports: what tests rely on when they say that something happened for real.
+"""Real control plane on local ports: the behaviour that other tests rely on.
 Left out where it is not built; KNELL_TEST_API=real makes that a failure."""
 
 import subprocess
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.long
 
 @pytest.fixture
 def own_plane() -> Iterator[ControlPlane]:
-    """One that may be restarted, without the controllers that nobody here needs."""
+    """One that may be restarted, without the controllers that no test here needs."""
     with ControlPlane(controllers=False) as started:
         yield started
 

@@ -1,5 +1,5 @@
-"""What only the embedded API can do on demand: forget, be restored, be seeded, end watches, know tokens with rules.
-How it behaves as a Kubernetes API is the conformance suite's matter."""
+"""Features of the embedded API alone: compaction, restore, seeding, ending watches, tokens with rules.
+Its behaviour as a Kubernetes API is tested by the conformance suite."""
 
 import asyncio
 import contextlib

@@ -1,4 +1,4 @@
-"""The local servers: they come back with their data, fail over, and do not outlive their parent."""
+"""Local Redis servers: they restart with their data, fail over, and do not outlive their parent."""
 
 import os
 import signal

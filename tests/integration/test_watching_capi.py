@@ -1,4 +1,4 @@
-"""Clusters on AWS as the watch side treats them: their own finalizer and annotation, and never one that moves."""
+"""Clusters on AWS on the watch side: their own finalizer and annotation, and never on a cluster that is being moved."""
 
 import contextlib
 from collections.abc import AsyncIterator, Sequence
@@ -131,7 +131,7 @@ async def test_an_opt_out_before_and_after_creation_keeps_the_finalizer_off(clus
     clusters.capi.unmanaged("unclear", annotations={EXTERNAL_RESOURCE_GC: "no"})
     await clusters.until_marked("once")
     clusters.capi.annotate(AWS_CLUSTERS, "once", **{EXTERNAL_RESOURCE_GC: "False"})
-    await clusters.until("it is let go", lambda: clusters.aws("once") == [])
+    await clusters.until("it is released", lambda: clusters.aws("once") == [])
     await clusters.is_left_alone(running, "once")
     assert (clusters.aws("never"), clusters.aws("unclear")) == ([], [])
     clusters.capi.annotate(AWS_CLUSTERS, "once", **{EXTERNAL_RESOURCE_GC: None})
@@ -278,7 +278,7 @@ async def test_without_the_feature_no_finalizer_is_added_or_removed_and_deletion
     clusters.switch(on=True)
     await clusters.start_aws()
     await clusters.until_marked("one")
-    await clusters.until("it is let go", lambda: clusters.aws("opted-out") == [])
+    await clusters.until("it is released", lambda: clusters.aws("opted-out") == [])
 
 
 # ---- beside others
@@ -349,7 +349,7 @@ async def test_an_object_of_two_collectors_goes_in_the_name_of_one_after_the_oth
 
 
 async def test_a_source_that_got_another_collector_withdraws_nothing(clusters: WatchedCapiClusters) -> None:
-    """It is a changed setting, no changed mind: the object waits until somebody says what is meant."""
+    """It is a changed setting, no changed mind: the object waits until an operator decides."""
     running = await clusters.start_aws()
     clusters.capi.unmanaged("one", finalizers=[OTHER])
     await clusters.until_marked("one")

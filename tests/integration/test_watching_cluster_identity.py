@@ -1,5 +1,5 @@
-"""Clusters by their identity: one that is exchanged under a running process is left at once.
-One whose kubeconfig is kept in a Secret of another is watched like any other."""
+"""Cluster identity: a cluster that is exchanged under a running process is no longer watched at once.
+One whose kubeconfig is in a Secret of another cluster is watched like any other."""
 
 import asyncio
 import base64

@@ -96,8 +96,8 @@ def test_the_service_does_all_its_work_under_its_role(widgets: WidgetSource, con
         widgets.delete("one")
         widgets.delete("held")
         until("one is released", lambda: widgets.get("one") is None)
-        # What is held is told: by a condition on the object and by an Event beside it.
-        until("it is told why", lambda: condition(widgets, "held") is not None)
+        # What is held is reported: by a condition on the object and by an Event beside it.
+        until("the condition says why", lambda: condition(widgets, "held") is not None)
         until("an Event tells it", lambda: events(widgets, "held"))
         widgets.patch("held", {"metadata": {"annotations": {"knell.dev/deletion-policy": "retain"}}})
     assert widgets.holder() == ""
@@ -112,7 +112,7 @@ def test_what_is_said_on_a_namespace_is_noticed_at_once_under_its_role(widgets: 
         widgets.create("one")
         until("it is marked", lambda: widgets.marked("one"))
         widgets.delete("one")
-        until("it is told why", lambda: condition(widgets, "one") is not None)
+        until("the condition says why", lambda: condition(widgets, "one") is not None)
         protect(widgets, None)
         until("it is released", lambda: widgets.get("one") is None)
 

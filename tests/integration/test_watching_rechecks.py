@@ -1,4 +1,5 @@
-"""Annotations of an object that is going are fixed: what was held because of them goes on at once, without a relist."""
+"""Annotations that are corrected on an object in deletion: what was held because of them continues at once, without a
+relist."""
 
 import asyncio
 import contextlib
@@ -15,10 +16,10 @@ from service.engine.script_arguments import UnplannedEvent, event_fields
 from service.kubernetes import ClusterError, Forbidden, KubeObject, KubernetesClient, Unavailable, WatchEvent
 from service.watching import recheck
 from service.watching.assignment import Assignment
-from service.watching.following import WatchBuffer
 from service.watching.recheck import OBJECT_CHANGED, Rechecks
 from service.watching.source_status import SourceStatus
 from service.watching.source_watch import SourceWatch
+from service.watching.watch_changes import WatchBuffer
 from tests.engine.scripted_provider import LANE as HAND_LANE
 from tests.engine.scripted_provider import event, thing
 from tests.engine.waiting import PATIENCE

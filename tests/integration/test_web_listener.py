@@ -359,7 +359,7 @@ async def test_stopping_ends_every_connection_at_once() -> None:
         await comes("they are as far as they get", lambda: here.hanging == here.made == 1)
         async with asyncio.timeout(WAIT.total_seconds()):
             await here.listener.stop()
-        await comes("nobody serves them", lambda: asyncio.all_tasks() == before)
+        await comes("no task serves them", lambda: asyncio.all_tasks() == before)
         assert here.hanging == 0
         for reader, writer in clients:
             await ends(reader)
@@ -430,4 +430,4 @@ async def test_a_client_that_connects_during_the_stop_leaves_no_connection() -> 
                 await here.listener.stop()
             with contextlib.suppress(ConnectionResetError):
                 assert await asyncio.to_thread(client.recv, 1) == b""
-            await comes("nobody serves it", lambda: asyncio.all_tasks() == before)
+            await comes("no task serves it", lambda: asyncio.all_tasks() == before)

@@ -1,4 +1,4 @@
-"""The watch side of a stage's source in a test's own hands, and the fixtures `judged` and `side`."""
+"""Watch side of a judged source that a test starts and stops, and the fixtures `judged` and `side`."""
 
 import asyncio
 import contextlib
@@ -31,10 +31,10 @@ async def ongoing(work: Awaitable[None]) -> AsyncIterator[None]:
 
 
 class WatchSide:
-    """The watch side of the stage's source: it begins, ends, and begins anew, as if another replica had taken over."""
+    """The watch side of the judged source: it starts, stops, and starts again, as if another replica had taken over."""
 
     def __init__(self, judged: JudgedSource, cluster: KubernetesClient) -> None:
-        self.stage, self.cluster = judged, cluster
+        self.judged, self.cluster = judged, cluster
         self.namespaces: NamespaceWatch | None = None
         self._open = contextlib.AsyncExitStack()
 
@@ -42,10 +42,10 @@ class WatchSide:
         run = SourceWatch(
             Assignment(
                 name=SOURCE,
-                settings=self.stage.settings.sources[SOURCE],
+                settings=self.judged.settings.sources[SOURCE],
                 cluster=self.cluster,
-                cluster_uid=self.stage.identity,
-                installation=self.stage.install(),
+                cluster_uid=self.judged.identity,
+                installation=self.judged.install(),
                 recognise=recognise,
                 namespaces=self.namespaces,
             )
@@ -55,11 +55,11 @@ class WatchSide:
         async def ready() -> bool:
             return run.ready
 
-        await self.stage.until("everything is listed", ready)
+        await self.judged.until("everything is listed", ready)
         return run
 
     async def follow_namespaces(self, cluster: KubernetesClient | None = None) -> NamespaceWatch:
-        watch = msgspec.structs.replace(self.stage.settings.watch, retry=timedelta(milliseconds=100))
+        watch = msgspec.structs.replace(self.judged.settings.watch, retry=timedelta(milliseconds=100))
         self.namespaces = NamespaceWatch(cluster or self.cluster, watch)
         await self._open.enter_async_context(ongoing(self.namespaces.run()))
         return self.namespaces

@@ -1,5 +1,5 @@
-"""One kind of object on an API server, one installation on a real Valkey, and runs of a source between them.
-Tests arrange and look with plain requests; what the watch side did is read from Redis and from the objects."""
+"""Fixture for the watch side: one kind of object on an API server, an installation on a real Valkey, and one source.
+Tests arrange and check with plain requests; the effects of the watch side are read from Redis and from the objects."""
 
 import asyncio
 import contextlib
@@ -177,7 +177,7 @@ class WatchedSource:
         self.kube.delete(self.crd.path(self.namespace, name))
 
     def replace_crd(self) -> None:
-        """As `kubectl replace --force` does: its objects go, and nobody wanted them to."""
+        """As `kubectl replace --force` does: its objects are deleted, and no user asked for it."""
         self.kube.delete(self.crd.own_path)
         wait_until("the CRD is gone", lambda: self.kube.get(self.crd.own_path) is None)
         self.kube.install(self.crd)
@@ -288,7 +288,7 @@ async def watched(api: TestApi, embedded_server: TestServer, tmp_path: Path) -> 
     crd, namespace = api.crd(), api.namespace()
     async with watched_source(api.server, api.kube, embedded_server.settings(), tmp_path, crd, namespace) as made:
         yield made
-    # Nobody watches any more, so that nothing is marked again. What a test leaves held back would keep its CRD, and the
+    # The watch side has stopped, so that nothing is marked again. Objects with finalizers would keep their CRD, and the
     # server, which removes only a few at a time, would be late with those of others.
     for item in (api.kube.get(crd.path()) or {"items": []})["items"]:
         path = crd.path(item["metadata"].get("namespace", ""), item["metadata"]["name"])

@@ -1,4 +1,4 @@
-"""Settings files for tests that need a cluster: one source of widgets, with Redis and the API server of the test.
+"""Settings file and commands for one source of widgets, with the test's Redis server and API server.
 Every test has its own namespace for Leases, its own kind of object, and its own prefix in Redis."""
 
 from collections.abc import Mapping
@@ -66,7 +66,7 @@ class WidgetSource:
         return self.api.kube.get(f"/apis/coordination.k8s.io/v1/namespaces/{self.home}/leases/{name}")
 
     def holder(self, name: str = "knell-widgets-0") -> str:
-        """Who holds a Lease, by the name of the process; empty where nobody does."""
+        """Who holds a Lease, by the name of the process; empty without a holder."""
         found = self.lease(name)
         return str(found["spec"].get("holderIdentity") or "").rpartition("_")[0] if found else ""
 

@@ -1,4 +1,2 @@
-"""Laws of the engine, tried with any order of moves on a real server, and faults that show that each law is watched.
-
-The laws read what is in Redis, never what a call claims to have done.
-"""
+"""Property tests of the engine: random sequences of calls on a real server, with its laws checked after each one.
+Planted faults show that each law is checked. The laws read Redis, never what a call claims to have done."""

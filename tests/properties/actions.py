@@ -1,7 +1,6 @@
-"""What a machine can do, each thing a method with the values it is given, drawn as often as it weighs.
+"""Actions of a state machine: methods with drawn arguments, chosen by weight.
 
-Hypothesis picks among rules without regard to what they are good for; here the ones that get somewhere come more often.
-"""
+Hypothesis picks among rules uniformly; weights let the actions that make progress come more often."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar

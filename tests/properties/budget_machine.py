@@ -1,4 +1,4 @@
-"""Any order of reservations, returns, corrections, repeats and clock jumps on one budget, and the laws of limits."""
+"""State machine of one budget: reservations, returns, corrections, repeats and clock jumps, and the laws of limits."""
 
 import time
 from collections.abc import Coroutine
@@ -58,7 +58,7 @@ class Reservation:
 
 
 class BudgetActions:
-    """Somebody who spends on the limits of one place, in every way that there is."""
+    """A client that spends tokens of one place's limits, in every possible way."""
 
     def __init__(self, rig: Rig, scripts: Scripts | None) -> None:
         self.rig, self.clock, self.keys = rig, JumpingClock(), rig.keys()
@@ -146,7 +146,7 @@ class BudgetActions:
 
     @action(lane=LANE)
     def come_again_when_told(self, lane: str) -> None:
-        """Who is told when to come again gets something then, if nobody else came in between."""
+        """A lane that returns at the given time gets tokens then, if no other came in between."""
         for _ in range(25):
             (grant,) = self._reserve([(lane, 1, 1, 0)], 0.1)
             if grant.urgent:
@@ -161,7 +161,7 @@ class BudgetActions:
 
     @action(background=st.booleans())
     def come_for_many(self, background: bool) -> None:
-        """None at all or so many, and then so many, unless somebody else waits."""
+        """None at all or so many, and then so many, unless another lane waits."""
         if self._crowded():
             return
         wants = [(MANY_LANE, 12, 0 if background else 12, 12 if background else 0)]
@@ -190,7 +190,7 @@ class BudgetActions:
         require(KEPT, grant.urgent >= MANY, f"{grant}, {self._stored()}")
 
     def _crowded(self) -> bool:
-        """Whether somebody else may have been told to come for tokens of the bucket."""
+        """Whether another lane may wait for tokens of the bucket."""
         return any(self._field(BUCKET, side, 0.0) > self.clock.at - SLACK for side in ("urgent", "background"))
 
     def _reserve(self, wants: list[tuple[str, int, int, int]], share: float) -> list[TokenGrant]:

@@ -1,7 +1,6 @@
-"""A clock that stands still between calls and jumps when a test says so, forwards and back.
+"""Clock that stands still between calls and jumps, forwards and back, when a test moves it.
 
-The scripts still read the server's time; the offset that they are given takes away what passed meanwhile.
-"""
+The scripts still read the server's time; the offset that they get removes the time that has passed."""
 
 import time
 from datetime import timedelta

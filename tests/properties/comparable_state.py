@@ -1,6 +1,5 @@
-"""Makes two runs of the same errand comparable. Both see the same clock, so that times and tokens are equal to the
-millisecond; only what the server or chance has named differs: entries of streams, their times, and epochs.
-"""
+"""Normal form of Redis contents that makes two runs of the same case comparable. Both see the same clock, so that times
+and tokens are equal to the millisecond; only stream entry ids, their times and epochs differ."""
 
 import json
 import re

@@ -1,7 +1,6 @@
-"""Lanes that draw on one limit and always want more than there is: each comes again exactly when it was told to.
+"""Lanes that draw on one limit and always want more than there is; each returns exactly when the budget says.
 
-How much of it each side gets is what the shares are about.
-"""
+The result is how much of the limit each side gets."""
 
 from dataclasses import dataclass
 from datetime import timedelta

@@ -1,4 +1,4 @@
-"""A rig on the embedded server, for properties that are checked without a machine of random actions."""
+"""Fixture with connections to the embedded server, for properties that are checked without a state machine."""
 
 from collections.abc import Iterator
 

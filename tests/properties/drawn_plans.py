@@ -1,4 +1,4 @@
-"""What the engine's machine draws from: a few objects, lanes, workers and plans, so that things meet."""
+"""Strategies of the engine's state machine: few objects, lanes, workers and plans, so that they interact."""
 
 from collections.abc import Callable
 from datetime import timedelta
@@ -89,4 +89,4 @@ VERDICTS: dict[str, Callable[[], Verdict | Exception | None]] = {
 }
 VERDICT = st.sampled_from(sorted(VERDICTS))
 EXACT = {"check": 5000, "check elsewhere": 5000, "throttled until": 7000, "blocked until": 180_000}
-"""Waits that are told and must be kept to the moment, in milliseconds."""
+"""Waits that a verdict sets and that must be exact, in milliseconds."""

@@ -1,7 +1,6 @@
-"""Everybody who has a part in the engine's machine: planners, workers, zombies, the janitor, a person with a console.
+"""Participants of the engine's state machine: planners, workers, zombies, the janitor, an operator with redis-cli.
 
-Each method is one thing that somebody does, with what the answer must be; which of them happen, the machine draws.
-"""
+Each method is one action of a participant with a check of its result; the machine draws which of them happen."""
 
 from collections.abc import Coroutine
 from dataclasses import dataclass
@@ -59,7 +58,7 @@ class UnfinishedPlan:
 
 
 class EngineActor:
-    """One shard with keys of its own. `world` is the latest reading of them, and `history` what they do not tell."""
+    """One shard with keys of its own. `shard_state` is the latest reading of them, `history` what they do not show."""
 
     def __init__(self, rig: Rig, scripts: Scripts | None, shard: int) -> None:
         self.rig, self.clock = rig, JumpingClock()
@@ -89,7 +88,7 @@ class EngineActor:
                 raise BrokenLaw(name, what)
 
     def hand(self, command: str, name: str, *words: Any) -> None:
-        """Somebody types a command, past the engine."""
+        """A Redis command of an operator, past the engine."""
         self.run(self.rig.client.execute_command(command, self.shard.stem + name, *words))
 
     # ---- planners

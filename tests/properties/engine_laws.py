@@ -1,7 +1,6 @@
-"""The laws of a shard, each told of one reading of its keys: what breaks them is yielded, law by law.
+"""Laws of a shard, each checked on one reading of its keys; violations are yielded with the name of the law.
 
-The names of the laws are what a planted fault is expected to break.
-"""
+A planted fault names the laws that it is expected to break."""
 
 from collections.abc import Callable, Iterator
 
@@ -150,7 +149,7 @@ def leases_end(shard: ShardState, history: History) -> Iterator[Breach]:
     for lane, leases in shard.leases.items():
         for job, fence in leases.items():
             if (lane, int(fence)) not in shard.batches:
-                yield HOLDERS, f"nobody knows when the lease of {job} in {lane} ends"
+                yield HOLDERS, f"the lease of {job} in {lane} has no known end"
         if len(leases) > history.cap:
             yield CAP, f"{lane}: {len(leases)} at once"
 
@@ -190,12 +189,12 @@ def nothing_is_left_over(shard: ShardState, _: History) -> Iterator[Breach]:
         if name in record
     }
     for plan in shard.plans - owned:
-        yield LEFTOVERS, f"records of jobs that belong to nobody: {plan}"
+        yield LEFTOVERS, f"records of jobs without a deletion: {plan}"
     members = {*shard.scores("held"), *shard.scores("newer")}
     for name in shard.raw:
         kind, entry = name.split(":", 1) if ":" in name else (name, "")
         if kind in ("kept", "why") and f"event:{entry}" not in members:
-            yield LEFTOVERS, f"kept for nobody: {name}"
+            yield LEFTOVERS, f"kept for no deletion: {name}"
     for lane, score in shard.scores("lanes").items():
         if not shard.queued(lane):
             yield LEFTOVERS, f"{lane} is scored {score} and empty"

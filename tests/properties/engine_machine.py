@@ -1,7 +1,6 @@
-"""Any order of the engine's moves on one shard, with crashes, zombies, repeats, hands and clock jumps.
+"""State machine of the engine on one shard: random calls with crashes, zombies, repeats, manual edits and clock jumps.
 
-The laws are checked on the keys after every step, and at the end everything that was published must get done.
-"""
+The laws are checked on the keys after every step; at the end every published deletion must be done."""
 
 from collections.abc import Iterable
 from datetime import timedelta
@@ -269,7 +268,7 @@ class EngineActions:
             self.a.look_round()
             for deletion, record in self.a.shard_state.deletions.items():
                 lost = record["state"] == "published" and not self.a.is_under_way(record["entry"])
-                require(laws.EVENTS, not lost, f"{deletion} is read by nobody: {record}")
+                require(laws.EVENTS, not lost, f"{deletion} is read by no planner: {record}")
 
     @action()
     def a_hand_destroys_the_group(self) -> None:
@@ -281,7 +280,7 @@ class EngineActions:
 
     @action(which=INDEX)
     def a_hand_removes_the_records_of_a_plan(self, which: int) -> None:
-        """It is planned anew, and nobody who still works for the old plan does any harm."""
+        """It is planned anew, and workers with jobs of the old plan do no harm."""
         planned = [
             f"{name}#{record['plan']}"
             for name, record in self.a.shard_state.planned.items()

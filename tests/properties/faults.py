@@ -1,7 +1,6 @@
-"""Faults to be planted in the scripts, each with the laws that it breaks.
+"""Faults to be planted in the Lua scripts, each with the laws that it breaks.
 
-They are texts replaced in a Lua file: a fault whose text no longer stands there fails instead of turning into a blank.
-"""
+Each replaces a text in a Lua file; one whose text no longer exists there fails."""
 
 from dataclasses import dataclass
 
@@ -147,12 +146,12 @@ BUDGET = (
           "math.min(n - spent, places - spent - left)",
           (budget.ASKED,)),
     Fault("a remainder is not believed", "correct", "l.tokens, l.ramp = tokens, 0", "l.ramp = 0", (budget.TOLD,)),
-    Fault("a lane that waits for many is told to come for one", "reserve", "cost * least_of(d, draw, left)",
+    Fault("a lane that waits for many is woken for one", "reserve", "cost * least_of(d, draw, left)",
           "cost", (budget.TOGETHER, budget.KEPT)),
     Fault("a lane that waits for many is given any", "reserve", "waits_for_many then n = 0 end", "false then end",
           (budget.TOGETHER,)),
     Fault("nothing is kept for who waits for many", "reserve", "if one.lane == want[1] then break end",
           "do break end", (budget.KEPT,)),
-    Fault("a lane is told to come too early", "_budget", "return math.max(0, l.at - now) + short / rate",
+    Fault("a lane is woken too early", "_budget", "return math.max(0, l.at - now) + short / rate",
           "return short / rate / 2", (budget.AGAIN,)),
 )  # fmt: skip

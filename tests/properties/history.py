@@ -1,4 +1,4 @@
-"""What the machine knows to have happened as far as the keys alone cannot tell: what was finished, claimed, counted."""
+"""Events of a run that the keys alone do not show: what was finished, claimed and counted."""
 
 from collections import Counter
 from dataclasses import dataclass, field

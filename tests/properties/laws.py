@@ -1,7 +1,6 @@
-"""What a broken law looks like: an assertion that names the law.
+"""Error of a broken law: an assertion that names the law.
 
-So a planted fault can be told from an accident.
-"""
+A planted fault can thus be told from another failure."""
 
 from collections.abc import Callable
 from typing import ClassVar

@@ -1,5 +1,5 @@
-"""Workers that call a provider in virtual time, whose bucket is not the declared one and tells nothing but refusals.
-After each move the laws of learning are checked against what the provider saw, not against what the budget thinks."""
+"""Simulation of workers in virtual time at a provider whose bucket differs from the declared one and reports refusals
+alone. After each step the laws of learning are checked against what the provider saw, not against the budget."""
 
 import heapq
 import random
@@ -234,14 +234,14 @@ class LearningRun:
         drawn = sum(tokens for at, tokens in self.seen.drawn if at >= begin)
         flow = self.rate * before * STRETCH / 1000
         require(USED, drawn >= 0.85 * flow - 1, f"raised at {now}: {drawn} of {flow} were used")
-        require(USED, self._never_idle(begin), f"raised at {now}: for a while nobody drew anything")
+        require(USED, self._never_idle(begin), f"raised at {now}: for a while nothing was drawn")
         for at, rate in self._tried:
             again = now - at < REMEMBERED and level >= rate - 1e-9
             require(HOURS, not again, f"{level} tried at {now}, {rate} was refused at {at}")
         self._raised = now
 
     def _never_idle(self, begin: float) -> bool:
-        """Somebody drew at least every so often, as long as a few tokens take to come."""
+        """Tokens were drawn at least every so often, as long as a few tokens take to come."""
         longest = 2_000 + 4_000 / (self.rate * self._level)
         times = [begin, *(at for at, tokens in self.seen.drawn if at >= begin and tokens > 0)]
         return all(other - one <= longest for one, other in zip(times, [*times[1:], self.now], strict=True))

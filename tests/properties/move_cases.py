@@ -1,7 +1,6 @@
-"""One errand for every move: what has to be there before it, and the call itself.
+"""Test cases for every call of the engine: the state that it needs, and the call itself.
 
-The same errand is run twice, once undisturbed and once with its answer lost; both must end alike.
-"""
+Each case runs twice, once undisturbed and once with its reply lost; both must end in the same state."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field

@@ -1,7 +1,6 @@
-"""What the machines stand on: connections to a real server, one event loop, calls that are written down.
+"""Connections to a real server, one event loop, and a log of calls: what the state machines run on.
 
-A machine's rules are plain functions; `run` takes a coroutine through the loop.
-"""
+A machine's rules are plain functions; `run` runs a coroutine on the loop."""
 
 import asyncio
 import itertools

@@ -1,4 +1,4 @@
-"""Running a machine on a server: with the scripts as they are, or with a fault in one of them."""
+"""Runner of a state machine on a server, with the scripts as they are or with a fault in one of them."""
 
 from typing import Any
 

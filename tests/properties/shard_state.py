@@ -1,7 +1,6 @@
-"""What is in Redis for one shard, read in one stroke and put in order by what it means.
+"""Contents of Redis for one shard, read in one script call and sorted by meaning.
 
-Nothing is asked of the engine here: the laws look at the keys, as an operator would.
-"""
+The engine is not involved: the laws look at the keys, as an operator would."""
 
 import json
 from collections import defaultdict

@@ -1,7 +1,6 @@
-"""The book kept of one limit while a machine spends on it: who was granted what, when, and what was handed back.
+"""Log of the tokens of one limit while a machine spends them: grants with their times, and returns.
 
-Time here never goes back: it is the latest that the limit has seen, with a lower and an upper bound for each call.
-"""
+Time never goes back here: it is the latest that the limit has seen, with a lower and an upper bound for each call."""
 
 from dataclasses import dataclass, field
 from datetime import timedelta

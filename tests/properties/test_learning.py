@@ -1,4 +1,4 @@
-"""Limits of which nobody tells what is left are raised step by step, for all workers together and never too far."""
+"""Learned rates: limits without reports of what is left rise step by step, for all workers together, never too far."""
 
 import pytest
 

@@ -1,7 +1,7 @@
-"""The answer to a call is lost after the server has executed it, for every move that there is.
+"""Lost replies: the reply to a call is lost after the server has executed it, for every call of the engine.
 
-The caller sends again, and everything must be as if nothing had happened: a new Lua file without an errand fails here.
-"""
+The caller sends it again, and the result must be the same as without the loss. A new Lua file without a case fails
+here."""
 
 import dataclasses
 import time

@@ -1,8 +1,8 @@
-"""Any order of moves, crashes, repeats and clock jumps keeps the laws, with the real scripts on a real server.
+"""Laws of the engine and the budgets under random calls, crashes, repeats and clock jumps, with the real scripts on a
+real server.
 
 The short run tries a few examples, the long one many more, on every kind of server. They are the same each time, so
-that who changes something else is not stopped by a new one; with KNELL_TEST_EXPLORE=1 the long run tries new ones.
-"""
+that an unrelated change is not stopped by a new one; with KNELL_TEST_EXPLORE=1 the long run tries new ones."""
 
 import os
 

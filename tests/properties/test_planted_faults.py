@@ -1,4 +1,4 @@
-"""For each law a fault is planted in a script; the machine that passes without it must find that very law broken."""
+"""Planted faults: for each law a fault is planted in a script, and the state machine must find that very law broken."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""While urgent work never ends, background work keeps its share of what is scarce, and urgent work gets the rest."""
+"""Background share: while urgent work never ends, background work keeps its share of scarce tokens."""
 
 from datetime import timedelta
 from itertools import product
@@ -43,7 +43,7 @@ FAULTS = (
 def check(rig: Rig, demand: Demand, scripts: Scripts | None = None) -> None:
     got = share_out(rig, demand, VISITS, scripts)
     total = got.urgent + got.background
-    # Who comes first finds the limit full and nobody waiting; after that a unit may be under way on either side.
+    # The first lane finds the limit full and no other waiting; after that a unit may be under way on either side.
     # The clock of the server runs on while a call is made: a few in a hundred may fall to the other side.
     slack = demand.limit.capacity + 2 + 0.06 * total
     require(BACKGROUND, got.background >= demand.share * (total - slack) - 2, f"{demand}: {got}")

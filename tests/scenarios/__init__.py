@@ -1,4 +1,3 @@
-"""Whole stories with real processes: crashes, lost servers, quotas.
+"""Scenarios with real processes over a longer course of events: crashes, lost servers, quotas, clouds.
 
-Each one judges by the provider's own log, not by what the engine says of itself.
-"""
+Each one is judged by the provider's own log, not by what the engine reports."""

@@ -1,7 +1,6 @@
-"""The audit as a scenario reads it: which attempts there were, by whom, from intent to outcome.
+"""Audit of a scenario: its attempts from intent to outcome, with their workers.
 
-Times are those of the server's entry ids, in seconds.
-"""
+Times are those of the server's entry ids, in seconds."""
 
 import math
 from collections.abc import Iterable, Mapping

@@ -1,5 +1,5 @@
-"""What the stages of stories about clouds have in common: the service, its settings, commands, waits.
-A stage adds the objects, the cloud, and how the source's resources are looked at."""
+"""Common part of the scenarios with clouds: the service, its settings, commands, waits.
+Subclasses add the objects, the cloud, and how the source's resources are read."""
 
 import asyncio
 import inspect

@@ -1,7 +1,6 @@
-"""What the crash scenario is judged by: the provider's own log, the times of the kills, and the audit.
+"""Checks of the crash scenario against the provider's own log, the times of the kills, and the audit.
 
-Every complaint is a sentence; none at all is what the scenario asks for.
-"""
+Every complaint is a sentence; the scenario passes without any."""
 
 from collections import defaultdict
 from collections.abc import Iterator

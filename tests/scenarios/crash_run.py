@@ -1,7 +1,6 @@
-"""Runs the crash scenario: workers and the server are killed while work is under way, until nothing is left to do.
+"""Runner of the crash scenario: workers and the server are killed during work, until nothing is left to do.
 
-How far the work has come is read from the provider's log; kills and new events come when it has come so far.
-"""
+Progress is read from the provider's log; it decides when kills and new events come."""
 
 import asyncio
 import random

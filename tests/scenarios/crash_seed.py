@@ -1,8 +1,7 @@
-"""What there is at the provider before the crash scenario begins: objects whose resources go, and others that stay.
+"""Resources at the provider before the crash scenario: objects whose resources are deleted, and others that stay.
 
-Resources of a later stage are blocked by those of the stage before, so the provider itself sees a stage that opens
-too early. Some objects claim a resource that carries another owner's tag.
-"""
+Resources of a later stage are blocked by those of the stage before, so the provider itself notices a stage that opens
+too early. Some objects claim a resource that carries another owner's tag."""
 
 from dataclasses import dataclass
 
@@ -85,6 +84,6 @@ def _claim(number: int, place: int, one: SeededResource) -> TargetOf:
 
 
 def _bystander(number: int, deletions: int) -> SeededResource:
-    """Every other one even carries the tag of an object that goes, but is on nobody's list."""
+    """Every other one even carries the tag of an object that goes, but is in no plan."""
     owner = f"owner-{number % deletions}" if number % 2 else "nobody"
     return SeededResource(account=f"a{number % ACCOUNTS}", id=f"bystander-{number}", owner=owner)

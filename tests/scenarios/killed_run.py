@@ -1,7 +1,6 @@
-"""Runs two worker processes that are killed in the first burst of deletes, and two that take over at once.
+"""Runner of two worker processes that are killed in the first burst of deletes, and two that take over at once.
 
-The bench reports how much later everything is gone than when nobody is killed.
-"""
+The bench reports how much later everything is gone than without the kill."""
 
 import asyncio
 import os

@@ -1,7 +1,6 @@
-"""Follows the provider's log while it is being written, so that a scenario knows how far the work has come.
+"""Reader of the provider's log while it is written, for the progress of a scenario.
 
-Each look reads only what was added since the last.
-"""
+Each call reads only what was added since the last one."""
 
 from pathlib import Path
 from typing import BinaryIO, Self

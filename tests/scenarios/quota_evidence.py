@@ -1,7 +1,6 @@
-"""What the quota scenario is judged by: the provider's own log, and what the second client took.
+"""Checks of the quota scenario against the provider's own log and the calls of the second client.
 
-Complaints are sentences about calls during a pause or too early after one; the shares are figures, for the bench.
-"""
+Complaints are sentences about calls during a pause or too early after one; the shares are figures for the bench."""
 
 from bisect import bisect_left
 from collections.abc import Iterator

@@ -1,7 +1,6 @@
-"""Runs the quota scenario: four worker processes, a provider with a quota, and a second client that draws on it unseen.
+"""Runner of the quota scenario: four worker processes, a provider with a quota, and a second client unknown to them.
 
-The tests judge the run by what was called and when; the bench reports the shares of the same run.
-"""
+The tests judge the run by its calls and their times; the bench reports the shares of the same run."""
 
 import asyncio
 import contextlib
@@ -42,10 +41,10 @@ class QuotaRunSize:
     headers: bool
     patience: timedelta
     scale: float = 30.0
-    eaten: float = 0.2
+    drawn_share: float = 0.2
     """The part of the refill that the second client takes."""
-    gulps: int = 0
-    """How often, besides, it takes everything that is there, until somebody was refused for want of it."""
+    bursts: int = 0
+    """How often, besides, it takes all tokens, until a worker was refused."""
     pause: timedelta = timedelta(seconds=15)
     """What a refusal names, at least; nothing: it names no time."""
     spare: float = 0.01
@@ -97,13 +96,13 @@ async def run(size: QuotaRunSize, port: int, directory: Path) -> QuotaEvidence:
             for _ in range(WORKERS):
                 workers.start()
             await _until(lambda: _heard(tail, workers), tail, size)
-            drinking = asyncio.create_task(other.drink(tail, size.jobs))
+            drawing = asyncio.create_task(other.draw(tail, size.jobs))
             try:
                 await _until(lambda: _drained(tail, workers, size, port), tail, size)
             finally:
-                drinking.cancel()
+                drawing.cancel()
                 with contextlib.suppress(asyncio.CancelledError):
-                    await drinking
+                    await drawing
             await asyncio.to_thread(workers.stop)
         finally:
             workers.end()
@@ -160,17 +159,17 @@ async def _drained(tail: LogTail, workers: WorkerProcesses, size: QuotaRunSize, 
 
 
 class SecondClient:
-    """Takes its part in small sips at uneven times; nobody tells the workers of it."""
+    """Takes tokens in small amounts at uneven times, unknown to the workers."""
 
     def __init__(self, size: QuotaRunSize, address: str) -> None:
         self._url = f"{address}/accounts/{ACCOUNT}/spend"
-        self._rate = size.eaten * size.quota.capacity / size.quota.per.total_seconds() * size.scale
+        self._rate = size.drawn_share * size.quota.capacity / size.quota.per.total_seconds() * size.scale
         self._size, self._random = size, random.Random(size.seed)
         self.taken: list[tuple[float, float]] = []
 
-    async def drink(self, tail: LogTail, jobs: int) -> None:
+    async def draw(self, tail: LogTail, jobs: int) -> None:
         thirst, last, until = 0.0, time.monotonic(), 0
-        gulps = [jobs * (number + 1) // (self._size.gulps + 1) for number in range(self._size.gulps)]
+        bursts = [jobs * (number + 1) // (self._size.bursts + 1) for number in range(self._size.bursts)]
         async with aiohttp.ClientSession(headers={"x-caller": "somebody-else"}) as session:
             while True:
                 await asyncio.sleep(SIP * self._random.uniform(0.5, 1.5))
@@ -179,8 +178,8 @@ class SecondClient:
                 last = now
                 sip = int(thirst)
                 thirst -= sip
-                if gulps and tail.gone >= gulps[0]:
-                    del gulps[0]
+                if bursts and tail.gone >= bursts[0]:
+                    del bursts[0]
                     until = tail.throttled + 1
                 if tail.throttled < until:
                     sip = int(self._size.quota.capacity)

@@ -1,4 +1,4 @@
-"""The roles that the service asks for, as a story grants them: all of them, or all but what is about one kind."""
+"""RBAC roles of the service for a scenario: all of them, or all but the rules for one kind."""
 
 from typing import Any, Final
 

@@ -1,5 +1,5 @@
-"""Workers and the server are killed while work is under way, and nothing is lost, repeated without need, or touched
-that should not be. Judged by the provider's own log, the times of the kills, and the audit."""
+"""Workers and the server are killed during work: nothing is lost, repeated without need, or changed that should stay.
+Judged by the provider's own log, the times of the kills, and the audit."""
 
 from datetime import timedelta
 from pathlib import Path
@@ -24,7 +24,7 @@ def test_thirty_kills_of_workers_and_three_of_the_server_lose_nothing_of_ten_tho
 def _survive(size: CrashRunSize, directory: Path) -> None:
     evidence = CrashRun(size, directory).run()
     assert evidence.complaints() == []
-    # The kills were kills of somebody at work.
+    # The kills hit workers at work.
     assert len(evidence.worker_kills) >= size.worker_kills
     assert len(evidence.server_kills) == size.server_kills
     assert evidence.kills_in_action() >= 0.8 * size.worker_kills

@@ -1,5 +1,5 @@
-"""Four worker processes and a stranger draw on one quota: nobody calls during a pause, nobody too early after it.
-How much of the quota was used is no matter of right or wrong; the bench reports it."""
+"""Four worker processes and a second client on one quota: no worker calls during a pause, or too early after it.
+The used share of the quota is no criterion here; the bench reports it."""
 
 from collections import Counter
 from dataclasses import replace
@@ -26,26 +26,26 @@ SHORT = replace(
 
 
 async def test_with_remaining_tokens_in_responses_no_worker_calls_during_a_pause_or_early(tmp_path: Path) -> None:
-    await _respect(replace(SHORT, headers=True, gulps=2), tmp_path)
+    await _respect(replace(SHORT, headers=True, bursts=2), tmp_path)
 
 
 async def test_with_refusals_alone_no_worker_calls_during_a_pause_or_early(tmp_path: Path) -> None:
-    await _respect(replace(SHORT, headers=False, gulps=1), tmp_path)
+    await _respect(replace(SHORT, headers=False, bursts=1), tmp_path)
 
 
 async def test_at_full_size_with_remaining_tokens_in_responses_pauses_are_kept(tmp_path: Path) -> None:
-    await _respect(replace(FULL, headers=True, gulps=3), tmp_path)
+    await _respect(replace(FULL, headers=True, bursts=3), tmp_path)
 
 
 async def test_at_full_size_with_refusals_alone_pauses_are_kept(tmp_path: Path) -> None:
-    await _respect(replace(FULL, headers=False, gulps=1), tmp_path)
+    await _respect(replace(FULL, headers=False, bursts=1), tmp_path)
 
 
 async def _respect(size: QuotaRunSize, directory: Path) -> None:
     with LocalRedis(directory=directory / "server") as server:
         evidence = await run(replace(size, pause=PAUSE), server.port, directory)
     assert evidence.complaints() == []
-    assert evidence.pauses(), "nobody was refused: the scenario shows nothing"
+    assert evidence.pauses(), "no call was refused: the scenario shows nothing"
     removed = Counter(line.id for line in evidence.deletes if line.status == 204)
     assert len(removed) == size.jobs
     assert set(removed.values()) == {1}

@@ -1,5 +1,5 @@
-"""One worker as a process of its own: `python -m tests.scenarios.worker_process ADDRESS SPARE`, settings from the
-environment. It serves the simulated provider at that address, and calls it under the worker's name."""
+"""Worker of a scenario: `python -m tests.scenarios.worker_process ADDRESS SPARE`, settings from the environment.
+It removes resources of the simulated provider at that address, and calls it under the worker's name."""
 
 import os
 import sys

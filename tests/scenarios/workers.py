@@ -1,7 +1,6 @@
 """Worker processes that a scenario starts, kills and starts again, each under a name that is used once.
 
-Kill times are those of the wall clock, which the provider's log and the server's entries use, too.
-"""
+Kill times are those of the wall clock, which the provider's log and the server's entries use, too."""
 
 import os
 import signal
@@ -23,7 +22,7 @@ class WorkerFailed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Kill:
-    """Somebody was killed not before `at`, and was dead (a server: back again) not after `over`."""
+    """A process was killed not before `at`, and was dead (a server: back again) not after `over`."""
 
     name: str
     at: float

@@ -1,4 +1,4 @@
-"""What the rows about AWS work out without a server: the buckets' limit, the peer's waits, Knell's scaled settings.
+"""Computed parts of the bench rows about AWS: the buckets' limit, the peer's waits, Knell's scaled settings.
 The limit is compared with figures that were worked out by hand."""
 
 from fnmatch import fnmatchcase

@@ -1,4 +1,4 @@
-"""What the rows about Azure work out without a server: the quotas' limit, the peer's waits, Knell's scaled settings.
+"""Computed parts of the bench rows about Azure: the quotas' limit, the peer's waits, Knell's scaled settings.
 The limit is compared with figures that were worked out by hand."""
 
 from datetime import timedelta

@@ -1,7 +1,6 @@
-"""The compose file that we ship is sound, and the check that says so can say no.
+"""Shipped compose file: it is valid, and the check of it can fail.
 
-Each refusal spoils the shipped file in one place, so that nothing else can be the reason.
-"""
+Each failure changes the shipped file in one place, so that nothing else can be the reason."""
 
 import re
 import subprocess

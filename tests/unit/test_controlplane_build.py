@@ -1,4 +1,4 @@
-"""The build of the control plane with a Go of the tests' own, which does what it is told in no time.
+"""Build of the control plane with a fake Go, which does at once what a test says.
 What the real Go makes of the real module is shown by `make controlplane`."""
 
 import fcntl

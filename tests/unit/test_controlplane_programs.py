@@ -1,4 +1,4 @@
-"""Where the programs of a control plane are looked for, and what is said when they are not there."""
+"""Search for the programs of a control plane, and the error if they are missing."""
 
 from pathlib import Path
 

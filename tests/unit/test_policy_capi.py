@@ -21,8 +21,8 @@ from service.contract.traits import FINALIZERS, traits_of
 from service.policy import capi
 from service.policy.annotations import AnnotationValue
 from service.policy.evaluation import PolicyInput, evaluate_policy
-from service.policy.finalizers import stale_finalizer
 from service.policy.scope import gc_switch, scope_decision
+from service.policy.stale_finalizers import stale_finalizer
 from service.settings import FeatureSettings, PolicySettings, SourceSettings
 
 ON = FeatureSettings(external_resource_gc=True)

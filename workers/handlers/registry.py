@@ -1,4 +1,4 @@
-"""Registry of handlers by kind and planners by source.
+"""Registry of handlers by kind, planners by source, and the limits that each lane draws on (its budget).
 
 Jobs and events without a handler or planner in this process are retried and shown as held.
 """

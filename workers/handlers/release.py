@@ -12,8 +12,8 @@ from service.contract.targets import RELEASE
 from service.contract.traits import traits_of
 from service.kubernetes import Conflict, Forbidden, Invalid, KubeObject, NotFound, NotServed, TooMany, Unauthorized
 from service.kubernetes.finalizers import finalizer_removal, has_finalizer
-from service.policy.finalizers import stale_finalizer, stale_finalizer_reason
 from service.policy.scope import capi_decision, dry_run_decision, pause_decision
+from service.policy.stale_finalizers import stale_finalizer, stale_finalizer_reason
 from service.settings import FeatureSettings, PolicySettings, SourceSettings
 from workers.handlers.batch_adapter import BatchAdapter
 from workers.handlers.collector import ObjectRef
@@ -37,7 +37,7 @@ MarkKept = Callable[[ObjectRef, str], Awaitable[Pending | None]]
 """Tags and records kept resources. Returns Pending, with the job's `resume`, or None if nothing is left to do."""
 
 
-class LiveRelease:
+class ReleaseHandler:
     """`find_refs` returns the objects of deletions. `forget` removes an observed object from the inventory, or returns
     why its resources stay. `keep` is called before the release if resources stay on purpose."""
 
@@ -183,7 +183,7 @@ class _ReleaseAttempts:
 
     kind = RELEASE
 
-    def __init__(self, release: LiveRelease, refs: Mapping[str, ObjectRef]) -> None:
+    def __init__(self, release: ReleaseHandler, refs: Mapping[str, ObjectRef]) -> None:
         self._release, self._refs = release, refs
 
     def draws(self, lane: str) -> Sequence[Draw] | None:

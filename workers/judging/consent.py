@@ -37,7 +37,7 @@ class ConsentUnknown(Exception):
 Withdraw = Callable[[str, str], Awaitable[bool]]
 
 
-class LiveConsent:
+class ConsentCheck:
     def __init__(
         self,
         inspector: Inspector,

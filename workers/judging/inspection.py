@@ -11,7 +11,7 @@ from service.contract import Undecodable
 from service.contract.traits import traits_of
 from service.engine.inventory import Inventory, InventoryRecord
 from service.kubernetes import KubeObject, NotFound, NotServed, RecentObjects
-from service.policy.finalizers import stale_finalizer, stale_finalizer_reason
+from service.policy.stale_finalizers import stale_finalizer, stale_finalizer_reason
 from service.settings import Settings, SourceSettings
 from workers.handlers.collector import ObjectFacts, ObjectRef
 from workers.handlers.source_clusters import SourceCluster, SourceClusters

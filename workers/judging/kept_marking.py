@@ -41,11 +41,11 @@ class KeptMarkingStep:
         sources: Mapping[str, SourceSettings],
         clusters: SourceClusters,
         collectors: Mapping[str, Collector],
-        memory: KeptStore,
+        kept_store: KeptStore,
         now: Callable[[], float] = time.time,
     ) -> None:
         self._sources, self._clusters, self._collectors = dict(sources), clusters, dict(collectors)
-        self._memory, self._now = memory, now
+        self._kept_store, self._now = kept_store, now
 
     async def keep(self, ref: ObjectRef, resume: str) -> Pending | None:
         """None if nothing is left to do. Raises ClusterError if the object can't be read."""
@@ -69,7 +69,7 @@ class KeptMarkingStep:
             # Nothing is left of it, or there is no name under which it could be recorded.
             return Pending(timedelta(0), f"nothing is remembered of what stays{remark}", resume=DONE)
         for decision in decisions:
-            await self._memory.save(decision)
+            await self._kept_store.save(decision)
         return Pending(timedelta(0), _words(decisions), resume=DONE)
 
     async def _asked(self, ref: ObjectRef, now: int) -> KeepRequest:
@@ -78,7 +78,7 @@ class KeptMarkingStep:
         same = live is not None and live.uid == ref.uid
         return KeepRequest(
             ref=ref, live=live if same else None, at=now, namesake=live is not None and not same, mark=mark,
-            abandoned=await self._memory.abandoned(ref.deletion), whole=ref.kept.startswith("retain: "),
+            abandoned=await self._kept_store.abandoned(ref.deletion), whole=ref.kept.startswith("retain: "),
         )  # fmt: skip
 
     async def _live(self, ref: ObjectRef) -> KubeObject | None:

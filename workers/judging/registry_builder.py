@@ -21,10 +21,10 @@ from service.settings import Settings
 from workers.handlers.collector import Collector, EmptyCollector, ObjectRef
 from workers.handlers.protocol import Handler
 from workers.handlers.registry import HandlerRegistry
-from workers.handlers.release import LiveRelease
+from workers.handlers.release import ReleaseHandler
 from workers.handlers.source_clusters import LeaseWitness, SourceClusters
 from workers.handlers.status_reports import no_report
-from workers.judging.consent import LiveConsent
+from workers.judging.consent import ConsentCheck
 from workers.judging.deletion_records import DeletionRecords
 from workers.judging.inspection import Inspector
 from workers.judging.kept_marking import KeptMarkingStep
@@ -60,23 +60,23 @@ def build_registry(
     inspector = Inspector(settings, source_clusters, partial(Inventory, installation), recent_objects)
     every = {collector.name: collector for collector in (EmptyCollector(), *collectors)}
     planner = LivePlanner(inspector, settings.policy, guard, every, report, partial(dropped_reason, installation))
-    consent = LiveConsent(
+    consent = ConsentCheck(
         inspector, records, settings.policy, partial(withdraw, installation), collectors=every, report=report,
     )  # fmt: skip
 
     async def forget(ref: ObjectRef) -> str:
-        memory = Inventory(installation, ref.source)
+        inventory = Inventory(installation, ref.source)
         if traits_of(settings.sources[ref.source].collector).swept:
             (ending,) = await deletion_outcomes(installation, [ref.deletion])
-            known = await memory.get(ref.uid) if ending.kept else None
+            known = await inventory.get(ref.uid) if ending.kept else None
             if known is not None:
                 # Otherwise a sweep would find the kept resources without an owner, and delete them.
-                await memory.save({ref.uid: replace(known, kept=ending.kept)})
+                await inventory.save({ref.uid: replace(known, kept=ending.kept)})
                 return ending.kept
-        await memory.remove([ref.uid])
+        await inventory.remove([ref.uid])
         return ""
 
-    release = LiveRelease(
+    release = ReleaseHandler(
         settings.sources, settings.policy, source_clusters, records.find, forget, features=settings.features,
         report=report, keep=KeptMarkingStep(settings.sources, source_clusters, every, KeptStore(installation)).keep,
     )  # fmt: skip

@@ -1,5 +1,5 @@
-"""Adaptive delay that makes Redis calls fewer and larger while many jobs run: a small step waits a moment for more
-jobs. A worker with few running jobs never waits, and the delay is always short compared to what the jobs themselves
+"""Adaptive delay that makes Redis calls fewer and larger while many jobs run: a call for a few jobs waits a moment for
+more. A worker with few running jobs never waits, and the delay is always short compared to what the jobs themselves
 take."""
 
 import asyncio

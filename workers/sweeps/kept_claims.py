@@ -1,5 +1,5 @@
-"""NodeClaims in the inventory whose resources a sweep must not touch: they have a deletion of their own, or are kept.
-The record of a kept one is removed only after reads show that none of its resources is left."""
+"""Finder of NodeClaims in the inventory whose resources a sweep must not touch: they have a deletion of their own, or
+are kept. The record of a kept one is removed only after reads show that none of its resources is left."""
 
 import random
 from collections.abc import Sequence
@@ -33,7 +33,7 @@ class KeptClaims:
 
     def __init__(self, inventory: Inventory, lister: AzureLister, nodes: Sequence[AzureNodes]) -> None:
         self._inventory, self._lister, self._nodes = inventory, lister, nodes
-        self._memory = KeptStore(inventory.installation)
+        self._kept_store = KeptStore(inventory.installation)
 
     async def exclude(self, candidates: OrphanCandidates, now: int) -> dict[str, str]:
         """Removes candidates of every NodeClaim in the inventory: its own deletion handles them, or they are kept.
@@ -62,7 +62,7 @@ class KeptClaims:
             if await self._is_absent(name):
                 await self._inventory.remove([uid])
                 for nodes in self._nodes:
-                    await self._memory.remove(f"{place_of(nodes)}/{name}", uid)
+                    await self._kept_store.remove(f"{place_of(nodes)}/{name}", uid)
 
     async def _is_absent(self, claim: str) -> bool:
         try:

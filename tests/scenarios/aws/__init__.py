@@ -1,7 +1,6 @@
-"""Stories of clusters on AWS: the whole service on an API server, a real Valkey and the honest stand-in for AWS.
+"""Scenarios of clusters on AWS: the whole service on an API server, a real Valkey and the stand-in for AWS.
 
-After each of them the objects, the records and the account itself are asked what came of it.
-"""
+Afterwards the objects, the records and the account itself are checked."""
 
 import pytest
 

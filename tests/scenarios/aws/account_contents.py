@@ -1,5 +1,5 @@
-"""Everything that an account holds in a region, as its own describe calls show it, to be compared before and after.
-Each resource is one text under its id; what belongs to one resource alone (listeners, rules, tags) is part of it."""
+"""Contents of an AWS account in one region, from its own describe calls, for comparison before and after.
+Each resource is one text under its id, including its listeners, rules and tags."""
 
 import asyncio
 from collections.abc import Collection, Iterable, Mapping

@@ -1,5 +1,5 @@
-"""One stage for a story of clusters on AWS: a namespace of a management cluster, an account, the service in between.
-What the service did is read from the objects, from its records, and from the account and its journal."""
+"""Scenario with clusters on AWS: a namespace of a management cluster, an account, and the service between them.
+The effects of the service are read from the objects, its records, and the account and its journal."""
 
 import contextlib
 from collections.abc import AsyncIterator, Sequence

@@ -1,5 +1,5 @@
-"""Clusters as people and Cluster API treat them: made, marked, annotated, deleted, and what their objects say.
-An infrastructure object is known by its uid, and its resources by the name in their tags."""
+"""Cluster API clusters of a scenario, changed as users and Cluster API change them, and the state of their objects.
+An infrastructure object is identified by its uid, and its resources by the name in their tags."""
 
 import uuid
 from collections.abc import Mapping
@@ -53,7 +53,7 @@ class CapiClusters:
         return _infra(AWS_MANAGED_CONTROL_PLANES, found, name, eks, vpc)
 
     async def delete(self, infra: Infra) -> None:
-        """As Cluster API does when somebody has deleted the Cluster: what runs goes first."""
+        """As Cluster API does after a user has deleted the Cluster: running resources are deleted first."""
         if infra.crd is AWS_MANAGED_CONTROL_PLANES:
             await self.builder.eks.delete_cluster(name=infra.tag)
         self.kube.delete(infra.path)

@@ -1,5 +1,5 @@
-"""What is in an account when a story begins: what the controllers of a cluster made, and what is not the cluster's.
-The second looks as much like the first as it can."""
+"""Resources in an AWS account before a scenario: those that controllers of a cluster created, and foreign ones.
+The foreign ones look as similar as they can."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""The stage that stories of clusters on AWS run on: one stand-in per test process, an account for each test."""
+"""Fixtures for scenarios of clusters on AWS: one stand-in per test process, an account for each test."""
 
 import uuid
 from collections.abc import AsyncIterator

@@ -1,5 +1,5 @@
-"""Cluster API Provider AWS has a collector of its own, on by default: both work on the same cluster at the same time.
-It also goes on to remove the network as soon as that is empty, whoever emptied it."""
+"""Cluster API Provider AWS with its own collector on, as by default: both work on the same cluster at the same time.
+It also removes the network as soon as that is empty, whichever of them emptied it."""
 
 import pytest
 

@@ -102,7 +102,7 @@ async def test_c4_more_than_a_page_of_tagged_resources_is_missed(scenario: AwsSc
 
 @pytest.mark.long
 async def test_c5_throttling_when_many_clusters_are_destroyed_at_once(scenario: AwsScenario) -> None:
-    # At AWS's own pace, with somebody else who draws on the same buckets.
+    # At AWS's own pace, with another client that draws on the same buckets.
     await scenario.aws.set_rate(1)
     await scenario.aws.behave(drain=1)
     await scenario.aws.set_faults(
@@ -194,7 +194,7 @@ async def test_c9_what_a_user_supplied_or_another_cluster_of_that_name_owns_is_d
     supplied = await scenario.builder.group(infra.vpc, by_cloud_provider(infra.tag), name="from-the-user")
     scenario.kube.patch(infra.path, {"spec": {"network": {"securityGroupOverrides": {"lb": supplied}}}})
     app = await scenario.builder.balancer(infra.vpc, by_cloud_provider(infra.tag, SERVICE), groups=[supplied])
-    # Somebody else's, in the same account: its own VPC is all that tells it apart.
+    # Another owner's, in the same account: its own VPC is all that tells it apart.
     await a_few(scenario.builder, infra.tag, await scenario.builder.vpc())
     before = await scenario.account_contents()
     await collected(scenario, infra)

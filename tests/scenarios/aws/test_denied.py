@@ -1,4 +1,4 @@
-"""The service's role lacks a permission: what does not need it goes on, and the object says which one is wanting."""
+"""Missing permission in the service's role: resources that don't need it are deleted, and the object names it."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""All tasks at once, by the settings: what nobody collects unless it is asked for goes in its order, by its tag."""
+"""All tasks enabled in the settings: resources that are not collected by default are deleted in order, by their tag."""
 
 import pytest
 

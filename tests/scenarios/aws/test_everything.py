@@ -1,5 +1,5 @@
-"""A cluster that had a balancer of every kind is deleted, in an account that is full of things that look like its own.
-With and without the tagging API, on EC2 and on EKS: all of it goes, and nothing else."""
+"""Deletion of a cluster with a load balancer of every kind, in an account full of similar resources of others.
+With and without the tagging API, on EC2 and on EKS: all of its resources are deleted, and no others."""
 
 from collections import Counter
 from collections.abc import Iterable

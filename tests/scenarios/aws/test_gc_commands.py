@@ -65,7 +65,7 @@ async def test_a_cluster_that_is_disabled_keeps_its_resources_also_in_the_middle
     await scenario.delete(early)
     assert scenario.is_gone(early)
     await scenario.delete(late)
-    # All but the protected one, and the groups that only these or nobody used.
+    # All but the protected one, and the groups that only these or no others used.
     gone = {had.balancers[0], *had.balancers[2:], had.groups[0], had.groups[3]}
     await scenario.until_gone(*gone)
     answer = await gc(scenario, "disable", "cluster/late")

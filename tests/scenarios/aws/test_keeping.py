@@ -1,4 +1,5 @@
-"""What a person decided to keep stays: after its job was abandoned, and after the next cluster of that name is gone."""
+"""Resources that an operator decided to keep: they stay after their job was abandoned, and after the next cluster of
+that name is deleted."""
 
 import asyncio
 from typing import Final

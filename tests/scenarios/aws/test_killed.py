@@ -1,5 +1,5 @@
-"""A worker is killed in the middle of a call to AWS, in every stage of a deletion; another one takes over.
-The call that was on its way arrives after its caller's death, as calls do."""
+"""Worker killed in the middle of an AWS call, in every stage of a deletion; another worker takes over.
+The call in flight arrives after the death of its caller."""
 
 import time
 from collections import Counter
@@ -37,7 +37,7 @@ CHOSEN: dict[str, tuple[Task, ...]] = {
     "NAT gateways": ("nat-gateway", "elastic-ip"),
     "addresses": ("nat-gateway", "elastic-ip"),
 }
-"""Tasks that nobody does unless he is asked to."""
+"""Tasks that are off by default."""
 LATE = 4.0
 """Seconds within which the worker has to be killed."""
 

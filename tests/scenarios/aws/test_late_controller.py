@@ -1,4 +1,4 @@
-"""A controller of the tenant cluster that nobody has stopped yet makes again what was just deleted."""
+"""Controller of the tenant cluster that still runs and creates again what was just deleted."""
 
 import pytest
 

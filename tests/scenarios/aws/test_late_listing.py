@@ -1,5 +1,5 @@
-"""The tagging API shows what is new only after a while, so that a plan can miss it. The last look comes after the
-settle time, which is longer: it finds what was made before that began."""
+"""Tagging API that shows new resources late, so that a plan can miss them. The final check comes after the settle time,
+which is longer, and finds what was created before that began."""
 
 import pytest
 

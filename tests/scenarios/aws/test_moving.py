@@ -1,5 +1,5 @@
-"""`clusterctl move`, played as its code has it: pause, copy with finalizers, overwrite the annotations, strip, delete.
-The cluster lives on under another management cluster, and so does all that it has on AWS."""
+"""`clusterctl move`, as in its code: pause, copy with finalizers, overwrite the annotations, strip, delete.
+The cluster continues under another management cluster, and so do all its resources on AWS."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -60,7 +60,7 @@ async def test_a_moved_cluster_keeps_everything_and_is_collected_where_it_was_mo
 
     copies = [clusterctl_move(scenario.capi, theirs.capi, infra) for infra in (prod, kept)]
     for infra in (prod, kept):
-        assert scenario.is_gone(infra), "somebody put a finalizer back"
+        assert scenario.is_gone(infra), "a finalizer was put back"
     moved = msgspec.structs.replace(prod, uid=copies[0])
     assert AWS_FINALIZER in theirs.finalizers(moved)
     # One more, made and deleted here, shows that whatever there was to see has been seen.

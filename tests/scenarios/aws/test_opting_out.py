@@ -1,4 +1,4 @@
-"""A person says that a cluster's resources are to stay: before the object is marked, after that, and in the middle."""
+"""Opt-out of a cluster by an operator: before the object gets the finalizer, after that, and during the deletion."""
 
 from collections.abc import Collection, Mapping
 from typing import Any
@@ -29,7 +29,7 @@ async def test_a_cluster_that_opted_out_before_or_after_it_was_marked_goes_and_i
     await scenario.until("the finalizer is off again", lambda: not scenario.marked(once))
     for infra in (never, once):
         await scenario.delete(infra)
-        assert scenario.is_gone(infra), "somebody held it"
+        assert scenario.is_gone(infra), "a finalizer held it"
     # One that is collected shows that the service has come that far.
     other = await scenario.unmanaged("other")
     await scenario.until_marked(other)

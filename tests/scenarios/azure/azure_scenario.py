@@ -1,5 +1,5 @@
-"""Scenario with nodes on Azure: NodeClaims of a cluster, a subscription in the stand-in, and the service between them.
-What the service did is read from its records, and from the stand-in's resources and journal."""
+"""Scenario with nodes on Azure: NodeClaims of a cluster, a subscription, and the service between them.
+The effects of the service are read from its records, and from the stand-in's resources and journal."""
 
 import asyncio
 import contextlib
@@ -76,7 +76,7 @@ class AzureScenario(KarpenterObjects, CloudScenario):
         return {**given, **changes}
 
     def sweeping(self, **changes: Any) -> None:
-        """With sweeps, from now on, as quickly one after the other as they are told to come."""
+        """With sweeps, from now on, as quickly one after the other as the settings say."""
         self.document["azure"]["sweep"] |= {"enabled": True, **changes}
         self.document["limits"] = {"*graph.queries": {"capacity": 1000, "rate": 1000}}
 

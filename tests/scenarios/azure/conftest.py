@@ -1,4 +1,4 @@
-"""The stage that stories of nodes on Azure run on: one stand-in per test process, a subscription for each test."""
+"""Fixtures for scenarios of nodes on Azure: one stand-in per test process, a subscription for each test."""
 
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path

@@ -1,5 +1,5 @@
-"""Passes of a sweep in a process of their own, whose memory tells what they need: `python -m ... CONFIG`.
-For each line that it is sent it makes a pass and writes what that found, and the most memory that it had meanwhile."""
+"""Process that runs passes of a sweep, to measure their memory: `python -m ... CONFIG`.
+For each line of input it runs a pass and writes what was found, and its peak memory during the pass."""
 
 import asyncio
 import sys

@@ -1,4 +1,4 @@
-"""What an operator asks and is told about nodes on Azure: sweep, plan, doctor, role."""
+"""Commands of an operator about nodes on Azure: sweep, plan, doctor, role."""
 
 import asyncio
 from typing import Any

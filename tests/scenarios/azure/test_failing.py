@@ -1,5 +1,5 @@
-"""Deletes that come to nothing, answers that get lost, and calls that find no room: nothing is taken for gone that is
-there, and nothing is asked for more often than makes sense."""
+"""Failing deletes, lost responses and exhausted limits on Azure: no existing resource counts as gone, and no request is
+sent more often than it should be."""
 
 import asyncio
 from datetime import timedelta

@@ -1,4 +1,4 @@
-"""What Azure refuses is held or waits, says why, and goes once the reason is gone; everything else goes on."""
+"""Refusals of Azure: the job is held or waits, says why, and is done once the reason is gone; other jobs continue."""
 
 import asyncio
 from datetime import timedelta

@@ -1,4 +1,4 @@
-"""Tens of thousands of interfaces are swept page by page: what a pass needs above an idle process is bounded."""
+"""Sweep of tens of thousands of interfaces, page by page: the memory of a pass above an idle process is bounded."""
 
 import asyncio
 import contextlib
@@ -110,7 +110,7 @@ async def test_interfaces_of_machines_are_listed_in_bounded_memory(
 
 @contextlib.asynccontextmanager
 async def _planned(scenario: AzureScenario) -> AsyncIterator[None]:
-    """As if everything that is told were planned at once: a sweep tells no more than planners keep up with."""
+    """As if everything published were planned at once: a sweep publishes no more than planners keep up with."""
     (shard,) = scenario.installation.shards
 
     async def plan() -> None:

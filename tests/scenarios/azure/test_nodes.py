@@ -1,4 +1,4 @@
-"""A NodeClaim is gone: what it left on Azure follows, in order, and nothing where Karpenter has done its work."""
+"""Deleted NodeClaim: its leftovers on Azure are deleted in order, and nothing is done if Karpenter has deleted them."""
 
 from service.contract.azure import resource_name
 from standins.azure import Disk, PublicIp

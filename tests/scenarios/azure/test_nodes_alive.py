@@ -1,4 +1,4 @@
-"""A Node speaks for its machine: one that is Ready, was until just now, or can't be read keeps it, and that is seen."""
+"""Nodes that protect their machine: one that is Ready, was until just now, or can't be read; the record shows it."""
 
 import asyncio
 from datetime import timedelta
@@ -57,7 +57,7 @@ async def test_a_node_that_is_not_ready_since_just_now_protects_until_it_is_so_f
 
 
 async def test_a_node_that_was_never_heard_of_protects(scenario: AzureScenario) -> None:
-    """It has no condition at all: nobody knows whether it lives."""
+    """It has no condition at all: whether it lives is unknown."""
     uid, claim = await _gone(scenario)
     node = await asyncio.to_thread(partial(scenario.node, claim, ready=""))
     await scenario.unclaimed(claim)

@@ -1,5 +1,5 @@
-"""An interface is reserved for another machine for a while: the wait is neither lost nor begun anew, whatever dies
-meanwhile, and then it goes. Times are those at which requests reached Azure, and those that the job's record has."""
+"""Interface that is reserved for another machine for a while: the wait is neither lost nor restarted, whatever dies
+meanwhile. Times are those at which requests reached Azure, and those in the job's record."""
 
 import re
 from datetime import timedelta
@@ -28,7 +28,7 @@ async def test_a_killed_worker_and_a_restarted_server_neither_lose_nor_restart_t
     waiting = await durable_scenario.until_told(claim, "NicReservedForAnotherVm", "retry after")
     first.kill()
     await valkey.revive()
-    # Read while nobody works, however long all this took.
+    # Read while no worker runs, however long all this took.
     found = await durable_scenario.job(claim)
     assert found is not None
     assert (found.due, found.waits) == (waiting.due, waiting.waits)

@@ -1,4 +1,4 @@
-"""Names come back: a NodeClaim, a machine or an interface of the same name is another one, and stays."""
+"""Reused names: a NodeClaim, a machine or an interface of the same name is another one, and stays."""
 
 import asyncio
 from datetime import timedelta
@@ -78,7 +78,7 @@ async def test_a_claim_that_is_made_again_right_before_its_machine_would_go_keep
 async def test_what_was_made_again_under_the_same_name_stays_and_the_old_one_is_gone(
     scenario: AzureScenario, kind: str
 ) -> None:
-    """Somebody removed it by hand, and made another one, between the look and the call."""
+    """A user deleted it, and created another one, between the read and the call."""
     await scenario.start()
     claim = scenario.name("a")
     name = resource_name(claim)

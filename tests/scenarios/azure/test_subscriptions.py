@@ -1,4 +1,4 @@
-"""A source whose nodes are in several subscriptions: a claim that was launched says in which, another may be in any."""
+"""Source with nodes in several subscriptions: a launched NodeClaim names its own, any other may be in each of them."""
 
 import uuid
 

@@ -1,5 +1,5 @@
-"""What no event told is found by sweeps: it goes once it was orphaned in two passes and for long enough, and nothing
-goes that has an owner, had one in between, or was meant to stay. Passes by hand are as those that workers make."""
+"""Orphans found by sweeps without an event: deleted once orphaned in two passes and for long enough. Resources
+that have an owner, had one in between, or are kept stay. Passes of the command are the same as those of workers."""
 
 import asyncio
 from datetime import timedelta
@@ -71,7 +71,7 @@ async def test_an_orphan_must_be_one_for_its_age_which_a_restart_does_not_begin_
     await scenario.until("it was seen twice", seen_twice)
     await service.stop()
     await scenario.start()
-    (record,) = await scenario.until("it is told", told)
+    (record,) = await scenario.until("it is published", told)
     (first,) = firsts
     assert record.published_at.timestamp() * 1000 - first >= 4000
     await scenario.until_gone(claim)

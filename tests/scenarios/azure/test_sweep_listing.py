@@ -1,5 +1,5 @@
-"""How sweeps list: Resource Graph, which is late and does not show everything, and the providers' own lists. A list
-that is denied, throttled, broken or not whole means no verdict about anything; the next pass goes on from there."""
+"""Lists of sweeps: Resource Graph, which is late and incomplete, and the providers' own lists. A list that is denied,
+throttled, broken or incomplete gives no result about anything; the next pass continues from there."""
 
 import asyncio
 from typing import Any

@@ -1,1 +1,1 @@
-"""A scenario with a canary in every credential there is; `credentials` lists them, `test_canaries` tells the story."""
+"""Scenario with a canary in every credential. `credentials` lists them, `test_canaries` runs the scenario."""

@@ -1,5 +1,5 @@
-"""The scene of the canaries: a cluster on AWS, a node on Azure, one source for each way to a cluster, and Redis behind
-sentinels. All traffic but that of Redis goes through gateways."""
+"""Setup of the canary scenario: a cluster on AWS, a node on Azure, one source for each kind of kubeconfig, and Redis
+behind sentinels. All traffic except that of Redis goes through gateways."""
 
 import asyncio
 import contextlib
@@ -176,7 +176,7 @@ async def opened(folder: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator
         scene.proxy = await stack.enter_async_context(RefusingProxy(known))
         urls = {name: gateway.url for name, gateway in gateways.items()}
         scene.ways = CanaryKubeconfigs(folder, known, urls, tls_files, issuer=urls["issuer"], proxy=scene.proxy.address)
-        await _furnish(scene)
+        await _create_objects(scene)
         scene.declare()
         yield scene
 
@@ -227,7 +227,7 @@ def _gateways(
     }
 
 
-async def _furnish(scene: CanarySetup) -> None:
+async def _create_objects(scene: CanarySetup) -> None:
     scene.karpenter = KarpenterObjects(scene.kube, str(uuid.uuid4()), GROUP)
     await scene.azure.declare(ResourceGroup(subscription=scene.karpenter.subscription))
     await asyncio.to_thread(scene.karpenter.settle)

@@ -1,5 +1,5 @@
-"""Commands that an operator types while everything fails, and with settings that are wrong.
-What they show is kept, to be searched."""
+"""Commands that an operator runs while everything fails, and with wrong settings.
+Their output is kept to be searched for canaries."""
 
 import asyncio
 import subprocess

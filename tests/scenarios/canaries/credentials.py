@@ -1,4 +1,4 @@
-"""Every credential that Knell or a library of its reads, by where it is read, and the canaries that stand for it.
+"""List of every credential that Knell or one of its libraries reads, by where it is read, with its canaries.
 `test_credentials` checks that the list is complete; a credential without a canary has the reason instead."""
 
 import base64

@@ -1,5 +1,5 @@
 """Environments from which the SDKs of AWS and Azure take credentials: variables, files, programs, servers.
-Each is tried twice: once it works, once whoever is asked answers with what it was asked with."""
+Each is tried twice: once it works, once the server that is called responds with the request it got."""
 
 import hashlib
 import subprocess

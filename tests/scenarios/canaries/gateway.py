@@ -53,9 +53,9 @@ class Gateway(ReverseProxy):
         return await self.forward(request)
 
     async def forward(self, request: web.Request) -> web.StreamResponse:
-        return await self.pass_through(request, self._introduce, self._exchange)
+        return await self.pass_through(request, self._authorize, self._exchange)
 
-    def _introduce(self, headers: CIMultiDict[str]) -> None:
+    def _authorize(self, headers: CIMultiDict[str]) -> None:
         if self._authorization:
             headers["Authorization"] = self._authorization
 
@@ -85,7 +85,7 @@ class Gateway(ReverseProxy):
 
 
 class RefusingProxy:
-    """A forward proxy that lets nobody through and repeats what it was asked with."""
+    """A forward proxy that refuses all requests and repeats them in its responses."""
 
     def __init__(self, canaries: Canaries) -> None:
         self._canaries = canaries

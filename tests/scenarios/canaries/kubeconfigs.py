@@ -1,5 +1,5 @@
-"""Kubeconfigs, one for each way in which one may hold a credential, or a program or a server may issue one for it.
-Programs that issue credentials fail while a file `broken` lies beside them, and then show all that they know."""
+"""Kubeconfigs, one for each form of credential that one may hold or that a program or server may issue for it.
+Programs that issue credentials fail while a file `broken` lies beside them, and then print all that they know."""
 
 import base64
 import shlex
@@ -23,7 +23,7 @@ KEYS: Final = ("plugin-key", "key", "key-file")
 PROGRAMS: Final = ("plugin", "plugin-key", "gcloud")
 """Those for which a program of the same name issues credentials."""
 NOWHERE: Final = ("proxy", "broken-key")
-"""A proxy that lets nobody through, and a key that is none."""
+"""A proxy that refuses all requests, and an invalid key."""
 EXEC_VERSION: Final = "client.authentication.k8s.io/v1"
 
 

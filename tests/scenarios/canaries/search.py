@@ -1,4 +1,4 @@
-"""Everything that Knell writes, as bytes by where it stands: Redis, logs, objects in the cluster, command output."""
+"""Search for canaries in everything that Knell writes: Redis, logs, objects in the cluster, command output."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""What happens to the service: first everything works, then two jobs are refused, then every server and program that
+"""Steps of the canary scenario: first everything works, then two jobs are refused, then every server and program that
 gives or takes credentials fails and repeats what it knows."""
 
 import asyncio

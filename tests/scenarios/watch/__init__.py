@@ -1,7 +1,6 @@
-"""Stories of the whole service: watch side and workers on a real control plane, a real Valkey and a simulated provider.
+"""Scenarios of the whole service: watch side and workers on a real control plane, Valkey and a simulated provider.
 
-After each of them the cluster, Redis and the provider's own log are asked what came of it.
-"""
+Afterwards the cluster, Redis and the provider's own log are checked."""
 
 import pytest
 

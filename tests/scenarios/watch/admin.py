@@ -1,5 +1,5 @@
-"""The admin of the cluster, who is neither Knell nor blocks it: makes, changes, deletes and looks, many at a time.
-It shares nothing with the client under test."""
+"""Kubernetes client of a cluster admin: creates, changes, deletes and reads many objects at a time.
+It shares no code with the client under test, and doesn't block it."""
 
 import asyncio
 import ssl

@@ -1,5 +1,5 @@
-"""A way to an API server that can be blocked: nothing passes, nothing is refused, as when a network swallows packets.
-What hangs is cut when the way is free again, so that everybody has to begin where they left off."""
+"""TCP relay to an API server that can be blocked: packets are dropped without an error, as in a broken network.
+Connections that hang are cut when the relay is unblocked, so that every client must reconnect."""
 
 import asyncio
 import contextlib

@@ -1,4 +1,4 @@
-"""The worlds that scenarios run in: on the control plane that all tests share, or on one that may be broken."""
+"""Fixtures for scenarios of the whole service: on the shared control plane, or on one that a test may restart."""
 
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path

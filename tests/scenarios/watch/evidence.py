@@ -1,5 +1,5 @@
-"""What must be true after every story: who should go is released and recorded once, who should stay is as it was.
-Three witnesses are asked that do not know of each other: the cluster, Redis, and the provider's own log."""
+"""Checks after every scenario: deleted objects are released and recorded once, all others are unchanged.
+Three independent sources are compared: the cluster, Redis, and the provider's own log."""
 
 from collections import Counter
 from collections.abc import Collection, Mapping

@@ -1,5 +1,5 @@
-"""The objects that a story makes in the cluster and what they own at the provider, as the admin sees them.
-Every one is known by its uid: a namesake that comes later is another."""
+"""Objects that a scenario creates in the cluster, and their resources at the provider, as the admin sees them.
+Each is identified by its uid: a later object of the same name is another one."""
 
 import asyncio
 import contextlib
@@ -157,7 +157,7 @@ class ScenarioObjects:
     # ---- waiting
 
     def look_after(self) -> None:
-        """Raises what ended somebody who should be at work."""
+        """Raises the error of a task that should still run."""
 
     async def until(self, what: str, look: Callable[[], Any], within: timedelta = PATIENCE) -> Any:
         """Tells at once if the service ended meanwhile."""

@@ -1,5 +1,5 @@
-"""The service as a scenario runs it: both sides in this process, put together as `knell run` does, or real processes.
-The first can be looked into, the second can be killed."""
+"""The service in a scenario: watch side and worker in this process, composed as `knell run` does, or real processes.
+The state of the first can be inspected, the second can be killed."""
 
 import asyncio
 import contextlib

@@ -1,4 +1,4 @@
-"""The API server goes away and comes back in the middle of a burst of deletions."""
+"""API server that stops and restarts during a burst of deletions."""
 
 import asyncio
 

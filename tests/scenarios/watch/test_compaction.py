@@ -1,4 +1,4 @@
-"""etcd forgets the past while objects vanish unseen: what the watch can't tell any more is found by listing."""
+"""Compacted etcd while objects vanish unseen: what the watch can't show any more is found by listing."""
 
 import pytest
 

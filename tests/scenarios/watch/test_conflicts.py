@@ -1,4 +1,4 @@
-"""Another client writes the same objects all the time: ours comes on and goes off all the same, and theirs stays."""
+"""Another client that writes the same objects constantly: our finalizer is added and removed, and its changes stay."""
 
 import asyncio
 import itertools
@@ -38,7 +38,7 @@ class ConflictingWriter:
                 return
             meta = found["metadata"]
             theirs = finalizers(found)
-            # The server lets nobody add one to an object that is going.
+            # The server refuses new finalizers on an object in deletion.
             if FLIPS in theirs:
                 theirs.remove(FLIPS)
             elif not is_going(found):
@@ -87,19 +87,19 @@ async def test_an_object_that_another_client_writes_all_the_time_is_marked_and_r
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-    # Now the other lets go of its own.
+    # Now the other client removes its own.
     for name in names:
         await scenario.admin.patch(scenario.made[name].path, {"metadata": {"finalizers": None}})
     await until_released(scenario, *names)
     await service.stop()
-    assert meddler.conflicts > 0, "nobody was in anybody's way"
+    assert meddler.conflicts > 0, "there was no conflict"
     assert _touched_by_others(history, meddler.wrote) == []
     assert HOLDS in finalizers((await scenario.live())["stays"])
     await assert_story(scenario, names)
 
 
 def _touched_by_others(history: list[Any], wrote: set[str]) -> list[str]:
-    """Changes of finalizers that are not ours, made by somebody who is not their owner."""
+    """Changes of finalizers that are not ours, made by a client that does not own them."""
     before: dict[str, list[str]] = {}
     found = []
     for event in history:

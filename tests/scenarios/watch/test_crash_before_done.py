@@ -1,4 +1,4 @@
-"""Between the finalizer that is off and the record that says so anything may happen: it is made good, and once."""
+"""Crashes between the removal of the finalizer and the record of it: the record is completed, and once."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""The kinds themselves come, go and change while the service watches."""
+"""CustomResourceDefinitions that are created, deleted and changed while the service watches."""
 
 import uuid
 from dataclasses import replace
@@ -64,7 +64,7 @@ async def test_a_kind_that_is_deleted_with_its_objects_holds_them_and_nothing_is
     # Those that were only observed are gone from the cluster, with what could say that they were deleted.
     await scenario.until("the observed kind is gone", lambda: _gone(scenario, observed))
     await service.until(
-        "it is told", lambda: service.share_lease("observed").counters.held == 4 or _troubled(service, observed)
+        "it is reported", lambda: service.share_lease("observed").counters.held == 4 or _troubled(service, observed)
     )
     live = await scenario.live([marked])
     assert all(is_going(live[name]) and finalizers(live[name]) for name in ours)

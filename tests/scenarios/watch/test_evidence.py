@@ -1,4 +1,4 @@
-"""The witnesses of these stories have teeth: worlds with one thing wrong each, and the complaint about it."""
+"""Checks after the scenarios, on states with one mistake each, and the complaint about it."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any

@@ -1,4 +1,4 @@
-"""Events that nobody of ours has published, or that are not true: they are hints, and what is found decides."""
+"""Events that the service did not publish, or that are wrong: they are hints, and the state of the cluster decides."""
 
 import uuid
 from collections.abc import Sequence

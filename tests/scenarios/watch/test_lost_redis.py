@@ -1,4 +1,4 @@
-"""Redis loses everything: what has our finalizer heals by a list, and what was only observed is not guessed at."""
+"""Redis that loses everything: objects with our finalizer are recovered by a list, observed ones are not guessed."""
 
 from datetime import timedelta
 

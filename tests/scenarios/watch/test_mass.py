@@ -1,4 +1,4 @@
-"""Very many objects are deleted in one call, and the guard was raised for it."""
+"""Very many objects deleted in one call, with a guard that was raised for it."""
 
 from datetime import timedelta
 
@@ -22,7 +22,7 @@ async def test_five_thousand_objects_deleted_at_once_are_released(scenario: Watc
 async def _delete_at_once(scenario: WatchScenario, count: int, within: timedelta) -> None:
     scenario.document["sources"][VMS]["guard"] = {"most": 2 * count, "percent": 100}
     scenario.document["watch"]["page"] = 500
-    # What is told back is for people; nobody reads so many.
+    # Events and conditions are for users, who do not read so many.
     scenario.document["feedback"] = {"events": False, "conditions": False}
     service = await scenario.start()
     elsewhere = await scenario.new_namespace()

@@ -1,4 +1,4 @@
-"""A whole Namespace is deleted as a person does it, and goes when everything in it is released."""
+"""Deletion of a whole Namespace, which ends when everything in it is released."""
 
 import asyncio
 

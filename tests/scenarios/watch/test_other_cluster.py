@@ -1,4 +1,4 @@
-"""The context of the kubeconfig leads to another cluster all of a sudden, where everything has the same name."""
+"""Kubeconfig context that suddenly leads to another cluster, where everything has the same name."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,5 @@
-"""RBAC forbids one source of two: that one is reported and waits, the other goes on, and a granted right is enough."""
+"""Source without RBAC permissions beside one with them: it is reported and waits, the other continues, and a granted
+role is enough."""
 
 import pytest
 

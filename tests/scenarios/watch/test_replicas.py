@@ -1,4 +1,4 @@
-"""Two replicas of the whole service as real processes: one is killed, one stops, and the other goes on."""
+"""Two replicas of the whole service as real processes: one is killed, one stops, and the other continues."""
 
 import pytest
 
@@ -20,7 +20,7 @@ async def test_a_killed_holder_is_replaced_and_nothing_is_lost_or_doubled(scenar
     await scenario.until("the burst is under way", lambda: _some_done(scenario))
     holder, other = await _told_apart(scenario, both)
     holder.kill()
-    # Nobody watches now.
+    # No replica watches now.
     await scenario.delete(*vms[40:], *disks[10:])
     await scenario.until("the other holds both", lambda: _holds_both(scenario, other))
     await until_released(scenario, *vms, *disks)

@@ -1,4 +1,4 @@
-"""Another hand takes our finalizer off while jobs are open: that withdraws consent, and nothing more is removed."""
+"""Finalizer removed by another client while jobs are open: that withdraws consent, and nothing more is deleted."""
 
 import pytest
 

@@ -1,5 +1,5 @@
-"""One stage for a story of the whole service: two kinds of objects in a cluster, what they own at the provider, Redis.
-`vms` go with our finalizer, `disks` are only observed; everything a test makes here is looked at when it ends."""
+"""Scenario with the whole service: two kinds of objects in a cluster, their resources at the provider, and Redis.
+`vms` have our finalizer, `disks` are only observed; everything that a test creates here is checked at its end."""
 
 import contextlib
 from collections.abc import AsyncIterator

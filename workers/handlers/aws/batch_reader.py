@@ -12,7 +12,7 @@ import msgspec
 
 from service.contract import Blocked, Gone, Job, Left, Pending, Refused, Throttled, Verdict
 from service.settings.aws import AwsSettings
-from workers.handlers import freshness
+from workers.handlers import evidence_age
 from workers.handlers.aws.capa.latest_objects import LatestObjects
 from workers.handlers.aws.capa.ownership import ownership_objection, protection_reason, retention_reason
 from workers.handlers.aws.client.metered_client import MeteredClient
@@ -98,7 +98,7 @@ class BatchReader:
 
     async def _read(self, batch: Batch, operation: str, owned_jobs: Sequence[OwnedJob]) -> dict[str, Prepared]:
         prepared: dict[str, Prepared] = {}
-        began = freshness.now()
+        began = evidence_age.now()
         try:
             found = await self._read_resources(
                 owned_jobs[0].client, operation, sorted({owned.job.target for owned in owned_jobs})

@@ -13,7 +13,7 @@ from service.contract import Draw, Job, Limit, Pending, Verdict
 from service.contract.aws import Task
 from service.settings.aws import AwsSettings
 from workers.handlers.aws.errors import AwsError
-from workers.handlers.freshness import clear_until, fresh_until, is_aging
+from workers.handlers.evidence_age import clear_until, fresh_until, is_aging
 from workers.handlers.protocol import Batch
 
 PROVIDER: Final = "aws"

@@ -15,7 +15,7 @@ from workers.handlers.aws.limits import kind_lane_draws
 from workers.handlers.aws.model import AwsAttempt, AwsClients, AwsKind, EarlyVerdict
 from workers.handlers.batch_adapter import BatchAdapter
 from workers.handlers.batch_tokens import BatchTokens, ClearanceTracker
-from workers.handlers.freshness import Outdated, retry_outdated
+from workers.handlers.evidence_age import Outdated, retry_outdated
 from workers.handlers.protocol import Batch, NotCleared
 
 

@@ -18,13 +18,13 @@ _KEPT_BY: Final[Mapping[str, tuple[AzureKind, ...]]] = {VM.type: (VM,), NIC.type
 """By the type of the using resource, the kinds whose abandoned job keeps it: an interface stays with its machine."""
 
 
-async def left_with_abandoned(memory: KeptRecords, job: Job, where: AzureScope, user: str) -> Left | None:
+async def left_with_abandoned(kept_records: KeptRecords, job: Job, where: AzureScope, user: str) -> Left | None:
     """Verdict for a target that is used by `user`, an Azure id; None if that was not abandoned. An abandoned job that
     can't be decoded may be about any of them."""
     kinds = next((kinds for type_, kinds in _KEPT_BY.items() if _is_part(user, where.id(type_, job.target))), ())
     if not kinds:
         return None
-    found = await memory.abandoned(job.deletion)
+    found = await kept_records.abandoned(job.deletion)
     names = {kind.name for kind in kinds}
     if not found.unknown and not any(one.kind in names and _is_of(one, job, where) for one in found.jobs):
         return None

@@ -50,11 +50,11 @@ class KarpenterCollector:
         self,
         settings: AzureSettings,
         consents: ConsentedClaims | None = None,
-        memory: KeptRecords | None = None,
-        keeping: AzureKeptTagging | None = None,
+        kept_records: KeptRecords | None = None,
+        kept_tagging: AzureKeptTagging | None = None,
     ) -> None:
         self._settings, self._consents = settings, consents or ConsentedClaims()
-        self._memory, self._keeping = memory or NoKeptRecords(), keeping
+        self._kept_records, self._kept_tagging = kept_records or NoKeptRecords(), kept_tagging
 
     async def keep(self, keep: KeepRequest) -> Sequence[KeepDecision]:
         """Tags what is left of a NodeClaim whose resources are kept, in all groups that it may be in."""
@@ -68,7 +68,7 @@ class KarpenterCollector:
             return ()
         except (_Elsewhere, msgspec.DecodeError) as error:
             raise NotMarked(str(error), again=False) from None
-        return await self._keeping.keep(keep, chosen) if self._keeping is not None else ()
+        return await self._kept_tagging.keep(keep, chosen) if self._kept_tagging is not None else ()
 
     async def collect(self, facts: ObjectFacts) -> Plan | Hold:
         source, claim = facts.ref.source, facts.ref.name
@@ -94,7 +94,7 @@ class KarpenterCollector:
         """Holds if an earlier NodeClaim of that name has kept resources, which have the same names."""
         for place in places:
             try:
-                kept = await self._memory.decisions(place_of(place), facts.ref.name)
+                kept = await self._kept_records.decisions(place_of(place), facts.ref.name)
             except Undecodable as error:
                 return Hold(str(error), again=True)
             if before := next((one for one in kept if one.uid != facts.ref.uid), None):

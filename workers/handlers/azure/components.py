@@ -47,10 +47,13 @@ class AzureComponents(NamedTuple):
 
 @asynccontextmanager
 async def azure_components(
-    settings: Settings, source_clusters: SourceClusters, quota: AzureQuota | None, memory: KeptRecords | None = None
+    settings: Settings,
+    source_clusters: SourceClusters,
+    quota: AzureQuota | None,
+    kept_records: KeptRecords | None = None,
 ) -> AsyncIterator[AzureComponents]:
-    """`quota` is for calls outside of lanes; without one they are not limited. `memory` has the abandoned jobs and the
-    decisions to keep resources."""
+    """`quota` is for calls outside of lanes; without one they are not limited. `kept_records` has the abandoned jobs
+    and the decisions to keep resources."""
     azure = settings.azure
     async with AzureClients(azure.endpoint) as clients:
         nodes = NodeProtection(source_clusters, azure.not_ready)
@@ -59,7 +62,7 @@ async def azure_components(
             return AzureCalls(clients, where, meter, azure.reserve)
 
         consents = ConsentedClaims()
-        handlers = tuple(AzureRemoval(kind, calling, nodes, azure, consents, memory) for kind in KINDS)
+        handlers = tuple(AzureRemoval(kind, calling, nodes, azure, consents, kept_records) for kind in KINDS)
 
         def paced(where: AzureScope) -> AzureCalls:
             return calling(where, BudgetCallMeter(where, quota))
@@ -74,9 +77,9 @@ async def azure_components(
             except AzureError:
                 return None
 
-        lister, keeping = AzureLister(paced), AzureKeptTagging(azure, urgent)
+        lister, kept_tagging = AzureLister(paced), AzureKeptTagging(azure, urgent)
         try:
-            collector = KarpenterCollector(azure, consents, memory, keeping)
+            collector = KarpenterCollector(azure, consents, kept_records, kept_tagging)
             yield AzureComponents(collector, handlers, lister, AzureRetainedTags(azure, paced), there)
         finally:
             await nodes.aclose()

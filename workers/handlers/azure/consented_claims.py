@@ -1,5 +1,6 @@
-"""NodeClaims that consent was given for, by deletion: a job may only delete resources named after that NodeClaim.
-The job's record is only a hint: mixed up or forged, it could name resources of a NodeClaim that was never checked."""
+"""Record of the NodeClaim that consent was given for, by deletion: a job may only delete resources named after that
+NodeClaim. The job's record is only a hint: mixed up or forged, it could name resources of a NodeClaim that was never
+checked."""
 
 from typing import Final, NamedTuple
 

@@ -10,7 +10,7 @@ import msgspec
 
 from service.contract import Blocked, Draw, Gone, Job, Left, Pending, Refused, Verdict
 from service.settings import AzureNodes, AzureSettings
-from workers.handlers import freshness
+from workers.handlers import evidence_age
 from workers.handlers.azure.abandoned import left_with_abandoned
 from workers.handlers.azure.call_meters import BatchCallMeter
 from workers.handlers.azure.calls import AzureCalls
@@ -30,7 +30,7 @@ from workers.handlers.azure.node_protection import Protection
 from workers.handlers.azure.ownership import older, ownership_of
 from workers.handlers.batch_adapter import BatchAdapter
 from workers.handlers.batch_tokens import BatchTokens, ClearanceTracker
-from workers.handlers.freshness import Outdated, clear_until, fresh_until, retry_outdated
+from workers.handlers.evidence_age import Outdated, clear_until, fresh_until, retry_outdated
 from workers.handlers.kept_resources import KeptRecords, NoKeptRecords
 from workers.handlers.protocol import Batch, NotCleared
 
@@ -80,7 +80,7 @@ Calling = Callable[[AzureScope, CallMeter], AzureCalls]
 class AzureRemoval:
     """Handler of one kind. `calling` returns calls with a given meter; `settings` name the groups in which resources
     may be deleted now, whatever was planned earlier; `consents` is filled by the collector of the same process;
-    `memory` has the abandoned jobs."""
+    `kept_records` has the abandoned jobs."""
 
     def __init__(
         self,
@@ -89,10 +89,10 @@ class AzureRemoval:
         nodes: ProtectionCheck,
         settings: AzureSettings,
         consents: ConsentedClaims,
-        memory: KeptRecords | None = None,
+        kept_records: KeptRecords | None = None,
     ) -> None:
         self.kind, self._settings, self._consents = kind.name, settings, consents
-        self._memory = memory or NoKeptRecords()
+        self._kept_records = kept_records or NoKeptRecords()
         self._kind, self._calling, self._nodes = kind, calling, nodes
 
     def draws(self, lane: str) -> Sequence[Draw] | None:
@@ -208,7 +208,7 @@ class AzureRemoval:
     # ---- removing
 
     async def _remove(self, attempt: AzureAttempt) -> Verdict:
-        started = freshness.now()
+        started = evidence_age.now()
         objection = await self._check_signs_of_life(attempt)
         if objection is not None:
             return objection
@@ -226,14 +226,14 @@ class AzureRemoval:
         """Called after reading Node and machine first, then the resource; consent comes last. Whoever creates a
         resource with this name has created its NodeClaim before, which consent would see, so a slow read does no
         harm."""
-        until = min(fresh_until(freshness.now()), started + FRESH_SIGNS.total_seconds())
+        until = min(fresh_until(evidence_age.now()), started + FRESH_SIGNS.total_seconds())
         await clear_until(attempt.batch, attempt.job, until)
         self._consents.check(attempt.job, attempt.owner)
 
     async def _remove_machine(self, attempt: AzureAttempt) -> Verdict:
         """Deletes the machine of an interface whose NodeClaim is gone, if the machine appeared after the machines'
         stage."""
-        started, back = freshness.now(), attempt.progress._replace(machine="")
+        started, back = evidence_age.now(), attempt.progress._replace(machine="")
         await self._check_node(attempt)
         machine = await attempt.calls.read(VM, attempt.job.target)
         if machine is not None and (left := await self._left_with_machine(attempt)) is not None:
@@ -278,7 +278,7 @@ class AzureRemoval:
 
     async def _left_with_machine(self, attempt: AzureAttempt) -> Left | None:
         return await left_with_abandoned(
-            self._memory, attempt.job, attempt.where, attempt.where.id(VM.type, attempt.job.target)
+            self._kept_records, attempt.job, attempt.where, attempt.where.id(VM.type, attempt.job.target)
         )
 
     async def _check_node(self, attempt: AzureAttempt) -> None:
@@ -295,7 +295,7 @@ class AzureRemoval:
             return self._read_later(attempt, progress, "it is being deleted")
         if not found.used_by:
             return None
-        return await left_with_abandoned(self._memory, attempt.job, attempt.where, found.used_by) or Blocked(
+        return await left_with_abandoned(self._kept_records, attempt.job, attempt.where, found.used_by) or Blocked(
             found.used_by
         )
 

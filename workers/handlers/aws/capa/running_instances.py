@@ -1,5 +1,5 @@
-"""Instances that carry a cluster's tag and are not terminated, for many clusters in one call. A read includes the tags
-of other clusters that had no instances: their checks come next."""
+"""Instances that carry a cluster's tag and are not terminated, for many clusters in one call. A read for one
+cluster includes other clusters that had no instances at their last check, because they are checked again soon."""
 
 import time
 from collections.abc import Callable, Collection, Hashable, Iterator

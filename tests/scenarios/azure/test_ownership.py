@@ -1,5 +1,5 @@
-"""What is named like ours and is not: of another cluster, of AKS, of nobody, of a user. It is never touched, and the
-records say why. The same holds for what a person has marked to stay."""
+"""Resources with similar names that belong to another cluster, AKS, a user or no owner: they are never changed, and the
+records say why. The same holds for what an operator has marked to stay."""
 
 import asyncio
 from typing import Any
@@ -71,7 +71,7 @@ async def test_more_tags_that_settings_demand_must_be_there_as_well(scenario: Az
     await scenario.claimed(claim)
     uid = await scenario.claimed(other)
     await scenario.nic(claim)
-    await scenario.nic(other, tags={**TAGS, "AzureOwner": "platform"})
+    await scenario.nic(other, tags={**TAGS, "Owner": "platform"})
     await asyncio.gather(scenario.unclaimed(claim), scenario.unclaimed(other))
     await scenario.until_told(claim, "its tag owner is None, not 'platform'")
     await scenario.until_done(uid)

@@ -1,5 +1,4 @@
-"""A sweep has found very many orphans, and then somebody's node goes: what is left of that one does not wait behind
-them, although they share planners, lanes and quotas."""
+"""Deletions from events run before the many orphans of a sweep, although they share planners, lanes and quotas."""
 
 from datetime import timedelta
 from functools import partial
@@ -25,7 +24,7 @@ all that wait, it would be last of hundreds."""
 @pytest.mark.parametrize(
     "told",
     [
-        pytest.param(300, id="while the orphans are told"),
+        pytest.param(300, id="while the orphans are published"),
         pytest.param(1_600, id="when nearly all of them wait"),
     ],
 )
@@ -51,6 +50,6 @@ async def test_deletions_from_events_run_before_the_orphans_of_a_sweep(
 
 
 async def _open(scenario: AzureScenario, number: int) -> bool:
-    """So many deletions are told of, and not over."""
+    """So many deletions are published, and not done."""
     (shard,) = scenario.installation.shards
     return int(await shard.caller.command("ZCARD", f"{shard.stem}open")) >= number

@@ -1,5 +1,5 @@
-"""A bad day at AWS: proxies answer in its place, connections end before and after the deed, answers come late.
-An answer that nobody understands is no finding, and a call whose answer was lost may have been carried out."""
+"""Broken responses of AWS: proxies answer in its place, connections end before and after the call, responses are late.
+A response that can't be parsed proves nothing, and a call whose response was lost may have been executed."""
 
 import pytest
 

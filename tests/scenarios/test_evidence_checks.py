@@ -1,4 +1,4 @@
-"""The judges of the scenarios have teeth: small invented logs with one thing wrong each, and the complaint about it."""
+"""Checks of the scenarios on small invented logs with one mistake each, and the complaint about it."""
 
 from collections.abc import Iterable
 from dataclasses import replace

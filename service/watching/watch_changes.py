@@ -1,6 +1,6 @@
-"""Watch of a list scope from a list's resource version on: while one batch of events is processed, the next is
-buffered. The resource version in Redis moves only after everything before it is published. Expired (410) ends it: see
-list_watch."""
+"""Watch of a source's objects, from the resource version of the last list on: while one batch of watch events is
+processed, the next is buffered. The resource version in Redis moves only after everything before it is published.
+Expired (410) ends it: see list_watch."""
 
 import asyncio
 import time

@@ -12,7 +12,7 @@ from service.contract import Blocked, Job, Pending, Refused
 from service.settings import RetrySettings
 from standins.aws.tags import by_cloud_provider
 from tests.integration.aws_removal import AwsRecordingBatch, AwsRemovalFixture, removing
-from workers.handlers import freshness
+from workers.handlers import evidence_age
 from workers.handlers.aws.kinds import KINDS
 from workers.handlers.aws.model import CapaCluster
 from workers.runtime.retry_policy import outcome_of
@@ -21,7 +21,7 @@ __all__ = ["removing"]
 
 OURS = by_cloud_provider("c1")
 SERVED = by_cloud_provider("c1", "default/web")
-FRESH = freshness.FRESH
+FRESH = evidence_age.FRESH
 VOLUME, GROUP, TARGET_GROUP, BALANCER = "aws.volume", "aws.security-group", "aws.target-group", "aws.balancer"
 READS = ("Describe", "Get")
 
@@ -41,8 +41,8 @@ class SteppedClock:
 @pytest.fixture
 def clock(removing: AwsRemovalFixture, monkeypatch: pytest.MonkeyPatch) -> SteppedClock:
     made = SteppedClock()
-    monkeypatch.setattr(freshness, "FRESH", FRESH)
-    monkeypatch.setattr(freshness, "now", made)
+    monkeypatch.setattr(evidence_age, "FRESH", FRESH)
+    monkeypatch.setattr(evidence_age, "now", made)
     return made
 
 

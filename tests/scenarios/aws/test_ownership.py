@@ -1,5 +1,5 @@
-"""Whose resources they are is proven before anything is touched: account, VPC, namesakes, identity, and the moment.
-What can't be proven holds, and the object says why; a word of a person lets it go."""
+"""Ownership is proven before anything is changed: account, VPC, namesakes, identity, and creation time.
+Without proof the deletion is held, and the object says why; an operator can release it."""
 
 import base64
 import uuid
@@ -101,7 +101,7 @@ async def test_an_identity_that_does_not_allow_the_namespace_is_not_even_tried(s
 
 @pytest.mark.invariant(11)
 async def test_a_tenant_does_not_choose_what_the_settings_do_not_allow(scenario: AwsScenario) -> None:
-    """The story of a living `prod` whose Namespace nobody watches, and of a tenant who wants its volumes gone."""
+    """A living `prod` in a Namespace that is not watched, and a tenant who wants its volumes deleted."""
     scenario.document["aws"]["allowed_tasks"] = list(DEFAULT_TASKS)
     CapiObjects(scenario.kube, scenario.api.namespace()).unmanaged("prod", region=REGION)
     volume = await scenario.builder.volume(by_cloud_provider("prod"))

@@ -1,7 +1,6 @@
-"""Sequences in which the machine once found a law broken, the shortest that it could make of them.
+"""Sequences of calls in which the state machine once found a broken law, shrunk as far as possible.
 
-They are tried first and every time, however the dice fall.
-"""
+They are tried in every run, whatever Hypothesis draws."""
 
 from datetime import timedelta
 
