@@ -15,7 +15,13 @@ from service.engine.views.sources import held_objects
 from service.kubernetes import ClusterError
 from service.settings import Settings
 from service.watching.cluster_identity import ClusterIdentities, WrongCluster, cluster_of, connect_to
-from service.watching.restore import ConcurrentChange, RestoreState, accept_restore, restore_state, sources_in_cluster
+from service.watching.restored_cluster import (
+    ConcurrentChange,
+    RestoreState,
+    accept_restore,
+    restore_state,
+    sources_in_cluster,
+)
 
 
 @click.group()

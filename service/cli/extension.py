@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from service.cli.session import root_options
 from service.settings import Settings
-from service.watching.collectors import COLLECTORS, Recognise
+from service.watching.recognition import COLLECTORS, Recognise
 
 if TYPE_CHECKING:
     from workers.handlers.collector import Collector

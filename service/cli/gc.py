@@ -20,7 +20,7 @@ from service.policy import capi
 from service.policy.annotations import AnnotationValue
 from service.policy.scope import capi_decision, dry_run_decision, gc_switch, pause_decision
 from service.settings import Settings
-from service.watching.collectors import CapiOwners
+from service.watching.recognition import CapiOwners
 
 _ACCOUNT: Final = re.compile(r"\d{12}")
 _MAX_PATCHES: Final = 10

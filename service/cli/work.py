@@ -21,7 +21,7 @@ from service.engine.installation import Installation
 from service.engine.kept_store import KeptStore
 from service.kubernetes import RecentObjects
 from service.settings import Settings
-from service.watching.collectors import check_collectors
+from service.watching.recognition import check_collectors
 from service.web import Health, Metrics, ProcessCounts, WebServer
 from service.web.redis_probe import RedisProbe
 from workers.handlers.collector import Collector

@@ -10,8 +10,8 @@ from service.engine.installation import Installation
 from service.engine.restore_detection import RestoreDetector
 from service.kubernetes import KubeObject, KubernetesClient, RecentObjects, ServedResource, WatchEvent
 from service.settings import PolicySettings, SourceSettings, WatchSettings
-from service.watching.collectors import COLLECTORS, Recognise
 from service.watching.namespace_watch import NamespaceWatch
+from service.watching.recognition import COLLECTORS, Recognise
 
 VERSION_FIELD: Final = "resource_version"
 """Field of the source's hash in Redis for the resource version up to which a list scope is published."""

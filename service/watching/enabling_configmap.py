@@ -1,5 +1,6 @@
-"""ConfigMap with the time at which each source was first enabled; Redis has a copy. Older objects do not get our
-finalizer, and the loss of either must not make an old object look new, or a new one old."""
+"""ConfigMap with the time at which each source was first enabled; Redis has a copy. Objects older than
+that do not get our finalizer. Losing the ConfigMap or the copy must not make an old object look new, or a new one old.
+"""
 
 from collections.abc import Callable
 from datetime import datetime

@@ -22,8 +22,8 @@ from service.kubernetes.finalizers import finalizer_addition, finalizer_removal
 from service.policy import capi
 from service.policy.scope import dry_run_decision
 from service.watching.assignment import Assignment, LeaseNotHeld
-from service.watching.collectors import CapiOwners
 from service.watching.finalizer_queue import FinalizerQueue, PendingPatch, patch_for
+from service.watching.recognition import CapiOwners
 from service.watching.scope import SourceScope
 from service.watching.source_status import RecentNames, SourceStatus
 

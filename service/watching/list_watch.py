@@ -31,9 +31,9 @@ from service.watching.assignment import (
     is_stale_field,
 )
 from service.watching.recheck import HeldScan
-from service.watching.restore import RestoreDoubt, is_version_field, restore_doubt
+from service.watching.restored_cluster import RestoreDoubt, is_version_field, restore_doubt
 from service.watching.source_status import SourceStatus
-from service.watching.watch_changes import WatchFollower
+from service.watching.watch_follower import WatchFollower
 
 log = structlog.get_logger(__name__)
 

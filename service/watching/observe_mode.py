@@ -22,10 +22,10 @@ from service.kubernetes import (
 from service.kubernetes.discovery import crd_replaced
 from service.watching.absence import MissingObject, prove_absence, run_concurrently
 from service.watching.assignment import Assignment, ListScope, ListStart
-from service.watching.collectors import Unrecognisable
 from service.watching.finalizer_patcher import FinalizerPatcher
 from service.watching.inventory_diff import InventoryDiff, MissingRecord
 from service.watching.publishing import Publisher
+from service.watching.recognition import Unrecognisable
 from service.watching.scope import SourceScope
 from service.watching.source_status import RecentNames, SourceStatus
 

@@ -13,7 +13,7 @@ from service.engine.withdrawal import withdraw
 from service.kubernetes import KubeObject, NotServed, ServedResource
 from service.watching.absence import AbsenceProof, CrdCheck, MissingObject, check_crd, prove_absence
 from service.watching.assignment import ListScope
-from service.watching.collectors import Unrecognisable
+from service.watching.recognition import Unrecognisable
 from service.watching.scope import SourceScope
 from service.watching.source_conflicts import SourceConflicts
 from service.watching.source_status import RecentNames, SourceStatus

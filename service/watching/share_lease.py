@@ -19,9 +19,9 @@ from service.masking import mask_text
 from service.settings import Settings
 from service.watching.assignment import Assignment, SourceCounters
 from service.watching.cluster_identity import ConfirmedClient, cluster_of
-from service.watching.collectors import Recognise
 from service.watching.enabling_configmap import NotEnabled, first_enabled
 from service.watching.namespace_watch import NamespaceWatch
+from service.watching.recognition import Recognise
 from service.watching.shares import Share, ShareBalance
 from service.watching.source_watch import SourceWatch
 

@@ -13,7 +13,7 @@ from service.kubernetes import ClusterError, KubeObject, ServedResource
 from service.kubernetes.events import post_event
 from service.policy import capi
 from service.watching.assignment import Assignment
-from service.watching.collectors import CapiOwners
+from service.watching.recognition import CapiOwners
 
 log = structlog.get_logger(__name__)
 

@@ -21,7 +21,7 @@ from service.watching.publishing import Publisher
 from service.watching.recheck import HeldScan, Rechecks
 from service.watching.scope import SourceScope
 from service.watching.source_status import SourceStatus
-from service.watching.watch_changes import WatchFollower
+from service.watching.watch_follower import WatchFollower
 
 log = structlog.get_logger(__name__)
 

@@ -23,7 +23,7 @@ from service.policy.selectors import InvalidSelector, parse_selector
 from service.settings import Problem, Settings, SettingsError
 from service.watching.cluster_identity import ClusterIdentities
 from service.watching.cluster_watch import ClusterWatch
-from service.watching.collectors import COLLECTORS, Recognise, check_collectors
+from service.watching.recognition import COLLECTORS, Recognise, check_collectors
 from service.watching.share_lease import ShareLease
 from service.watching.shares import ReplicaPresence, ShareBalance, shares_of
 from service.web import ClusterStats, Hindrance, SourceStats, watch_metric_families

@@ -258,7 +258,7 @@ async def azure(local_azure: LocalAzure, monkeypatch: pytest.MonkeyPatch) -> Asy
     for name, value in local_azure.identity().items():
         monkeypatch.setenv(name, value)
     # On a busy machine what was read may be old by the time that it is acted on.
-    for name in ("freshness.FRESH", "azure.removal.FRESH_SIGNS"):
+    for name in ("evidence_age.FRESH", "azure.removal.FRESH_SIGNS"):
         monkeypatch.setattr(f"workers.handlers.{name}", timedelta(minutes=5))
     async with prepared(local_azure) as made:
         yield made

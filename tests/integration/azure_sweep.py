@@ -29,7 +29,7 @@ from service.settings import (
 )
 from service.settings.azure import SweepSettings
 from service.watching.assignment import Assignment
-from service.watching.collectors import COLLECTORS
+from service.watching.recognition import COLLECTORS
 from service.watching.source_watch import SourceWatch
 from standins.azure import GROUP, REGION, Nic
 from tests.engine.engine_under_test import EngineUnderTest, RunningWorker

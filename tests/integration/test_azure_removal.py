@@ -151,7 +151,7 @@ async def test_a_machine_that_would_take_a_data_disk_along_stays(removing: Azure
 
 
 @pytest.mark.invariant(2)
-@pytest.mark.parametrize("which", ["freshness.FRESH", "azure.removal.FRESH_SIGNS"])
+@pytest.mark.parametrize("which", ["evidence_age.FRESH", "azure.removal.FRESH_SIGNS"])
 @pytest.mark.parametrize("kind", [VM, NIC], ids=lambda kind: kind.name)
 async def test_what_was_read_too_long_before_the_call_is_no_reason_to_delete(
     removing: AzureRemovalFixture, monkeypatch: pytest.MonkeyPatch, kind: AzureKind, which: str

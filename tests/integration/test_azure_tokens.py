@@ -198,7 +198,7 @@ async def test_a_node_that_lives_protects_its_machine_before_anything_is_drawn(r
     assert (await removing.asked(), batch.spent, batch.called) == ([], {}, set())
 
 
-@pytest.mark.parametrize("what", ["freshness.FRESH", "azure.removal.FRESH_SIGNS"])
+@pytest.mark.parametrize("what", ["evidence_age.FRESH", "azure.removal.FRESH_SIGNS"])
 async def test_nothing_goes_on_the_strength_of_what_was_read_too_long_ago(
     removing: AzureRemovalFixture, monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:

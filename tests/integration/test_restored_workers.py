@@ -12,7 +12,7 @@ from service.kubernetes import KubernetesClient
 from service.policy.guard import PREFIX as GUARD
 from service.settings import GuardSettings, WatchSettings
 from service.watching.recheck import RESTORE_ACCEPTED
-from service.watching.restore import accept_restore, restore_state
+from service.watching.restored_cluster import accept_restore, restore_state
 from tests.api_servers import TestApi
 from tests.integration import azure_removal, judged_source
 from tests.integration.azure_removal import azure, own_api, removing

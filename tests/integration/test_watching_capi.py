@@ -18,7 +18,7 @@ from service.contract.aws import (
 )
 from service.contract.names import FINALIZER, GC
 from service.settings import FeatureSettings, SourceSettings
-from service.watching.collectors import COLLECTORS
+from service.watching.recognition import COLLECTORS
 from tests.api_servers import TestApi
 from tests.capi import AWS_CLUSTERS, AWS_MANAGED_CONTROL_PLANES, CLUSTERS, CapiObjects
 from tests.integration.watched_source import OTHER, InterceptedClient, RunningWatch, WatchedSource, watched_source

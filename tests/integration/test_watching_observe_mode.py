@@ -9,7 +9,7 @@ from service.contract.names import GC
 from service.engine.inventory import end_undeclared_sources
 from service.watching.absence import MissingObject, prove_absence
 from service.watching.cluster_identity import ConfirmedClient, WrongCluster
-from service.watching.collectors import Unrecognisable
+from service.watching.recognition import Unrecognisable
 from tests.api_servers import TestApi
 from tests.integration.watched_source import OTHER, InterceptedClient, WatchedSource, spec_of
 from tests.kube import wait_until

@@ -19,7 +19,7 @@ from service.watching.assignment import Assignment
 from service.watching.recheck import OBJECT_CHANGED, Rechecks
 from service.watching.source_status import SourceStatus
 from service.watching.source_watch import SourceWatch
-from service.watching.watch_changes import WatchBuffer
+from service.watching.watch_follower import WatchBuffer
 from tests.engine.scripted_provider import LANE as HAND_LANE
 from tests.engine.scripted_provider import event, thing
 from tests.engine.waiting import PATIENCE

@@ -7,7 +7,7 @@ from typing import Literal
 import msgspec
 
 from service.contract import Hold, Plan, Target
-from service.watching.collectors import Unrecognisable
+from service.watching.recognition import Unrecognisable
 from workers.handlers.collector import ObjectFacts
 
 NAME = "simulated"

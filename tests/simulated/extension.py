@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 from service.cli.session import CommandError
 from service.settings import Settings
-from service.watching.collectors import Recognise
+from service.watching.recognition import Recognise
 from tests.simulated.collector import NAME, recognise
 from tests.simulated.handler import ProviderUnreachable, SimulatedHandler
 

@@ -9,7 +9,7 @@ import pytest
 from service.contract import Hold, Plan, Target
 from service.contract.azure import KARPENTER_AZURE, NODECLAIMS, NodeClaimFacts, read_node_claim
 from service.settings import AzureNodes, AzureSettings, SourceSettings
-from service.watching.collectors import COLLECTORS, Unrecognisable
+from service.watching.recognition import COLLECTORS, Unrecognisable
 from workers.handlers.azure.collector import KarpenterCollector, OrphanIds
 from workers.handlers.azure.kinds import KINDS
 from workers.handlers.azure.model import AzureOwner

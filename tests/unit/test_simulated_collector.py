@@ -2,7 +2,7 @@
 
 import pytest
 
-from service.watching.collectors import Unrecognisable
+from service.watching.recognition import Unrecognisable
 from tests.simulated.collector import recognise
 
 

@@ -8,10 +8,10 @@ import pytest
 from service.kubernetes import KubeObject, WatchEvent
 from service.settings import SourceSettings
 from service.watching.assignment import Assignment, ListScope, is_stale_field, list_scopes
-from service.watching.restore import restore_doubt
+from service.watching.restored_cluster import restore_doubt
 from service.watching.scope import scope_hash
 from service.watching.source_status import RecentNames
-from service.watching.watch_changes import WatchBuffer
+from service.watching.watch_follower import WatchBuffer
 
 
 def assigned(part: str, namespaces: tuple[str, ...]) -> Assignment:

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from service.settings import SettingsError, SourceSettings
-from service.watching.collectors import COLLECTORS, check_collectors
+from service.watching.recognition import COLLECTORS, check_collectors
 from service.watching.shares import shares_of
 
 

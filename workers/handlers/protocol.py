@@ -1,6 +1,6 @@
 """Protocols between the runtime and handlers, planners and consent.
 
-Handlers return verdicts and planners return plans; they never ack or sleep, and know nothing of Redis.
+Handlers return verdicts and planners return plans; they never ack or wait for a retry, and know nothing of Redis.
 """
 
 from collections.abc import AsyncIterator, Sequence

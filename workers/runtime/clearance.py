@@ -1,7 +1,7 @@
 """Clearance check right before a destructive call: consent of the live object, pauses, and the worker's lease.
 
-Jobs wait only for the consent of their own deletion's object. Jobs that have it at the same time share one read of
-pauses and leases, so a batch costs a few round trips instead of one per job.
+Jobs wait only for the consent of their own deletion's object. Jobs whose consent arrives at the same time share one
+read of pauses and leases, so a batch costs a few round trips instead of one per job.
 """
 
 import asyncio

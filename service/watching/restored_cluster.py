@@ -1,5 +1,6 @@
 """Restore of a cluster from a backup: detection by the resource versions of lists, and acceptance by an operator, which
-raises the counters on the Leases and in Redis above both values. An acceptance that stops half-way can be repeated."""
+sets the counter of each Lease, in the cluster and in Redis, above the higher of the two. An acceptance that stops half-
+way can be repeated."""
 
 import math
 from collections.abc import Mapping
