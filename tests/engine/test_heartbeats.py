@@ -97,6 +97,7 @@ async def test_a_living_worker_that_was_taken_for_dead_is_told_that_its_leases_a
     assert (await reclaim(held)).given_back == []
 
 
+@pytest.mark.long
 async def test_a_full_lane_goes_on_when_all_its_workers_were_killed(world: World) -> None:
     """The leases would last for longer than any test waits."""
     world.change("worker", lease=timedelta(minutes=30), lane_cap=4, silence=2 * SECOND)

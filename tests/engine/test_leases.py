@@ -61,6 +61,7 @@ async def test_a_lease_that_ends_while_the_objects_are_looked_at_clears_nothing(
     assert not flight.called
 
 
+@pytest.mark.long
 async def test_a_long_attempt_keeps_its_lease_and_is_nobody_elses(world: World) -> None:
     outside, free = Outside(), asyncio.Event()
 

@@ -62,6 +62,7 @@ async def test_entries_of_a_planner_whose_heartbeats_end_are_claimed_before_they
     assert sorted(outside.planned) == ["a", "a", "b", "b", "c", "c"]
 
 
+@pytest.mark.long
 async def test_an_entry_that_is_planned_for_long_stays_with_its_planner(world: World) -> None:
     outside, one, free = Outside(), event("a"), asyncio.Event()
 
@@ -83,6 +84,7 @@ async def test_an_entry_that_is_planned_for_long_stays_with_its_planner(world: W
     await world.until_done(one)
 
 
+@pytest.mark.long
 async def test_an_entry_that_kills_its_planners_is_set_aside_and_tried_again_alone_after_an_hour(world: World) -> None:
     outside, killer, free = Outside(), event("killer"), asyncio.Event()
     outside.plans["killer"] = hang

@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from datetime import timedelta
 
+import pytest
+
 from service.contract import Draw, Limit
 from service.local.servers import Server
 from service.stream.budgets import Ask
@@ -92,6 +94,7 @@ async def test_a_refusal_that_names_no_time_is_a_pause_of_a_moment(world: World)
     assert timedelta(seconds=1) - passed < wait < timedelta(seconds=4)
 
 
+@pytest.mark.long
 async def test_a_server_that_is_away_grants_nothing_and_keeps_nobody(own_world: World, own_server: Server) -> None:
     quota, draws = quota_of(own_world), [Draw(Limit.bucket("slow", 3, rate=0.001))]
     assert await quota.draw(PLACE, draws) == timedelta(0)

@@ -137,6 +137,7 @@ async def test_entries_that_are_not_planned_after_the_grace_period_are_handed_ba
     assert not await world.decisions("held")
 
 
+@pytest.mark.long
 async def test_a_worker_stops_also_while_the_server_is_away(own_world: World) -> None:
     world, outside = own_world, Slow()
     arrived, free = outside.hold()

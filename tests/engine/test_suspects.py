@@ -282,6 +282,7 @@ async def test_a_planner_with_other_plans_in_hand_claims_no_suspect(world: World
     await world.until_done(one, long)
 
 
+@pytest.mark.long
 async def test_a_planner_that_stops_in_order_is_no_death(world: World) -> None:
     outside, one = Outside(), event("a")
     outside.plans["a"] = hang

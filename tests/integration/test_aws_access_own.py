@@ -54,6 +54,7 @@ async def test_for_a_key_of_its_own_the_process_asks_once_and_no_more(stage: Sta
     assert len(await stage.asked(WEB_IDENTITY)) == 1
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("irsa")
 async def test_a_key_that_does_not_come_is_not_waited_for_for_ever(stage: Stage) -> None:
     await stage.aws.trouble(Fault(what="slow", action=WEB_IDENTITY, seconds=6))

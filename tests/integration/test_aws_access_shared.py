@@ -133,6 +133,7 @@ async def test_a_refusal_of_a_paced_call_is_told_to_all_who_share_the_budget(sta
 # ---- clients
 
 
+@pytest.mark.long
 async def test_every_region_has_its_addresses() -> None:
     access = Access("AKIA1", "s")
     async with Sessions() as sessions:

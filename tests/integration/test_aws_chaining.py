@@ -19,6 +19,7 @@ async def until_gone(clustered: Clustered, *ids: str) -> None:
     await clustered.until(f"{ids} are gone", gone)
 
 
+@pytest.mark.long
 async def test_what_a_protected_balancer_does_not_use_goes_meanwhile_and_the_object_waits(
     clustered: Clustered, stack: AsyncExitStack, vpc: Vpc
 ) -> None:

@@ -90,6 +90,7 @@ async def test_with_the_tagging_api_demanded_a_denial_holds_and_names_the_permis
     assert "tag:GetResources is denied" in (await clustered.held(found)).reason
 
 
+@pytest.mark.long
 async def test_an_answer_that_is_none_is_not_an_empty_list(clustered: Clustered) -> None:
     vpc = await clustered.resources.vpc()
     clustered.set(finding="tagging")

@@ -139,6 +139,7 @@ async def test_only_the_reference_of_a_foreign_group_is_revoked_where_the_settin
     assert len(await removing.asked(*REVOKES)) == 2
 
 
+@pytest.mark.long
 async def test_a_foreign_rule_is_written_down_before_it_is_revoked(removing: Removing) -> None:
     build = removing.cloud.world
     allow_foreign(removing)

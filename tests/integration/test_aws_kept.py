@@ -225,6 +225,7 @@ async def test_for_want_of_room_a_release_comes_back_when_there_is_some_and_tags
     assert {resource.id: resource.tag for resource in decision.resources} == {group: "", balancer: ""}
 
 
+@pytest.mark.long
 @pytest.mark.invariant(10)
 async def test_what_belongs_to_an_abandoned_balancer_is_not_taken_from_it(
     clustered: Clustered, stack: AsyncExitStack

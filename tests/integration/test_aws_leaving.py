@@ -154,6 +154,7 @@ async def test_one_that_the_guard_holds_keeps_its_volumes(clustered: Clustered, 
     await clustered.planned(first)
 
 
+@pytest.mark.long
 async def test_instances_and_the_eks_cluster_of_a_namesake_are_waited_for(
     clustered: Clustered, vpc: Vpc, elsewhere: Capi
 ) -> None:
@@ -194,6 +195,7 @@ async def test_a_namesake_is_asked_again_before_every_destructive_call(
         assert "with it volume would stay" in await objection()
 
 
+@pytest.mark.long
 async def test_two_of_one_name_that_go_together_take_along_all_that_was_theirs(
     clustered: Clustered, stack: AsyncExitStack, vpc: Vpc, elsewhere: Capi
 ) -> None:

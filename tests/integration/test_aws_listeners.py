@@ -2,6 +2,8 @@
 
 from contextlib import AsyncExitStack
 
+import pytest
+
 from service.contract.aws import EXTERNAL_RESOURCE_TASKS
 from service.local.aws.networks import Vpc
 from service.local.aws.tags import by_cloud_provider
@@ -32,6 +34,7 @@ async def test_a_listener_of_a_balancer_that_is_not_to_go_is_left_and_named_unti
     assert not {balancer, target_group} & await clustered.resources.standing()
 
 
+@pytest.mark.long
 async def test_once_balancers_are_not_to_go_any_more_their_listeners_stay(
     clustered: Clustered, stack: AsyncExitStack, vpc: Vpc
 ) -> None:

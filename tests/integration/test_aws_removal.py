@@ -169,6 +169,7 @@ async def test_a_denied_permission_is_named_and_holds_only_its_own_kind(removing
     assert "elasticloadbalancing:DescribeTags is denied" in str(found[balancer])
 
 
+@pytest.mark.long
 async def test_a_throttle_spends_no_attempt_and_pauses_the_limit_that_was_short(removing: Removing) -> None:
     build, owner = removing.cloud.world, removing.owner
     vpc = await build.vpc()

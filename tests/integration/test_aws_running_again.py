@@ -100,6 +100,7 @@ async def test_an_errand_of_the_last_look_is_stopped_by_what_runs_by_then(
     assert late in await world.standing()
 
 
+@pytest.mark.long
 async def test_a_task_that_is_added_in_the_middle_is_asked_what_it_would_have_been_asked_at_first(
     clustered: Clustered, stack: AsyncExitStack, vpc: Vpc
 ) -> None:
@@ -136,6 +137,7 @@ async def test_a_name_that_eks_does_not_know_may_be_that_of_a_cluster_on_instanc
     assert len(await clustered.planned(found)) == 2
 
 
+@pytest.mark.long
 async def test_instances_of_an_eks_cluster_elsewhere_do_not_keep_this_one(clustered: Clustered, vpc: Vpc) -> None:
     other = await clustered.resources.vpc()
     await clustered.resources.instance(other, tags=by_cloud_provider("legacy"))

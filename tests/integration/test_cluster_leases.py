@@ -113,6 +113,7 @@ async def test_who_can_not_renew_stops_before_another_may_take_over(api: TestApi
     assert _spec(api, namespace)["holderIdentity"] == "holder"
 
 
+@pytest.mark.long
 async def test_a_holder_renews_and_a_waiting_one_takes_over_when_it_stops(api: TestApi, cluster: Cluster) -> None:
     namespace = api.namespace()
     # The record lasts two thirds of it: time enough for a process that a busy machine holds up.

@@ -231,6 +231,7 @@ async def test_protection_that_was_lifted_while_a_source_changed_hands_is_notice
     assert stage.deletes == 3
 
 
+@pytest.mark.long
 async def test_what_is_held_is_looked_at_once_by_who_takes_over_and_what_the_guard_holds_is_not(
     stage: Stage, side: Side
 ) -> None:

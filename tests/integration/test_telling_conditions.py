@@ -2,6 +2,8 @@
 
 from datetime import timedelta
 
+import pytest
+
 from service.contract import Event
 from service.contract.names import FINALIZER
 from service.local.provider.world import Resource, Seed
@@ -73,6 +75,7 @@ async def test_the_condition_says_that_everything_is_paused_until_it_is_not(stag
     await stage.until_done(one)
 
 
+@pytest.mark.long
 async def test_a_pause_that_ended_while_no_worker_ran_is_no_longer_told(stage: Stage) -> None:
     """Nothing of it is tried again in these hours: what is said then, the end of the pause has said."""
     stage.change("retry", blocked_base=timedelta(hours=1000), blocked_cap=timedelta(hours=1000))

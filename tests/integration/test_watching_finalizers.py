@@ -279,6 +279,7 @@ async def test_a_release_of_our_own_withdraws_and_reports_nothing(watched: Watch
     assert (await watched.deletions()).keys() == {"one", "two"}
 
 
+@pytest.mark.long
 async def test_an_object_still_going_whose_record_is_final_gets_the_next_round(watched: Watched) -> None:
     running = await watched.start()
     watched.create("one")

@@ -40,6 +40,7 @@ def check_all(rig: Rig, scripts: Scripts | None = None) -> None:
         Learning(rig, case, scripts).run()
 
 
+@pytest.mark.long
 def test_the_laws_of_learning_hold(rig: Rig) -> None:
     for case in CASES[::7]:
         Learning(rig, case).run()

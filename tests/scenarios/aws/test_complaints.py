@@ -179,6 +179,7 @@ async def test_c8_a_region_or_network_without_the_tagging_api(stage: Stage) -> N
     assert LEFT not in await stage.audited(), "only the last look found some of them"
 
 
+@pytest.mark.long
 async def test_c9_what_a_user_supplied_or_another_cluster_of_that_name_owns_is_deleted(stage: Stage) -> None:
     await stage.start()
     infra = await stage.unmanaged("prod")

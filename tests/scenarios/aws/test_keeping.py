@@ -102,6 +102,7 @@ async def test_what_retain_kept_does_not_go_with_the_next_cluster_of_that_name(s
     assert kept <= standing
 
 
+@pytest.mark.long
 @pytest.mark.invariant(9)
 async def test_what_retain_kept_goes_with_the_next_cluster_once_its_tags_and_its_record_are_forgotten(
     stage: Stage,

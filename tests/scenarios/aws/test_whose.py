@@ -16,6 +16,8 @@ from tests.scenarios.aws.clusters import Clusters
 from tests.scenarios.aws.holdings import assert_gone, holdings
 from tests.scenarios.aws.stage import Stage
 
+pytestmark = pytest.mark.long
+
 
 def any_account() -> str:
     return str(uuid.uuid4().int)[-12:]
