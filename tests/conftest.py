@@ -2,6 +2,7 @@
 
 import signal
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from functools import partial
 from typing import Any
 
@@ -19,6 +20,8 @@ from tests.servers import (
     sentinel_server,
     server,
 )
+from workers.handlers.aws import sessions as aws_sessions
+from workers.handlers.azure import clients as azure_clients
 
 # Who starts the tests in the background of a script has them ignore SIGINT, and so would every command they start.
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
@@ -47,6 +50,19 @@ def _loggers_follow_the_configuration() -> Iterator[None]:
     logs of later tests could then not be captured."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(structlog, "configure", partial(_uncached, structlog.configure))
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _busy_machines_have_time() -> Iterator[None]:
+    """An attempt of its own in a test is not repeated as a worker would: a connection that takes long on a busy machine
+    must not fail it."""
+    minute = timedelta(minutes=1)
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("CONNECT", "READ"):
+            patch.setattr(aws_sessions, name, minute)
+        for name in ("CONNECT", "READ"):
+            patch.setattr(azure_clients, name, minute.seconds)
         yield
 
 
