@@ -9,8 +9,8 @@ import msgspec
 
 from service.cli import session
 from service.cli.output import show_json
+from service.cli.rbac import ServiceAccount, namespace_manifests, role_manifests
 from service.settings import Settings
-from service.watching.rbac import ServiceAccount, namespace_manifests, role_manifests
 
 
 @click.command()

@@ -12,7 +12,7 @@ from service.watching.cluster_identity import ClusterIdentities
 from standins.kubernetes_api import EmbeddedApi
 from tests.api_servers import TestApi
 from tests.integration.command_line import CommandResult, environment
-from tests.integration.test_watching_rbac import clear, confine, grant, kubeconfig
+from tests.integration.test_cli_role import clear, confine, grant, kubeconfig
 from tests.integration.widget_source import WidgetSource, widget_source
 from tests.redis_servers import TestServer
 

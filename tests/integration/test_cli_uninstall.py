@@ -15,7 +15,7 @@ from service.watching.uninstall import find_finalizers, remove_finalizers
 from standins.ports import free_ports
 from tests.api_servers import TestApi
 from tests.integration.knell_process import until, with_installation
-from tests.integration.test_watching_rbac import clear, grant, kubeconfig
+from tests.integration.test_cli_role import clear, grant, kubeconfig
 from tests.integration.widget_source import WidgetSource, widget_source
 from tests.redis_servers import TestServer
 

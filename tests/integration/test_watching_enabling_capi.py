@@ -9,7 +9,7 @@ from service.contract.aws import AWS_FINALIZER
 from tests.api_servers import TestApi
 from tests.capi import AWS_CLUSTERS, CapiObjects
 from tests.integration.knell_process import until
-from tests.integration.test_watching_rbac import running
+from tests.integration.test_cli_role import running
 from tests.integration.widget_source import WidgetSource, widget_source
 from tests.redis_servers import TestServer
 

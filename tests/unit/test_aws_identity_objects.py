@@ -6,10 +6,10 @@ from datetime import timedelta
 import msgspec
 import pytest
 
+from service.cli.rbac import role_manifests
 from service.contract.aws import AWS_CLUSTERS, CAPA
 from service.settings import ClusterSettings, Settings, SourceSettings
 from service.settings.aws import AwsSettings
-from service.watching.rbac import role_manifests
 from workers.handlers.aws.client.credentials import AwsCredentials
 from workers.handlers.aws.client.identity_objects import (
     AllowedNamespaces,

@@ -12,6 +12,7 @@ from service.cli import output
 from service.cli.doctor.capa_checks import check_capa
 from service.cli.doctor.check_result import CheckResult, CheckState
 from service.cli.enabled_time_comparison import compare_enabled_times
+from service.cli.rbac import UNINSTALL_SUFFIX, role_manifests
 from service.engine.enabled_times import EnabledTimes
 from service.engine.installation import Installation
 from service.engine.lease_counters import RestoreRecord
@@ -19,7 +20,6 @@ from service.kubernetes import NAMESPACES, ClusterError, Forbidden, KubernetesCl
 from service.settings import Settings, SettingsError
 from service.watching.absence import run_concurrently
 from service.watching.cluster_identity import ClusterIdentities, WrongCluster, cluster_of, connect_to
-from service.watching.rbac import UNINSTALL_SUFFIX, role_manifests
 from service.watching.watcher import check_sources
 
 TIMEOUT: Final = timedelta(seconds=10)

@@ -6,9 +6,9 @@ from functools import partial
 
 import pytest
 
+from service.cli.rbac import ServiceAccount, role_manifests
 from service.contract.azure import resource_name
 from service.settings import load
-from service.watching.rbac import ServiceAccount, role_manifests
 from standins.controlplane import ControlPlane
 from tests.karpenter import NODES
 from tests.scenarios.azure.azure_scenario import VM, AzureScenario

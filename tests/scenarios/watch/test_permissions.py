@@ -3,9 +3,9 @@ role is enough."""
 
 import pytest
 
+from service.cli.rbac import ServiceAccount, role_manifests
 from service.engine.inventory import Inventory
 from service.settings import load
-from service.watching.rbac import ServiceAccount, role_manifests
 from tests.scenarios.rbac_roles import path_of, without
 from tests.scenarios.watch.evidence import assert_story, until_released
 from tests.scenarios.watch.objects import DISKS, VMS

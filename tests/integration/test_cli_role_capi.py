@@ -23,7 +23,7 @@ from tests.capi import (
 )
 from tests.integration.command_line import environment
 from tests.integration.knell_process import until
-from tests.integration.test_watching_rbac import PLACES, clear, grant, kubeconfig, running
+from tests.integration.test_cli_role import PLACES, clear, grant, kubeconfig, running
 from tests.integration.widget_source import WidgetSource, widget_source
 from tests.redis_servers import TestServer
 

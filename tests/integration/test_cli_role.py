@@ -11,12 +11,12 @@ import msgspec
 import pytest
 import yaml
 
+from service.cli.rbac import ServiceAccount, namespace_manifests, role_manifests
 from service.cli.role import as_yaml
 from service.contract.aws import CAPA
 from service.contract.azure import KARPENTER_AZURE
 from service.contract.names import CONDITION
 from service.settings import load
-from service.watching.rbac import ServiceAccount, namespace_manifests, role_manifests
 from standins.controlplane import ControlPlane
 from tests.api_servers import TestApi
 from tests.integration.knell_process import AT_ONCE, KnellProcess, until
