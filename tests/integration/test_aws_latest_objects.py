@@ -74,6 +74,7 @@ async def test_an_object_that_means_another_vpc_by_now_is_held_until_it_is_set_b
     assert balancer not in await clusters.resources.standing()
 
 
+@pytest.mark.long
 async def test_an_object_that_names_no_vpc_any_more_is_held_although_its_account_is_known(
     clusters: CapiFixture, stack: AsyncExitStack, vpc: Vpc
 ) -> None:
@@ -92,6 +93,7 @@ async def test_an_object_that_names_no_vpc_any_more_is_held_although_its_account
     await clusters.until_done(one)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("what", ["region", "identity"])
 async def test_an_object_that_means_another_place_or_identity_by_now_is_held_and_says_what_to_do(
     clusters: CapiFixture, stack: AsyncExitStack, vpc: Vpc, what: str

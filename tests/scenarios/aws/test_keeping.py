@@ -17,6 +17,8 @@ from tests.scenarios.aws.aws_scenario import AwsScenario
 from tests.scenarios.aws.capi_clusters import Infra
 from tests.scenarios.aws.cluster_resources import a_few
 
+pytestmark = pytest.mark.long
+
 RETAIN: Final = f"{PREFIX}/{DELETION_POLICY}"
 
 
@@ -102,7 +104,6 @@ async def test_what_retain_kept_does_not_go_with_the_next_cluster_of_that_name(s
     assert kept <= standing
 
 
-@pytest.mark.long
 @pytest.mark.invariant(9)
 async def test_what_retain_kept_goes_with_the_next_cluster_once_its_tags_and_its_record_are_forgotten(
     scenario: AwsScenario,

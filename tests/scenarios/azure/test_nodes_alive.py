@@ -14,6 +14,8 @@ from tests.karpenter import NODES
 from tests.scenarios.azure.azure_scenario import VM, AzureScenario
 from tests.scenarios.rbac_roles import path_of, without
 
+pytestmark = pytest.mark.long
+
 LONG = timedelta(minutes=11)
 
 

@@ -10,6 +10,8 @@ from service.contract.azure import AKS_MACHINE_TAG, CLUSTER_TAG, KEEP_TAG, NODEP
 from standins.azure import Disk, PublicIp, Vm
 from tests.scenarios.azure.azure_scenario import DISK, NIC, TAGS, VM, AzureScenario
 
+pytestmark = pytest.mark.long
+
 FOREIGN = {CLUSTER_TAG: "staging", NODEPOOL_TAG: "default"}
 OF_AKS = {**TAGS, AKS_MACHINE_TAG: "somebody"}
 KEPT = {**TAGS, KEEP_TAG: "true"}

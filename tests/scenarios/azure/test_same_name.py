@@ -11,6 +11,8 @@ from service.engine.views.deletions import DeletionView
 from standins.azure import Nic, Vm
 from tests.scenarios.azure.azure_scenario import NIC, TAGS, VM, AzureScenario
 
+pytestmark = pytest.mark.long
+
 
 async def test_a_claim_that_is_made_again_before_the_plan_keeps_machine_and_interface(scenario: AzureScenario) -> None:
     await scenario.start(works=False)

@@ -13,6 +13,8 @@ from standins.azure import GROUP, Vm, id_of
 from tests.scenarios.azure.azure_scenario import SOURCE, TAGS, VM, AzureScenario
 from tests.scenarios.watch.service import KnellReplica
 
+pytestmark = pytest.mark.long
+
 AT_ONCE = "0s"
 """An age that everything has: what counts is the number of passes."""
 
@@ -49,7 +51,6 @@ async def test_a_rehearsal_shows_what_would_go_and_writes_nothing(scenario: Azur
     assert await scenario.names() == {resource_name(claim)}
 
 
-@pytest.mark.long
 async def test_an_orphan_must_be_one_for_its_age_which_a_restart_does_not_begin_anew(scenario: AzureScenario) -> None:
     scenario.sweeping(age="4s")
     claim = scenario.name("a")
@@ -264,7 +265,6 @@ async def test_what_a_person_gave_up_is_not_brought_up_again(scenario: AzureScen
     assert await scenario.names() == {resource_name(claim)}
 
 
-@pytest.mark.long
 async def test_one_replica_sweeps_and_another_takes_over_when_it_is_killed(scenario: AzureScenario) -> None:
     scenario.sweeping(every="200ms", age="1h")
     # Long enough for a holder that a busy machine has wait.
