@@ -1,4 +1,5 @@
-"""The control side of Knell: what is going, what policy says, and the durable record of it in Redis.
+"""Control side of Knell: watches objects, evaluates policy, and keeps the durable record of deletions in Redis.
 
-It never imports the consuming side, except in the few commands that start both in one process.
+Begin with `cli/watch.py` and `watching/watcher.py` for what runs, and with `engine/shard.py` for what is stored. It
+never imports `workers/`, except in the few commands that start both sides in one process.
 """

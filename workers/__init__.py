@@ -1,4 +1,6 @@
-"""The consuming side of Knell: it plans deletions, attempts their jobs and settles what was found.
+"""Consuming side of Knell: plans deletions, attempts their jobs, and stores the results.
 
-It uses the contract and the stream of the control side, never its commands or its surface.
+Begin with `runtime/worker.py`, which starts the loops, and `handlers/protocol.py`, which says what a handler is. It
+uses the contract, the engine, policy, the Kubernetes client and settings of `service/`, never its commands or its web
+server.
 """

@@ -89,8 +89,8 @@ def accept(name: str, yes: bool, config: Path | None) -> None:
         session.confirm(output.clean(question))
     session.run_with_redis(lambda opened: _accept(opened, name, found), config)
     click.echo(
-        f"{output.clean(name)} is accepted as it is; all of its sources are listed anew within seconds, and then "
-        "what workers hold because of it is looked at anew."
+        f"{output.clean(name)} is accepted as it is; all of its sources are listed again within seconds, and then "
+        "what workers hold because of it is checked again."
     )
 
 

@@ -32,7 +32,7 @@ _WIDE: Final = ("deletion", "source", "published", "planned", "done", "left", "o
 
 @click.group()
 def deletions() -> None:
-    """List deletions, or tell the whole story of one."""
+    """List deletions, or show the whole history of one."""
 
 
 @deletions.command("list")
@@ -92,7 +92,7 @@ def _reason(view: DeletionView) -> str:
 def show(
     what: str, namespace: str | None, cluster: str | None, limit: int, scan: int, form: str, config: Path | None
 ) -> None:
-    """The whole story of one deletion, with times.
+    """The whole history of one deletion, with times.
 
     It is addressed by its object (awscluster/shop -n team), by its id, or by the start of its object's uid. Lines of
     the story that repeat are folded into one; --output wide and json have each.

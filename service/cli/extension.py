@@ -1,5 +1,6 @@
-"""Extension of the command line by one more collector, which a program passes to `service.cli.main.main`.
-The commands that watch, work and plan then know that collector beside the built-in ones."""
+"""Extension of the command line by one more collector, which a program passes to `service.cli.main.main`. The commands
+that watch, work and plan then know that collector beside the built-in ones. It exists for programs that test or measure
+Knell with a provider of their own, as real processes."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager

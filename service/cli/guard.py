@@ -65,7 +65,7 @@ def status(form: str, config: Path | None) -> None:
 @click.option("--yes", is_flag=True, help="Don't ask.")
 @session.config_option
 def release(source: str, yes: bool, config: Path | None) -> None:
-    """Let everything through that the guard of SOURCE holds, and count anew from now on."""
+    """Release everything that the guard of SOURCE holds, and count from zero."""
     view, found = session.run_with_redis(lambda opened: _read_guard(opened, source), config)
     if view.tripped is None and not found:
         click.echo(f"The guard of {output.clean(source)} has not tripped and holds nothing; nothing was changed.")

@@ -31,17 +31,17 @@ Whose: TypeAlias = Mapping[str, DeletionView]
 
 @click.group()
 def held() -> None:
-    """What waits for a person: list, replay, drop."""
+    """What needs an operator: list, replay, drop."""
 
 
 @held.command("list")
 @click.option("--kind", type=_KIND, help="Only events, deletions or jobs.")
-@click.option("--waiting", is_flag=True, help="What waits by itself and needs no person, instead.")
+@click.option("--waiting", is_flag=True, help="What waits by itself and needs no operator, instead.")
 @click.option("--limit", default=50, show_default=True, type=click.IntRange(min=1), help="Entries at most.")
 @session.listing_option
 @session.config_option
 def listing(kind: str | None, waiting: bool, limit: int, form: str, config: Path | None) -> None:
-    """Everything that needs a person, with the reason; what is held longest comes first."""
+    """Everything that needs an operator, with the reason; what is held longest comes first."""
     found, whose = session.run_with_redis(lambda opened: _listed(opened, kind, limit, waiting=waiting), config)
     _show_listing(found, whose, form, waiting=waiting)
 

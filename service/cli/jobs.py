@@ -208,7 +208,7 @@ def _job_facts(job: JobView) -> Iterator[tuple[str, object]]:
 @addresses.address_argument(_JOB)
 @session.config_option
 def retry(what: str, namespace: str | None, cluster: str | None, config: Path | None) -> None:
-    """Have a job tried now, its attempts counted anew. It is addressed as in `knell jobs show`."""
+    """Try a job now, with its attempts counted from zero. It is addressed as in `knell jobs show`."""
     address = addresses.Address(what, namespace, cluster)
 
     async def addressed(installation: Installation) -> str:
@@ -230,7 +230,7 @@ async def retry_job(installation: Installation, job: str) -> str:
     state = await installation.shard_of_job(job).retry(job, session.operator())
     match state:
         case "due":
-            return f"{output.clean(job)} is due now, its attempts are counted anew."
+            return f"{output.clean(job)} is due now, its attempts are counted from zero."
         case "leased":
             return f"{output.clean(job)} is being tried at this moment; nothing was changed."
         case "waiting":

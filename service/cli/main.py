@@ -30,29 +30,29 @@ class RootOptions:
 # Name, module of service.cli, attribute there, one line for `knell --help`.
 _COMMANDS: Final[tuple[tuple[str, str, str, str], ...]] = (
     ("work", "work", "work", "Run workers: plan events and carry out their jobs."),
-    ("watch", "watch", "watch", "Watch the sources: mark objects, see them go, publish that."),
+    ("watch", "watch", "watch", "Watch the sources: add finalizers, publish deletions."),
     ("run", "run", "run", "Run everything in one process."),
     ("plan", "plan", "plan", "What would be deleted with an object, in which stages, and why."),
-    ("sweep", "sweep", "sweep", "Look for what no event told: a pass of a sweep now, or only what it would do."),
+    ("sweep", "sweep", "sweep", "Find resources that no event announced: one pass of a sweep now, or only a dry run."),
     ("gc", "gc", "gc", "Collect what one object owns, whatever its age, or leave it alone."),
-    ("sources", "sources", "sources", "What is watched and how it stands: list, relist, release, drop."),
-    ("clusters", "clusters", "clusters", "Which cluster each name stands for: list, forget, accept-restore."),
+    ("sources", "sources", "sources", "Sources and their state: list, relist, release, drop."),
+    ("clusters", "clusters", "clusters", "Clusters by name and identity: list, forget, accept-restore."),
     ("role", "role", "role", "Print the roles that the service needs in a cluster."),
-    ("uninstall", "uninstall", "uninstall", "Take our finalizers off everything."),
-    ("status", "status", "status", "What is going on: lanes, totals, budgets."),
+    ("uninstall", "uninstall", "uninstall", "Remove our finalizers from all objects."),
+    ("status", "status", "status", "Current state: lanes, totals, budgets."),
     ("jobs", "jobs", "jobs", "List, show, retry or abandon jobs."),
-    ("deletions", "deletions", "deletions", "List deletions, or tell the whole story of one."),
-    ("held", "held", "held", "What needs a person: list, replay, drop."),
+    ("deletions", "deletions", "deletions", "List deletions, or show the whole history of one."),
+    ("held", "held", "held", "What needs an operator: list, replay, drop."),
     ("kept", "kept", "kept", "What was kept on purpose, and holds a later object of that name: list, forget."),
     ("pause", "pause", "pause", "Stop all lanes, or one, before the next destructive call."),
-    ("resume", "pause", "resume", "Let all lanes, or one, go on."),
-    ("guard", "guard", "guard", "What holds a source when too much of it goes at once: status, release."),
+    ("resume", "pause", "resume", "Resume all lanes, or one."),
+    ("guard", "guard", "guard", "Guard against too many deletions of a source at once: status, release."),
     ("reshard", "reshard", "reshard", "Move the data to another number of shards, with workers stopped."),
     (
         "doctor",
         "doctor.command",
         "doctor",
-        "Check the server and the clusters, and say what is missing and how to mend it.",
+        "Check Redis, the clusters and the clouds, and show what is missing and how to mend it.",
     ),
 )
 
@@ -98,7 +98,7 @@ def _version(ctx: click.Context, _parameter: click.Parameter, wanted: bool) -> N
     "-o",
     type=click.Choice(FORMS),
     default="table",
-    help="How pictures are shown: 80 columns wide, whole, as JSON, or only names.  [default: table]",
+    help="Output format: 80 columns wide, whole, JSON, or only names.  [default: table]",
 )
 @click.option("--version", is_flag=True, expose_value=False, is_eager=True, callback=_version, help="Show the version.")
 @click.pass_context

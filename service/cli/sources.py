@@ -34,14 +34,14 @@ _NUMBERS = ("owned", "held")
 
 @click.group()
 def sources() -> None:
-    """What is watched and how it stands: list, relist, release, drop."""
+    """Sources and their state: list, relist, release, drop."""
 
 
 @sources.command("list")
 @session.output_option
 @session.config_option
 def listing(form: str, config: Path | None) -> None:
-    """Every source: what it watches, since when its picture is complete, who holds its Lease, what is wrong.
+    """Every source: what it watches, when it was last listed, who holds its Lease, what is wrong.
 
     Also those that Redis remembers although the settings do not declare them any more.
     """
@@ -84,14 +84,14 @@ def listing(form: str, config: Path | None) -> None:
 @click.argument("name")
 @session.config_option
 def relist(name: str, config: Path | None) -> None:
-    """Have everything of source NAME listed anew, as if its watch had just begun."""
+    """List all objects of source NAME again, as if its watch had just begun."""
 
     async def ask(installation: Installation) -> None:
         _require_declared(await _find_source(installation, name), "no process would list it")
         await Inventory(installation, name).request_relist()
 
     session.run_with_redis(ask, config)
-    click.echo(f"A list of {output.clean(name)} is asked for; whoever watches it begins within seconds.")
+    click.echo(f"A list of {output.clean(name)} is requested; the replica that watches it begins within seconds.")
 
 
 @sources.command("release")
@@ -149,7 +149,7 @@ def _drop_held(view: SourceView, *, yes: bool, config: Path | None) -> None:
         raise session.CommandError(
             f"the objects that {output.clean(view.name)} holds are there and wait with our finalizer on them, so they "
             f"can't be forgotten; `knell sources release {output.clean(view.name)}` has them cleaned up, "
-            f"`knell gc disable KIND/NAME` lets one go"
+            f"`knell gc disable KIND/NAME` releases one"
         )
     if not yes:
         session.confirm(output.clean(_question(view, found, _IF_DROPPED)))

@@ -41,10 +41,10 @@ _BECOMES: Final = {
 @session.output_option
 @session.config_option
 def sweep(source: str | None, dry_run: bool, form: str, config: Path | None) -> None:
-    """Look now for what no event told: machines and interfaces on Azure whose NodeClaim is not there.
+    """Find resources that no event announced: machines and interfaces on Azure whose NodeClaim does not exist.
 
-    What is orphaned for the first time is only remembered. It goes once it was orphaned in two passes and for as long
-    as azure.sweep.age says, behind all urgent work. Without SOURCE all swept sources are.
+    What is orphaned for the first time is only recorded. It is deleted once it was orphaned in two passes and for
+    azure.sweep.age, behind all urgent work. Without SOURCE all swept sources are.
     """
     settings = session.interactive_settings(config)
     names = _choose_sources(settings, source)

@@ -63,11 +63,11 @@ def uninstall(
     form: str,
     config: Path | None,
 ) -> None:
-    """Take our finalizers off everything, and remove what else we keep in the clusters.
+    """Remove our finalizers from all objects, and what else Knell keeps in the clusters.
 
     Goes through all objects of every configured source's resource, in all namespaces and whatever the selectors say,
     and of what Redis remembers of sources that the settings do not declare any more. Stop the service first, or
-    it marks everything anew. Nothing is changed while something can't be read, and objects that are being deleted are
+    it adds them again. Nothing is changed while something can't be read, and objects that are being deleted are
     named and left to the service unless --also-deleting is said: they lose what held them, and what they still own
     outside stays behind. Nothing outside the clusters is touched, and in Redis only the copy of when sources were first
     enabled.
@@ -155,7 +155,7 @@ def _require_stopped(found: list[ClusterLeftovers], options: _Options) -> None:
     running = {lease.holder for one in found for lease in one.running}
     if running and not options.anyway:
         raise session.CommandError(
-            f"still running: {', '.join(sorted(running))}; it would mark everything anew. Stop it and try again in a "
+            f"still running: {', '.join(sorted(running))}; it would add them again. Stop it and try again in a "
             f"moment (or say --anyway)"
         )
 

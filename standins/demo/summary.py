@@ -60,6 +60,10 @@ def judge(summary: DemoSummary) -> list[str]:
         problems.append("no replica was killed")
     elif summary.taken_over is None:
         problems.append(f"no other replica took over the sources of {summary.killed}")
+    if not summary.aws.tagged:
+        problems.append(f"no resource of {summary.retained} was tagged as kept")
+    if not summary.aws.throttled:
+        problems.append("AWS throttled no call, so nothing was shown of that")
     if summary.aws.early:
         problems.append(f"changed at AWS while {summary.protected} was protected: {_some(summary.aws.early)}")
     return (

@@ -17,6 +17,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from service.engine.installation import Installation
 from service.settings import RedisSettings, Settings
+from standins.child_process import with_clone_path
 from standins.ports import free_ports
 from tests.simulated.extension import ADDRESS
 
@@ -56,7 +57,7 @@ class KnellProcess:
         with self.log.open("wb") as output:
             self.process = subprocess.Popen(
                 [sys.executable, *program, *words],
-                env={**clean, **settings, **variables},
+                env=with_clone_path({**clean, **settings, **variables}),
                 stdout=output,
                 stderr=output,
             )

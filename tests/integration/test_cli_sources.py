@@ -191,7 +191,7 @@ async def test_a_relist_is_made_by_the_watcher(watched: WatchedSource, config: W
     process = start(environment(watched.settings.redis), "sources", "relist", "widgets", "--config", path)
     out, err = await asyncio.to_thread(process.communicate)
     assert (process.returncode, err) == (0, "")
-    assert out == "A list of widgets is asked for; whoever watches it begins within seconds.\n"
+    assert out == "A list of widgets is requested; the replica that watches it begins within seconds.\n"
     await watched.until("it is listed again", lambda: running.source.counters.relists > before)
 
 

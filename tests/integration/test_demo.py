@@ -296,6 +296,8 @@ def test_whatever_is_wrong_in_the_end_is_named(harm: dict[str, Any], words: str)
         ({"left": ["sg-1"]}, "not gone at AWS: sg-1"),
         ({"missing": ["sg-2"]}, "gone at AWS and should have stayed: sg-2"),
         ({"touched": ["sg-2"]}, "touched at AWS and should have been left alone: sg-2"),
+        ({"tagged": 0}, "no resource of archive was tagged as kept"),
+        ({"throttled": 0}, "AWS throttled no call"),
         ({"early": ["sg-3"]}, "changed at AWS while billing was protected: sg-3"),
         ({"twice": ["sg-1"]}, "deleted more than once at AWS: sg-1"),
     ],

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from standins.child_process import with_clone_path
 from tests.api_servers import TestApi
 from tests.integration.command_line import environment, knell
 from tests.integration.judged_source import SOURCE, JudgedSource, judged_source
@@ -40,7 +41,7 @@ async def working(judged: JudgedSource, folder: Path, kubeconfig: Path) -> Async
     with log.open("wb") as output:
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-m", "tests.simulated", "work", "--config", str(config),
-            env={**clean, **environment(judged.settings.redis), ADDRESS: judged.provider.address},
+            env=with_clone_path({**clean, **environment(judged.settings.redis), ADDRESS: judged.provider.address}),
             stdout=output, stderr=output,
         )  # fmt: skip
     try:

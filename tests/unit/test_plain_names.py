@@ -40,11 +40,11 @@ def test_no_module_has_a_name_that_would_fit_any_other() -> None:
 
 def test_every_folder_says_what_belongs_there() -> None:
     def sentences(text: str) -> int:
-        return len(re.findall(r"[.:](?=\s|$)", ast.get_docstring(ast.parse(text)) or ""))
+        return len(re.findall(r"\.(?=\s|$)", ast.get_docstring(ast.parse(text)) or ""))
 
     folders = [(path, text) for path, text in modules(*PRODUCT) if Path(path).name == "__init__.py"]
     assert folders
-    assert [path for path, text in folders if sentences(text) < 2] == []
+    assert [path for path, text in folders if sentences(text) < 2 or "egin with" not in text] == []
 
 
 def test_prose_names_the_component_that_acts() -> None:

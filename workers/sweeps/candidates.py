@@ -77,11 +77,11 @@ class OrphanCandidates:
     def _add(self, found: AzureResource, group_number: int) -> None:
         claim = node_claim_of(found.name.lower())
         # It is already being deleted, or is an interface that is deleted together with its machine.
-        needs_nobody = found.going or (found.kind == NIC.name and bool(found.used_by))
-        if not claim or not found.guid or needs_nobody:
+        already_handled = found.going or (found.kind == NIC.name and bool(found.used_by))
+        if not claim or not found.guid or already_handled:
             if claim and claim not in self._found:
                 self._others.add(claim)
-            self.unidentified += bool(claim and not needs_nobody)
+            self.unidentified += bool(claim and not already_handled)
             return
         some = self._found.setdefault(claim, [])
         mine = next((number for number, one in enumerate(some) if one.group_number == group_number), None)
