@@ -17,7 +17,7 @@ from service.engine.guard import DeletedObject, Guard
 from service.engine.script_arguments import CHUNK, UnplannedEvent, event_fields
 from service.engine.views.overview import overview
 from service.settings import GuardSettings, RedisSettings, RedisUrl, Secret, Settings, SurfaceSettings
-from service.web import Health, Metrics, ProcessCounts, WebServer, WebServerFailed
+from service.web import Health, Metrics, ProcessCounts, WebServer, WebServerFailed, redis_probe
 from service.web.metrics import MAX_LANES, OTHERS
 from service.web.redis_probe import RedisProbe
 from service.web.shard_stats import read_lag
@@ -85,7 +85,9 @@ async def web_client(
 
 
 @pytest.fixture
-async def engine(server: TestServer) -> AsyncIterator[EngineUnderTest]:
+async def engine(server: TestServer, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[EngineUnderTest]:
+    """Its server answers, if not always within a second on a busy machine."""
+    monkeypatch.setattr(redis_probe, "TIMEOUT", timedelta(seconds=30))
     made = EngineUnderTest(server.server, server.settings())
     await made.arrive()
     try:

@@ -61,7 +61,7 @@ ENGINE = (
     Fault("what is done can be planned again", "plan", "if state ~= 'published' and not is_held(state) then",
           "if false then", (laws.FINAL, laws.ANSWER)),
     Fault("a leftover entry reopens what is done", "hold", "if state and state ~= 'published' and not is_held(state)",
-          "if false", (laws.FINAL, laws.COUNTS, laws.HELD), ("work_on", "hold", "plan")),
+          "if false", (laws.FINAL, laws.COUNTS, laws.HELD, laws.LOST), ("work_on", "hold", "plan")),
     Fault("an old token settles", "settle", " == fence then", " then", (laws.ZOMBIE,),
           ("publish", "plan", "settle_again_what_was_taken_since")),
     Fault("a lost batch is renewed", "renew", "if holds(worker, held[2], held[1]) then", "if true then",
