@@ -103,8 +103,8 @@ format: venv ## Sort imports and format the code
 
 .PHONY: policy
 policy: venv ## Regenerate the IAM policy and the Azure role in deploy/ from the declared kinds
-	@$(BIN)/python -m workers.handlers.aws.permissions deploy/aws/iam-policy.json
-	@$(BIN)/python -m workers.handlers.azure.permissions deploy/azure/role-definition.json
+	@$(BIN)/python -m workers.collectors.capa.permissions deploy/aws/iam-policy.json
+	@$(BIN)/python -m workers.providers.azure.permissions deploy/azure/role-definition.json
 
 # The peers need other versions of redis-py than Knell and than each other (arq: below 6, taskiq-redis: 8), so each
 # group has an environment of its own.

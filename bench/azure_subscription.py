@@ -11,7 +11,7 @@ import msgspec
 
 from bench.cloud_standin import CloudStandin
 from bench.objects import each
-from service.contract.azure import CLUSTER_TAG, NODEPOOL_TAG, resource_name
+from service.sources.karpenter_azure import CLUSTER_TAG, NODEPOOL_TAG, resource_name
 from standins.azure import (
     GROUP,
     REGION,

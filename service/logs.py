@@ -10,9 +10,9 @@ from typing import Any, Final, TextIO
 
 import msgspec
 
+from service.durations import format_duration
 from service.masking import mask_entry, mask_text
 from service.settings import LogSettings
-from service.settings.durations import format_duration
 
 
 @contextmanager

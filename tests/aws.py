@@ -56,3 +56,10 @@ def refusal(code: str, status: int = 400) -> Iterator[None]:
         yield
     assert raised.value.response["Error"]["Code"] == code
     assert raised.value.response["ResponseMetadata"]["HTTPStatusCode"] == status
+
+
+async def described(client: Any, operation: str, key: str, **given: Any) -> list[Any]:
+    """All items of a describe call, over all its pages."""
+    if not client.can_paginate(operation):
+        return list((await getattr(client, operation)(**given))[key])
+    return [one async for page in client.get_paginator(operation).paginate(**given) for one in page[key]]

@@ -54,16 +54,16 @@ class ArmClients:
 
     async def delete(self, name: str, *, group: str = GROUP) -> int:
         """Deletes an interface without following it up; the status of the answer."""
-        return await self._begin(self.network.network_interfaces, group, name)
+        return await self.delete_with(self.network.network_interfaces, name, group=group)
 
     async def delete_vm(self, name: str, *, group: str = GROUP) -> int:
-        return await self._begin(self.compute.virtual_machines, group, name)
+        return await self.delete_with(self.compute.virtual_machines, name, group=group)
 
     async def delete_disk(self, name: str, *, group: str = GROUP) -> int:
-        return await self._begin(self.compute.disks, group, name)
+        return await self.delete_with(self.compute.disks, name, group=group)
 
     async def delete_ip(self, name: str, *, group: str = GROUP) -> int:
-        return await self._begin(self.network.public_ip_addresses, group, name)
+        return await self.delete_with(self.network.public_ip_addresses, name, group=group)
 
     async def get(self, name: str, *, group: str = GROUP) -> Any:
         return await self.network.network_interfaces.get(group, name, raw_response_hook=self.keep)
@@ -74,14 +74,15 @@ class ArmClients:
         )
         return await self.graph.resources(asked, raw_response_hook=self.keep)
 
-    async def _begin(self, client: Any, group: str, name: str) -> int:
+    async def delete_with(self, methods: Any, name: str, *, group: str = GROUP) -> int:
+        """Deletes a resource with the SDK's methods for its kind, without following it up; the status of the answer."""
         seen: list[int] = []
 
         def hook(response: Any) -> None:
             seen.append(response.http_response.status_code)
             self.keep(response)
 
-        await client.begin_delete(group, name, polling=False, raw_response_hook=hook)
+        await methods.begin_delete(group, name, polling=False, raw_response_hook=hook)
         return seen[0]
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def local_aws() -> "Iterator[LocalAws]":
     from standins.aws import LocalAws
     from standins.aws.builder import session
-    from workers.handlers.aws.client.sessions import service_models
+    from workers.providers.aws.client.sessions import service_models
 
     # The SDK's data files are parsed once: the builder of worlds shares them with the service.
     session().register_component("data_loader", service_models())

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import structlog
 
+from service.cli import session
 from tests.api_servers import api, embedded_api, plane, real_api, real_stock, summary
 from tests.cloud_standins import local_aws, local_azure
 from tests.redis_servers import (
@@ -20,8 +21,8 @@ from tests.redis_servers import (
     sentinel_server,
     server,
 )
-from workers.handlers.aws.client import sessions as aws_sessions
-from workers.handlers.azure import clients as azure_clients
+from workers.providers.aws.client import sessions as aws_sessions
+from workers.providers.azure import clients as azure_clients
 
 # Tests started in the background of a script ignore SIGINT, and so would every command they start.
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
@@ -55,9 +56,12 @@ def _loggers_follow_the_configuration() -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def _busy_machines_have_time() -> Iterator[None]:
-    """Longer HTTP timeouts: an attempt that a test makes itself is not retried, and a busy machine connects slowly."""
+    """Longer timeouts of HTTP clients and of commands: an attempt that a test makes itself is not retried, and a busy
+    machine answers slowly."""
     minute = timedelta(minutes=1)
     with pytest.MonkeyPatch.context() as patch:
+        for name in ("PATIENCE", "_MAX_TIMEOUT"):
+            patch.setattr(session, name, minute)
         for name in ("CONNECT_TIMEOUT", "READ_TIMEOUT"):
             patch.setattr(aws_sessions, name, minute)
         for name in ("CONNECT", "READ"):

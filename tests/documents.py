@@ -15,8 +15,9 @@ import msgspec
 import yaml
 
 from service.cli.main import cli
-from service.settings import Settings, SettingsError, load
+from service.settings import SettingsError, load
 from service.settings.decoding import Decoding
+from service.settings.document import document_type
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 _FENCE: Final = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -119,7 +120,7 @@ def problems_of_yaml(text: str) -> list[str]:
 
 def problems_of_settings(text: str) -> list[str]:
     """Inline code such as `redis.shards`, `redis.shards: 4` and `features: {Name: true}` is decoded as settings."""
-    sections = {field.encode_name for field in msgspec.structs.fields(Settings)}
+    sections = {field.encode_name for field in msgspec.structs.fields(document_type())}
     problems = []
     for span, line in spans(text):
         said = _SETTING.fullmatch(span)
@@ -129,7 +130,7 @@ def problems_of_settings(text: str) -> list[str]:
         for name in reversed(said[1].split(".")):
             document = {name: document}
         decoding = Decoding(source="the document")
-        decoding.struct(Settings, document)
+        decoding.struct(document_type(), document)
         for problem in decoding.problems:
             # A setting that is only named has no value that could be right, and a single one leaves out the others.
             unnamed = said[2] is None and problem.path == said[1] and not problem.what.startswith("unknown key")

@@ -5,7 +5,7 @@ import uuid
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
-from service.contract.azure import NODE_CLASS_GROUP, resource_name
+from service.sources.karpenter_azure import NODE_CLASS_GROUP, resource_name
 from tests.kube import Crd, Kube
 
 NODECLAIMS: Final = Crd("karpenter.sh", "nodeclaims", "Cluster", ("v1",), "NodeClaim")

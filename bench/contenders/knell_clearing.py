@@ -16,9 +16,9 @@ from bench.contenders.protocol import ContenderFailedError
 from bench.objects import TookTooLongError
 from bench.order import Finding
 from service.contract import Limit
-from service.contract.aws import AWS_CLUSTERS, CAPA, FEATURE
-from service.settings.aws import AwsSettings
-from workers.handlers.aws.limits import CALL_DELAY, limits_of
+from service.sources.capa import AWS_CLUSTERS, CAPA, FEATURE, AwsSettings
+from workers.providers.aws.kinds import KINDS
+from workers.providers.aws.limits import CALL_DELAY, AwsLimits
 
 # Patterns of limits, and an operation whose limits they are.
 LIMITS: Final = {
@@ -59,7 +59,7 @@ def document(server: BenchServer, account: BenchAccount, namespace: str, finding
 
 def sample_of(region: str, pattern: str, operation: str) -> Limit:
     """A limit that the pattern is for; the last of those that an operation draws on is the one over all."""
-    return limits_of(region, operation)[-1 if pattern.endswith(".all") else 0].limit
+    return AwsLimits(KINDS).of(region, operation)[-1 if pattern.endswith(".all") else 0].limit
 
 
 class KnellClearingProcess:

@@ -14,13 +14,13 @@ from bench.bench_server import BenchServer
 from bench.contenders.knell_settings import SOURCE, common, launched, scaled, shorter, url
 from bench.contenders.program import Program
 from service.contract import Draw
-from service.contract.azure import KARPENTER_AZURE, NODECLAIMS
 from service.engine.installation import Installation
 from service.engine.views.deletions import list_deletions
 from service.settings import RedisSettings, Settings
 from service.settings.redis import RedisUrl
-from workers.handlers.azure.limits import LATE, Call, call_draws
-from workers.handlers.azure.model import AzureScope
+from service.sources.karpenter_azure import KARPENTER_AZURE, NODECLAIMS
+from workers.providers.azure.limits import LATE, Call, call_draws
+from workers.providers.azure.model import AzureScope
 
 RESERVE: Final = 0.0
 """The part of every quota that is left to others: there are none."""

@@ -12,15 +12,14 @@ import click
 
 from service.cli import cluster_clients, object_lookup, output, session
 from service.cli.object_lookup import ResolvedObject
-from service.contract.aws import AWS_ACCOUNT, EXTERNAL_RESOURCE_TASKS, TASKS
 from service.contract.names import GC
-from service.contract.traits import traits_of
 from service.kubernetes import Conflict, KubeObject, NotFound
-from service.policy import capi
 from service.policy.annotations import AnnotationValue
-from service.policy.scope import capi_decision, dry_run_decision, gc_switch, pause_decision
+from service.policy.scope import dry_run_decision, gc_switch, object_pause_decision, pause_decision
 from service.settings import Settings
-from service.watching.recognition import CapiOwners
+from service.sources.capa import AWS_ACCOUNT, EXTERNAL_RESOURCE_TASKS, TASKS, AwsSettings
+from service.sources.registry import source_named
+from service.watching.marking import MarkingCheck
 
 _ACCOUNT: Final = re.compile(r"\d{12}")
 _MAX_PATCHES: Final = 10
@@ -97,10 +96,10 @@ def configure(
     """
     settings = session.interactive_settings(config)
     chosen = list(dict.fromkeys(word.strip() for one in tasks for word in one.split(",") if word.strip()))
-    allowed = ", ".join(settings.aws.allowed)
+    allowed = ", ".join(settings.section(AwsSettings).allowed)
     if unknown := [word for word in chosen if word not in TASKS]:
         raise session.InvalidUsage(f"--task: unknown {output.clean(', '.join(unknown))}; allowed: {allowed}")
-    if beyond := [word for word in chosen if word not in settings.aws.allowed]:
+    if beyond := [word for word in chosen if word not in settings.section(AwsSettings).allowed]:
         # Workers hold an object with such an annotation.
         raise session.InvalidUsage(f"--task: aws.allowed_tasks does not allow {', '.join(beyond)}; allowed: {allowed}")
     _show(cluster_clients.run_with_clusters(_configure(settings, what, namespace, cluster, chosen)), form)
@@ -125,7 +124,7 @@ async def _enable(
         if unwatched := object_lookup.why_unwatched(one.source, one.settings, one.live):
             # Without a watcher its finalizer would never be removed.
             raise session.CommandError(f"{one} is not watched, so nothing was changed: {unwatched}")
-        if account is not None and not traits_of(one.settings.collector).capi:
+        if account is not None and not has_tasks(one.settings.collector):
             raise session.InvalidUsage(f"--account is for clusters on AWS; source {one.source} has no use for it")
         annotations = _switch(one, on=True) | ({AWS_ACCOUNT: account} if account is not None else {})
         why_not = ""
@@ -154,18 +153,23 @@ async def _configure(
     settings: Settings, what: str, namespace: str, cluster: str | None, tasks: list[str]
 ) -> dict[str, Any]:
     async with object_lookup.resolve_object(settings, what, namespace, cluster) as one:
-        if not traits_of(one.settings.collector).capi:
+        if not has_tasks(one.settings.collector):
             raise session.InvalidUsage(f"only clusters on AWS have tasks; source {one.source} has none")
         live = await patch_metadata(one, _always(MetadataChange({EXTERNAL_RESOURCE_TASKS: ",".join(tasks) or None})))
         said = f"With {one} goes what {', '.join(tasks)} stand for."
         if not tasks:
-            said = f"With {one} goes what the settings say: {', '.join(settings.aws.tasks)}."
+            said = f"With {one} goes what the settings say: {', '.join(settings.section(AwsSettings).tasks)}."
         if live.going:
             said += (
                 " It is already going: what is left of other tasks stays where it is, and what was not planned with it "
                 "is removed by the last look, before it is released."
             )
-        return _document(one, live, said) | {"tasks": tasks or list(settings.aws.tasks)}
+        return _document(one, live, said) | {"tasks": tasks or list(settings.section(AwsSettings).tasks)}
+
+
+def has_tasks(collector: str) -> bool:
+    """Whether its objects are clusters on AWS, whose annotations choose tasks."""
+    return EXTERNAL_RESOURCE_TASKS in source_named(collector).annotations
 
 
 def _always(marks: MetadataChange) -> DecideChange:
@@ -178,30 +182,29 @@ def _always(marks: MetadataChange) -> DecideChange:
 async def _why_no_finalizer(settings: Settings, one: ResolvedObject, live: KubeObject) -> str:
     if one.settings.mode != "finalizer":
         return f"source {one.source} only observes"
-    traits = traits_of(one.settings.collector)
-    stop = capi_decision(live.annotations, one.settings)
-    if traits.feature:
+    declared = source_named(one.settings.collector)
+    stop = object_pause_decision(live.annotations, one.settings)
+    if declared.feature:
         stop = pause_decision(settings.policy, one.settings, settings.features) or stop
     if stop is None:
         marks = await one.cluster.namespace_annotations(live.namespace)
         stop = dry_run_decision(live.annotations, marks, settings.policy, one.settings)
     if stop is not None:
         return stop.reason
-    if not traits.capi:
-        return ""
-    return await CapiOwners(one.cluster).objection(live.namespace, capi.read_owning_cluster(live.raw))
+    marking = MarkingCheck(one.cluster, declared)
+    return await marking.objection(live.namespace, marking.owner(live))
 
 
 def _switch(one: ResolvedObject, *, on: bool) -> dict[str, str | None]:
     """If the collector has an annotation of its own, ours is removed, so that they can't disagree."""
-    switch = traits_of(one.settings.collector).switch
+    switch = source_named(one.settings.collector).switch
     if switch is None:
         return {GC: "enabled" if on else "disabled"}
     return {switch.name: switch.enabled if on else switch.disabled, GC: None}
 
 
 def _marked(one: ResolvedObject, live: KubeObject) -> bool:
-    return traits_of(one.settings.collector).finalizer in live.finalizers
+    return source_named(one.settings.collector).finalizer in live.finalizers
 
 
 def _document(one: ResolvedObject, live: KubeObject, said: str) -> dict[str, Any]:
@@ -235,7 +238,7 @@ async def patch_metadata(one: ResolvedObject, decide: DecideChange) -> KubeObjec
 
 
 def _patch_body(one: ResolvedObject, live: KubeObject, marks: MetadataChange) -> dict[str, Any]:
-    ours = traits_of(one.settings.collector).finalizer
+    ours = source_named(one.settings.collector).finalizer
     finalizers = list(live.finalizers)
     if marks.finalizer and ours not in finalizers and not live.going:
         finalizers.append(ours)

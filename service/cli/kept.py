@@ -11,8 +11,11 @@ import msgspec
 from service.cli import addresses, output, session
 from service.cli.addresses import Address, AddressMatch
 from service.cli.kept_tags import (
+    configured_places,
+    kept_places,
     may_be_tagged,
     open_tags,
+    place_forms,
     provider_of,
     remove_tags,
     search_tags,
@@ -26,7 +29,7 @@ from service.engine.inventory import Inventory
 from service.engine.kept_store import KeptStore
 from service.engine.orphans import OrphanSightings
 
-_PLACE = re.compile(r"aws/\d{12}/[a-z0-9-]+|azure/[^/]+/[^/]+")
+_FORMS = place_forms()
 
 
 class KeptEntry(msgspec.Struct, frozen=True):
@@ -63,7 +66,7 @@ def kept() -> None:
 @click.option("--tags", is_flag=True, help="Also look in the clouds for tags of which there is no record.")
 @click.option(
     "--place", "places", multiple=True, metavar="PLACE",
-    help="With --tags, look here as well: aws/ACCOUNT/REGION or azure/SUBSCRIPTION/GROUP.",
+    help=f"With --tags, look here as well: {_FORMS}.",
 )  # fmt: skip
 @session.listing_option
 @session.config_option
@@ -73,8 +76,9 @@ def listing(tags: bool, places: tuple[str, ...], form: str, config: Path | None)
     --tags looks in the places of the records, in the groups of azure.nodes, and where --place says: settings name no
     region of AWS.
     """
-    if odd := [place for place in places if not _PLACE.fullmatch(place)]:
-        raise session.InvalidUsage(f"{output.clean(odd[0])!r} is no place; write aws/ACCOUNT/REGION or azure/SUB/GROUP")
+    patterns = [known.pattern for known in kept_places()]
+    if odd := [place for place in places if not any(re.fullmatch(pattern, place) for pattern in patterns)]:
+        raise session.InvalidUsage(f"{output.clean(odd[0])!r} is no place; write {_FORMS}")
     if places and not tags:
         raise session.InvalidUsage("--place says where to look for tags; say --tags as well")
     found = session.run_with_redis(_read_entries, config)
@@ -144,12 +148,8 @@ async def _search(
     installation: Installation, found: list[KeptEntry], named: Sequence[str]
 ) -> tuple[list[UnrecordedTag], list[UnreadPlace]]:
     known = [decision for one in found for decision in one.decisions or ()]
-    groups = [
-        f"azure/{one.subscription}/{one.resource_group}".lower()
-        for nodes in installation.settings.azure.nodes.values()
-        for one in nodes
-    ]
-    places = sorted({*(one.place for one in known), *groups, *(place.lower() for place in named)})
+    configured = configured_places(installation.settings)
+    places = sorted({*(one.place for one in known), *configured, *(place.lower() for place in named)})
     searched = await search_tags(installation, places, known)
     unrecorded = [
         UnrecordedTag(

@@ -9,13 +9,12 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from service.cli import output
 from service.cli.cluster_clients import connect_clusters
-from service.cli.work import open_aws, open_azure
 from service.contract.kept import RETAINED_TAG, KeepDecision
 from service.engine.installation import Installation
+from service.sources.declaration import KeptPlaces, Sections
+from service.sources.registry import known_sources
+from workers.app import open_app
 from workers.handlers.kept_resources import OTHERS, RetainedTags, TagRemoval, TagSearch
-from workers.judging.registry_builder import build_source_clusters
-
-AWS, AZURE = "aws", "azure"
 
 
 @asynccontextmanager
@@ -23,17 +22,29 @@ async def open_tags(
     installation: Installation, providers: Collection[str], decisions: Sequence[KeepDecision]
 ) -> AsyncIterator[dict[str, RetainedTags]]:
     """Tag clients by provider. Clusters are connected only if a decision needs an identity from one of them."""
-    settings, found = installation.settings, dict[str, RetainedTags]()
+    settings = installation.settings
+    # Also where no source of the settings uses that provider any more: the tags are still there.
+    collectors = [one.name for one in known_sources() if one.kept is not None and one.kept.provider in providers]
+    wants_identity = any(one.identity for one in decisions)
     async with AsyncExitStack() as stack:
-        wants_identity = any(one.identity for one in decisions)
         clusters = await stack.enter_async_context(connect_clusters(settings)) if wants_identity else {}
-        places = build_source_clusters(settings, clusters, installation)
-        stack.push_async_callback(places.aclose)
-        if AWS in providers:
-            found[AWS] = (await stack.enter_async_context(open_aws(settings, places, installation))).retained_tags
-        if AZURE in providers:
-            found[AZURE] = (await stack.enter_async_context(open_azure(settings, places, installation))).retained_tags
-        yield found
+        app = await stack.enter_async_context(open_app(settings, clusters, installation, collectors=collectors))
+        yield {name: tags for name, tags in app.retained_tags.items() if name in providers}
+
+
+def kept_places() -> list[KeptPlaces]:
+    """Those of the known sources. Sources of one provider differ only in the places that are configured."""
+    return [source.kept for source in known_sources() if source.kept is not None]
+
+
+def place_forms() -> str:
+    """How a place is written, for texts."""
+    return " or ".join(dict.fromkeys(known.form for known in kept_places()))
+
+
+def configured_places(settings: Sections) -> list[str]:
+    """The places that the settings name, of all sources."""
+    return [place for one in kept_places() if one.configured is not None for place in one.configured(settings)]
 
 
 def provider_of(place: str) -> str:
@@ -88,13 +99,5 @@ async def search_tags(
 
 
 def untag_command(place: str, kind: str, one: str) -> str:
-    """The command by which an operator removes the tag."""
-    if provider_of(place) == AZURE:
-        tag = RETAINED_TAG.replace("/", "_")
-        return f"az tag update --operation Delete --resource-id {one} --tags {tag}"
-    region = place.split("/")[2]
-    if kind == "aws.classic-balancer":
-        return f"aws elb remove-tags --region {region} --load-balancer-names {one} --tags Key={RETAINED_TAG}"
-    if one.startswith("arn:"):
-        return f"aws elbv2 remove-tags --region {region} --resource-arns {one} --tag-keys {RETAINED_TAG}"
-    return f"aws ec2 delete-tags --region {region} --resources {one} --tags Key={RETAINED_TAG}"
+    """The command by which an operator removes the tag; empty for a provider that is not known."""
+    return next((known.untag(place, kind, one) for known in kept_places() if known.provider == provider_of(place)), "")

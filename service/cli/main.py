@@ -5,12 +5,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import click
-
-if TYPE_CHECKING:
-    from service.cli.extension import Extension
 
 FORMS: Final = ("table", "wide", "json", "name")
 FORM: Final = f"{__name__}.form"
@@ -19,12 +16,10 @@ FORM: Final = f"{__name__}.form"
 
 @dataclass(frozen=True, slots=True)
 class RootOptions:
-    """Options before the subcommand; the same options after it win. `extension` is passed by the program that runs this
-    command line."""
+    """Options before the subcommand; the same options after it win."""
 
     config: Path | None = None
     output: str = "table"
-    extension: "Extension | None" = None
 
 
 # Name, module of service.cli, attribute there, one line for `knell --help`.
@@ -107,9 +102,9 @@ def cli(ctx: click.Context, config: Path | None, output: str) -> None:
 
     Every setting can be given in a YAML file or as a variable KNELL_<SECTION>_<KEY>, such as KNELL_REDIS_URL.
     """
-    ctx.obj = RootOptions(config, output, extension=ctx.obj)
+    ctx.obj = RootOptions(config, output)
 
 
-def main(arguments: Sequence[str] | None = None, extension: "Extension | None" = None) -> Any:
+def main(arguments: Sequence[str] | None = None) -> Any:
     """Entry point of the package."""
-    return cli.main(args=arguments, prog_name="knell", obj=extension)
+    return cli.main(args=arguments, prog_name="knell")

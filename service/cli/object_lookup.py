@@ -1,6 +1,5 @@
 """Lookup of the object that KIND/NAME on the command line means, among the sources of the settings.
-An ambiguous name is an error that lists the matches. A Cluster of Cluster API stands for its infrastructure object on
-AWS."""
+An ambiguous name is an error that lists the matches. A Cluster of Cluster API stands for its infrastructure object."""
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -12,13 +11,12 @@ import click
 from service.cli import output, session
 from service.cli.addresses import Address
 from service.cli.cluster_clients import open_cluster
-from service.contract.aws import CLUSTERS
 from service.contract.resource_names import fits_kind
-from service.contract.traits import traits_of
 from service.kubernetes import KubeObject, KubernetesClient, NotServed, ServedResource
-from service.policy.capi import NoInfrastructure, infrastructure_of
+from service.policy.capi import CLUSTERS, NoInfrastructure, infrastructure_of
 from service.policy.selectors import parse_selector
 from service.settings import Settings, SourceSettings
+from service.sources.registry import source_named
 from service.watching.cluster_identity import cluster_of, connect_to
 
 
@@ -149,7 +147,7 @@ def is_capi_cluster(settings: Settings, kind: str) -> bool:
         meant = CLUSTERS not in known
     else:
         meant = kind.casefold() in (plural, "cluster") and not any(one.partition(".")[0] == plural for one in known)
-    return meant and any(traits_of(source.collector).capi for source in settings.sources.values())
+    return meant and any(source_named(source.collector).capi for source in settings.sources.values())
 
 
 async def follow_capi_cluster(
@@ -157,7 +155,8 @@ async def follow_capi_cluster(
 ) -> tuple[str, str, str]:
     """Cluster, resource and name of the infrastructure object. Raises CommandError or InvalidUsage if there is none."""
     sources = settings.sources.items()
-    capi = {cluster_of(settings, known) for known, source in sources if traits_of(source.collector).capi}
+    capi = {cluster_of(settings, known) for known, source in sources if source_named(source.collector).capi}
+    kinds = {kind: known for _, one in sources for kind, known in source_named(one.collector).capi_kinds.items()}
     fitting = sorted(capi if cluster is None else capi & {cluster})
     if len(fitting) != 1:
         meant = "none of the clusters" if not fitting else f"clusters {', '.join(fitting)}"
@@ -171,7 +170,7 @@ async def follow_capi_cluster(
             f"there is no Cluster {name} in namespace {namespace} of cluster {fitting[0]}; say which namespace by -n"
         )
     try:
-        resource, infrastructure = infrastructure_of(found.raw)
+        resource, infrastructure = infrastructure_of(found.raw, kinds)
     except NoInfrastructure as error:
         raise session.CommandError(f"Cluster {namespace}/{name}: {error}") from None
     if not any(one.resource == resource and cluster_of(settings, known) == fitting[0] for known, one in sources):

@@ -2,7 +2,7 @@
 It only reads the object, its Namespace, the guard and the budgets; nothing is published, marked or counted."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Sequence
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,15 +14,11 @@ from rich.text import Text
 
 from service.cli import cluster_clients, object_lookup, output, session
 from service.cli.cluster_clients import connect_clusters
-from service.cli.extension import Extension, current_extension
 from service.cli.object_lookup import ResolvedObject
 from service.cli.plan_estimate import LimitState, LimitWait, estimate_waits
-from service.cli.work import open_aws, open_azure
 from service.contract import FINALLY, Draw, Hold, Plan, Target, place_of
-from service.contract.aws import CAPA
-from service.contract.azure import KARPENTER_AZURE
 from service.contract.targets import order_of
-from service.contract.traits import traits_of
+from service.durations import format_duration
 from service.engine.batch_reads import server_ms
 from service.engine.calls import ServerUnavailable
 from service.engine.guard import DeletedObject
@@ -31,17 +27,16 @@ from service.engine.views.guard_forecast import GuardForecast, guard_forecast
 from service.engine.views.limits import limit_states
 from service.policy.decisions import PolicyDecision
 from service.settings import Settings
-from service.settings.durations import format_duration
-from workers.handlers.collector import Collector, EmptyCollector, ObjectFacts, ObjectRef
+from service.sources.registry import known_sources, source_named
+from workers.app import App, open_app
+from workers.handlers.collector import ObjectFacts, ObjectRef
+from workers.handlers.components import ExistsCheck
 from workers.handlers.protocol import Handler
 from workers.judging.policy_decision import policy_decision
-from workers.judging.registry_builder import build_source_clusters
 
 _STYLES = {"delete": "bold red", "retain": "green"}
 
 T = TypeVar("T")
-ExistsCheck = Callable[[Target], Awaitable[bool | None]]
-"""Whether a target exists; None if the provider does not answer."""
 
 
 @click.command()
@@ -57,7 +52,7 @@ def plan(what: str, namespace: str, cluster: str | None, form: str, config: Path
     what the budgets alone make it last; providers take their own time on top of it.
     """
     settings = session.interactive_settings(config)
-    document = cluster_clients.run_with_clusters(_plan(settings, what, namespace, cluster, current_extension()))
+    document = cluster_clients.run_with_clusters(_plan(settings, what, namespace, cluster))
     if form == "json":
         output.show_json(document)
     elif form == "name":
@@ -66,9 +61,7 @@ def plan(what: str, namespace: str, cluster: str | None, form: str, config: Path
         _show(document)
 
 
-async def _plan(
-    settings: Settings, what: str, namespace: str, cluster: str | None, extension: Extension | None
-) -> dict[str, Any]:
+async def _plan(settings: Settings, what: str, namespace: str, cluster: str | None) -> dict[str, Any]:
     async with AsyncExitStack() as stack:
         one = await stack.enter_async_context(object_lookup.resolve_object(settings, what, namespace, cluster))
         facts = await _facts(settings, one)
@@ -81,33 +74,20 @@ async def _plan(
                 "Redis does not answer: what the guard says is not known, the estimate takes all budgets for full.",
                 err=True,
             )
-        collectors, handlers = list[Collector]([EmptyCollector()]), list[Handler]()
-        exists: ExistsCheck | None = None
-        if one.settings.collector == CAPA:
-            clusters = await stack.enter_async_context(connect_clusters(settings))
-            places = build_source_clusters(settings, clusters, installation)
-            stack.push_async_callback(places.aclose)
-            # Without an installation: its budgets would be written to.
-            side = await stack.enter_async_context(open_aws(settings, places, None))
-            collectors.append(side.collector)
-            handlers += side.handlers
-        if one.settings.collector == KARPENTER_AZURE:
-            azure = await stack.enter_async_context(
-                open_azure(settings, build_source_clusters(settings, {}, installation), None)
-            )
-            collectors.append(azure.collector)
-            handlers += azure.handlers
-            exists = azure.there
-        if extension is not None and one.settings.collector in extension.collectors:
-            more = await stack.enter_async_context(extension.connect(settings))
-            collectors.append(more.collector)
-            handlers += more.handlers
-        plan = await _collect(facts, collectors) if decision.kind in ("delete", "dry-run") else Plan([])
+        collector = one.settings.collector
+        # What owns nothing outside needs no cluster beside its own.
+        connects = bool(source_named(collector).components)
+        clusters = await stack.enter_async_context(connect_clusters(settings)) if connects else {}
+        # Nothing is counted: the budgets would be written to.
+        app = await stack.enter_async_context(
+            open_app(settings, clusters, installation, collectors=[collector], counted=False)
+        )
+        plan = await _collect(facts, app) if decision.kind in ("delete", "dry-run") else Plan([])
         found = [] if isinstance(plan, Hold) else sorted(plan.targets, key=order_of)
-        found, remark = await _without_absent(found, exists)
+        found, remark = await _without_absent(found, app.exists_check(collector))
         if remark and isinstance(plan, Plan):
             plan = Plan(found, "; ".join(filter(None, (plan.why, remark))))
-        estimate = await _estimate(installation, found, handlers, asks=guard is not None)
+        estimate = await _estimate(installation, found, app.handlers, asks=guard is not None)
     return _as_document(one, decision, plan, found, estimate) | {"guard": _guard_document(guard, decision)}
 
 
@@ -134,14 +114,13 @@ async def _facts(settings: Settings, one: ResolvedObject) -> ObjectFacts:
     )
 
 
-async def _collect(facts: ObjectFacts, collectors: Sequence[Collector]) -> Plan | Hold:
+async def _collect(facts: ObjectFacts, app: App) -> Plan | Hold:
     wanted = facts.settings.collector
-    collector = next((one for one in collectors if one.name == wanted), None)
-    if collector is None:
-        return Hold(
-            f"this command knows no collector {wanted!r} (there is: {', '.join(one.name for one in collectors)})"
-        )
-    return await collector.collect(facts)
+    opened = app.components.get(wanted)
+    if opened is None:
+        known = ", ".join(source.name for source in known_sources())
+        return Hold(f"this command knows no collector {wanted!r} (there is: {known})")
+    return await opened.collector.collect(facts)
 
 
 async def _without_absent(targets: list[Target], exists: ExistsCheck | None) -> tuple[list[Target], str]:
@@ -207,7 +186,7 @@ def _as_document(
             "name": one.live.name,
             "uid": one.live.uid,
             "going": one.live.going,
-            "finalizer": traits_of(one.settings.collector).finalizer in one.live.finalizers,
+            "finalizer": source_named(one.settings.collector).finalizer in one.live.finalizers,
         },
         "source": one.source,
         "mode": one.settings.mode,

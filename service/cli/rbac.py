@@ -5,11 +5,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
-from service.contract.aws import AWS_CLUSTERS, AWS_MANAGED_CONTROL_PLANES, CAPA_MANAGER, CLUSTERS, MACHINE_POOLS
-from service.contract.azure import KARPENTER_AZURE, NODES
 from service.contract.names import sweep_lease
-from service.contract.traits import traits_of
 from service.settings import Settings, SourceSettings
+from service.sources.declaration import AccessRules, Rule
+from service.sources.registry import known_sources, source_named
 from service.watching.cluster_identity import cluster_of
 from service.watching.enabling_configmap import CONFIGMAP
 from service.watching.shares import shares_of
@@ -22,7 +21,7 @@ _UNINSTALL_DESCRIPTION: Final = (
     "Only `knell uninstall` needs this, beside the other roles; leave it out where that runs with other credentials."
 )
 
-Rule = dict[str, list[str]]
+RoleRule = dict[str, list[str]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,36 +59,36 @@ def role_manifests(settings: Settings, cluster: str, holder: ServiceAccount | No
             by_namespace.setdefault(one, []).append(source)
     for one, confined in sorted(by_namespace.items()):
         made += _role_and_binding(f"{who.name}-sources", one, _object_rules(settings, confined), who)
-    if capi_sources(sources.values()):
-        made += _role_and_binding(f"{who.name}-aws", settings.aws.identity_namespace, capa_namespace_rules(), who)
+    for fixed in (fixed for declared in _access_rules(sources.values()) for fixed in declared.namespaces):
+        rules = [_declared_rule(rule) for rule in fixed.rules]
+        made += _role_and_binding(f"{who.name}-{fixed.suffix}", fixed.namespace(settings), rules, who)
     for one, names in sorted(_kubeconfig_secrets(settings, cluster).items()):
         made += _role_and_binding(f"{who.name}-clusters", one, [_rule("", ["secrets"], ["get"], names)], who)
     return made
 
 
-def _cluster_rules(settings: Settings, sources: Iterable[SourceSettings]) -> list[Rule]:
+def _cluster_rules(settings: Settings, sources: Iterable[SourceSettings]) -> list[RoleRule]:
     known = list(sources)
     rules = [
         # The uid of kube-system is the identity of the cluster; annotations of the others are policy, and a watch shows
         # their changes at once.
         _rule("", ["namespaces"], ["get", "list", "watch"] if known else ["get"]),
     ]
-    definitions = sorted({one.resource for one in known if "." in one.resource} | {*capi_definitions(known)})
+    declared = _access_rules(known)
+    definitions = sorted(
+        {one.resource for one in known if "." in one.resource}.union(*(rules.definitions for rules in declared))
+    )
     if definitions:
         rules.append(_rule(CRDS, ["customresourcedefinitions"], ["get"], definitions))
         # Whether a group is served by an aggregated API server; the names contain versions, which are not known here.
         rules.append(_rule("apiregistration.k8s.io", ["apiservices"], ["get"]))
     if settings.feedback.events:
         rules.append(_rule("events.k8s.io", ["events"], ["create"]))
-    if capi_sources(known):
-        rules += capi_cluster_rules()
-    if any(one.collector == KARPENTER_AZURE for one in known):
-        # A Node that is Ready protects its machine.
-        rules.append(_rule("", [NODES], ["get", "list"]))
+    rules += [_declared_rule(rule) for one in declared for rule in one.cluster]
     return rules + _object_rules(settings, [one for one in known if not one.namespaces])
 
 
-def _object_rules(settings: Settings, sources: Iterable[SourceSettings]) -> list[Rule]:
+def _object_rules(settings: Settings, sources: Iterable[SourceSettings]) -> list[RoleRule]:
     """Reads for all sources, patches only for those in finalizer mode."""
     sources = list(sources)
     reads: dict[str, set[str]] = {}
@@ -103,16 +102,22 @@ def _object_rules(settings: Settings, sources: Iterable[SourceSettings]) -> list
                 patches[group].add(f"{plural}/status")
     rules = [_rule(group, sorted(plurals), ["get", "list", "watch"]) for group, plurals in sorted(reads.items())]
     rules += [_rule(group, sorted(plurals), ["patch"]) for group, plurals in sorted(patches.items())]
-    return rules + (capi_owner_rules() if capi_sources(sources) else [])
+    return rules + [_declared_rule(rule) for one in _access_rules(sources) for rule in one.objects]
+
+
+def _access_rules(sources: Iterable[SourceSettings]) -> list[AccessRules]:
+    """What the collectors of these sources need beside the objects of the sources."""
+    used = {source.collector for source in sources}
+    return [declared.rules for declared in known_sources() if declared.name in used]
 
 
 def _lease_names(sources: dict[str, SourceSettings]) -> list[str]:
     leases = [share.lease for name, source in sources.items() for share in shares_of(name, source)]
-    leases += [sweep_lease(name) for name, source in sources.items() if traits_of(source.collector).swept]
+    leases += [sweep_lease(name) for name, source in sources.items() if source_named(source.collector).swept]
     return sorted(leases)
 
 
-def _home_rules(sources: dict[str, SourceSettings]) -> list[Rule]:
+def _home_rules(sources: dict[str, SourceSettings]) -> list[RoleRule]:
     """In the namespace of the Leases and the ConfigMap. A create can't be restricted to a name."""
     leases = _lease_names(sources)
     rules = [_rule("", ["configmaps"], ["create"]), _rule("", ["configmaps"], ["get", "patch"], [CONFIGMAP])]
@@ -122,7 +127,7 @@ def _home_rules(sources: dict[str, SourceSettings]) -> list[Rule]:
     return rules
 
 
-def _uninstall_rules(sources: dict[str, SourceSettings]) -> list[Rule]:
+def _uninstall_rules(sources: dict[str, SourceSettings]) -> list[RoleRule]:
     """Leases of shares and sources that the settings no longer have are found by a list, which can't be restricted to
     names."""
     leases = _lease_names(sources)
@@ -143,7 +148,7 @@ def _kubeconfig_secrets(settings: Settings, cluster: str) -> dict[str, list[str]
 
 
 def _role_and_binding(
-    name: str, namespace: str, rules: list[Rule], who: ServiceAccount, why: str = ""
+    name: str, namespace: str, rules: list[RoleRule], who: ServiceAccount, why: str = ""
 ) -> Iterator[dict[str, Any]]:
     """A ClusterRole if there is no namespace."""
     if not rules:
@@ -160,51 +165,15 @@ def _role_and_binding(
     }
 
 
-def _rule(group: str, resources: list[str], verbs: list[str], names: list[str] | None = None) -> Rule:
+def _rule(group: str, resources: list[str], verbs: list[str], names: list[str] | None = None) -> RoleRule:
     rule = {"apiGroups": [group], "resources": resources, "verbs": verbs}
     return rule if names is None else {**rule, "resourceNames": names}
+
+
+def _declared_rule(rule: Rule) -> RoleRule:
+    return _rule(rule.group, list(rule.resources), list(rule.verbs), list(rule.names) or None)
 
 
 def _metadata(name: str, namespace: str) -> dict[str, Any]:
     labels = {"app.kubernetes.io/name": "knell", "app.kubernetes.io/part-of": "knell"}
     return {"name": name, **({"namespace": namespace} if namespace else {}), "labels": labels}
-
-
-# ---- Cluster API and its AWS provider
-
-_CORE = CLUSTERS.partition(".")[2]
-_INFRASTRUCTURE = AWS_CLUSTERS.partition(".")[2]
-
-
-def capi_sources(sources: Iterable[SourceSettings]) -> list[SourceSettings]:
-    return [source for source in sources if traits_of(source.collector).capi]
-
-
-def capi_definitions(sources: Iterable[SourceSettings]) -> tuple[str, ...]:
-    """Optional CRDs beside those of the sources: it is read whether they are installed."""
-    optional = (AWS_CLUSTERS, AWS_MANAGED_CONTROL_PLANES, MACHINE_POOLS)
-    return optional if capi_sources(sources) else ()
-
-
-def capi_owner_rules() -> list[Rule]:
-    """In the namespaces of a source, or in all."""
-    return [
-        {"apiGroups": [_CORE], "resources": ["clusters"], "verbs": ["get"]},
-        {"apiGroups": [_CORE], "resources": ["machinepools", "machines"], "verbs": ["list"]},
-    ]
-
-
-def capi_cluster_rules() -> Iterator[Rule]:
-    """Identities have no namespace, and a cluster of the same name may be in any namespace."""
-    for resource in (AWS_MANAGED_CONTROL_PLANES, AWS_CLUSTERS):
-        plural, _, group = resource.partition(".")
-        yield {"apiGroups": [group], "resources": [plural], "verbs": ["list"]}
-    kinds = ["awsclustercontrolleridentities", "awsclusterroleidentities", "awsclusterstaticidentities"]
-    yield {"apiGroups": [_INFRASTRUCTURE], "resources": kinds, "verbs": ["get"]}
-
-
-def capa_namespace_rules() -> list[Rule]:
-    """Secrets of static identities, whose names are only in the identities; and the CAPA Deployment, for `knell
-    doctor`."""
-    manager = {"apiGroups": ["apps"], "resources": ["deployments"], "verbs": ["get"], "resourceNames": [CAPA_MANAGER]}
-    return [{"apiGroups": [""], "resources": ["secrets"], "verbs": ["get"]}, manager]

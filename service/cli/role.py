@@ -1,6 +1,7 @@
 """`knell role`: prints manifests of Namespace, ServiceAccount and roles for the settings, or the IAM policy.
 They are to be generated again when sources change, so that the service has no permission it does not need."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from service.settings import Settings
 @click.option("--cluster", metavar="NAME", help="For which cluster; may be left out where there is only one.")
 @click.option("--account", default="knell", show_default=True, help="Name of the ServiceAccount and its roles.")
 @click.option("--namespace", help="Namespace of the ServiceAccount.  [default: watch.namespace]")
-@click.option("--aws-policy", is_flag=True, help="The IAM policy for AWS instead, for the tasks that settings allow.")
+@click.option("--aws-policy", is_flag=True, help="The IAM policy for AWS instead, for what the settings allow.")
 @session.output_option
 @session.config_option
 def role(
@@ -54,9 +55,9 @@ def _namespaces(made: list[dict[str, Any]]) -> set[str]:
 
 def _aws_policy(settings: Settings) -> str:
     # Imported only here: other commands need not load the kinds of AWS resources.
-    from workers.handlers.aws.permissions import as_text
+    from workers.app import aws_policy
 
-    return as_text(settings.aws)
+    return json.dumps(aws_policy(settings), indent=2) + "\n"
 
 
 def as_yaml(made: list[dict[str, object]]) -> str:

@@ -7,7 +7,6 @@ from pathlib import Path
 import click
 
 from service.cli.deletion_policy import Policies, deletion_policy_option
-from service.cli.extension import Extension, current_extension, known_collectors
 from service.cli.long_running import redis_outage, run_until_stopped
 from service.cli.session import config_option
 from service.cli.work import WorkerStatus, open_registry, run_worker
@@ -29,25 +28,24 @@ def run(config: Path | None, policies: Policies) -> None:
     SIGTERM hands over what is watched, takes nothing new and finishes, or hands back, within worker.grace; a second
     signal ends at once.
     """
-    extension = current_extension()
-    run_until_stopped(config, policies, lambda settings: run_watcher_and_worker(settings, extension))
+    run_until_stopped(config, policies, run_watcher_and_worker)
 
 
-async def run_watcher_and_worker(settings: Settings, extension: Extension | None = None) -> None:
+async def run_watcher_and_worker(settings: Settings) -> None:
     """Watcher, worker and HTTP server, until a signal stops them."""
     if not settings.sources:
-        await run_worker(settings, extension)
+        await run_worker(settings)
         return
     installation = Installation(settings, name=f"knell-{settings.worker.name}")
     probe = RedisProbe(settings, lambda: redis_outage(installation))
     working, watching = WorkerStatus(), WatchHealth()
     try:
         recent_objects = RecentObjects()
-        watcher = Watcher(settings, installation, recent_objects, known_collectors(extension))
+        watcher = Watcher(settings, installation, recent_objects)
         health = Health(probe, lambda: _stage(working, watching), watching.hindrances, watching.problems)
         async with (
             WebServer(settings.surface, health, Metrics(probe, working.counts, watching.metrics)),
-            open_registry(settings, installation, recent_objects, extension) as registry,
+            open_registry(settings, installation, recent_objects) as registry,
         ):
             working.worker = worker = Worker(installation, registry)
             watching.watcher = watcher

@@ -2,16 +2,16 @@
 `knell sources list` and `knell status` show the same lines."""
 
 from service.cli import output
-from service.contract.traits import traits_of
 from service.engine.lease_counters import is_restore_reason
 from service.engine.views.sources import SourceView
 from service.settings import Settings
+from service.sources.registry import source_named
 
 
 def feature_off(view: SourceView, settings: Settings) -> str:
     """The feature that the source's collector needs and that is off; else empty."""
     declared = settings.sources.get(view.name)
-    feature = traits_of(declared.collector).feature if declared is not None else ""
+    feature = source_named(declared.collector).feature if declared is not None else ""
     return "" if settings.features.on(feature) else feature
 
 

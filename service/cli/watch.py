@@ -6,7 +6,6 @@ from pathlib import Path
 import click
 
 from service.cli.deletion_policy import Policies, deletion_policy_option
-from service.cli.extension import Extension, current_extension, known_collectors
 from service.cli.long_running import redis_outage, run_until_stopped
 from service.cli.session import InvalidUsage, config_option
 from service.engine.installation import Installation
@@ -24,18 +23,17 @@ def watch(config: Path | None, policies: Policies) -> None:
 
     Several replicas share the sources by Leases. SIGTERM hands them over at once; a second signal ends at once.
     """
-    extension = current_extension()
-    run_until_stopped(config, policies, lambda settings: run_watcher(settings, extension))
+    run_until_stopped(config, policies, run_watcher)
 
 
-async def run_watcher(settings: Settings, extension: Extension | None = None) -> None:
+async def run_watcher(settings: Settings) -> None:
     """Watcher and HTTP server, until a signal stops them."""
     require_sources(settings)
     installation = Installation(settings, name=f"knell-{settings.worker.name}")
     probe = RedisProbe(settings, lambda: redis_outage(installation))
     watch_health = WatchHealth()
     try:
-        watcher = Watcher(settings, installation, collectors=known_collectors(extension))
+        watcher = Watcher(settings, installation)
         health = Health(probe, watch_health.stage, watch_health.hindrances, watch_health.problems)
         async with WebServer(settings.surface, health, Metrics(probe, more=watch_health.metrics)):
             watch_health.watcher = watcher

@@ -1,5 +1,5 @@
 """Tags and records that keep a resource: the operator's tag, the service's tag, abandoned jobs, and keep decisions.
-Tag names have a slash on AWS and an underscore on Azure, which does not allow slashes."""
+Tag names have a slash, or an underscore where a provider does not allow slashes."""
 
 import re
 from typing import Final
@@ -23,10 +23,10 @@ def is_protection(value: str) -> bool:
 
 
 LONGEST_VALUE: Final = 256
-"""Maximum length of a tag's value on AWS and Azure."""
+"""Maximum length of a tag's value, the same at all providers so far."""
 
 _UNFIT: Final = re.compile(r"[^0-9A-Za-z .:/=+_@-]")
-"""Characters that AWS does not allow in a value; Azure allows more."""
+"""Characters that not every provider allows in a value."""
 
 
 def retained_value(cluster: str, resource: str, namespace: str, name: str, uid: str) -> str:
@@ -48,10 +48,9 @@ class KeptResource(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class KeepDecision(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The decision to keep what one object owned in one place. `place` is PROVIDER/ACCOUNT/REGION on AWS and
-    PROVIDER/SUBSCRIPTION/GROUP on Azure; `name` identifies the resources there. `resources` are the known ones;
-    `remark` says why there may be others. `identity` is the Cluster API identity (KIND/NAME) for the account; without
-    one the credentials of the process are used."""
+    """The decision to keep what one object owned in one place. `place` begins with the provider and its account; `name`
+    identifies the resources there. `resources` are the known ones; `remark` says why there may be others. `identity` is
+    the one to act as there; without one the credentials of the process are used."""
 
     v: int
     place: str

@@ -1,7 +1,7 @@
 """Budgets: the rate limits of one provider account, shared by all workers and shards.
 
 Tokens are reserved before jobs are taken, returned when unused, and corrected by the provider's responses. The limits
-are declared in `workers/handlers/aws/limits.py` and `workers/handlers/azure/limits.py`; settings override them.
+are declared in `workers/providers/aws/limits.py` and `workers/providers/azure/limits.py`; settings override them.
 """
 
 from collections.abc import Callable, Mapping, Sequence

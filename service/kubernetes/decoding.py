@@ -8,9 +8,9 @@ from typing import Annotated, Final
 import msgspec
 
 from service.contract.names import ACK_PREFIX, PREFIX
-from service.contract.traits import FOREIGN_MARKS
 from service.kubernetes.errors import Unreadable
 from service.kubernetes.objects import NOTHING, KubeObject, ServedResource
+from service.sources.registry import known_annotations
 
 # Domains of policy annotations and our own. All others, some of them hundreds of kilobytes, are dropped here.
 _POLICY_DOMAINS: Final = (PREFIX, ACK_PREFIX)
@@ -139,12 +139,13 @@ def _text(raw: msgspec.Raw) -> str:
 def policy_annotations(annotations: dict[str, str]) -> dict[str, str]:
     """Only annotations that policy reads or that we write: `services.k8s.aws/...`, `rds.knell.dev/...`, and those of
     others that are known by their full names."""
-    return {key: value for key, value in annotations.items() if _is_policy_annotation(key)}
+    others = known_annotations()
+    return {key: value for key, value in annotations.items() if _is_policy_annotation(key, others)}
 
 
-def _is_policy_annotation(key: str) -> bool:
+def _is_policy_annotation(key: str, others: frozenset[str]) -> bool:
     domain, slash, _ = key.partition("/")
-    return bool(slash) and (domain in _POLICY_DOMAINS or domain.endswith(_POLICY_SUBDOMAINS) or key in FOREIGN_MARKS)
+    return bool(slash) and (domain in _POLICY_DOMAINS or domain.endswith(_POLICY_SUBDOMAINS) or key in others)
 
 
 def _milliseconds(moment: datetime | None) -> int:

@@ -1,4 +1,4 @@
-"""Cluster API conventions: the Cluster that owns an object, pauses, and `clusterctl move`.
+"""Cluster API conventions: its names, the Cluster that owns an object, pauses, and `clusterctl move`.
 
 `clusterctl move` pauses a Cluster, removes the finalizers of its objects and deletes them, while the Cluster continues
 elsewhere: the resources of paused or moved objects must not be deleted. Pure functions of objects.
@@ -9,24 +9,26 @@ from typing import Any, Final
 
 import msgspec
 
-from service.contract.aws import (
-    AWS_CLUSTERS,
-    AWS_MANAGED_CONTROL_PLANES,
-    CLUSTER_NAME,
-    CLUSTER_PAUSED,
-    CLUSTERS,
-    DELETE_FOR_MOVE,
-)
 from service.policy.decisions import PolicyDecision
 
 Text = bytes | msgspec.Raw
 
+CLUSTER_PAUSED: Final = "cluster.x-k8s.io/paused"
+DELETE_FOR_MOVE: Final = "clusterctl.cluster.x-k8s.io/delete-for-move"
+CLUSTER_NAME: Final = "cluster.x-k8s.io/cluster-name"
+"""Label with the name of the Cluster that an object belongs to."""
+
+CLUSTERS: Final = "clusters.cluster.x-k8s.io"
+
+MACHINES: Final = "machines.cluster.x-k8s.io"
+MACHINE_POOLS: Final = "machinepools.cluster.x-k8s.io"
+"""Objects that show that a Cluster is still running."""
+
 _GROUP: Final = CLUSTERS.partition(".")[2]
-_KINDS: Final = {"AWSCluster": AWS_CLUSTERS, "AWSManagedControlPlane": AWS_MANAGED_CONTROL_PLANES}
 
 
 class NoInfrastructure(ValueError):
-    """A Cluster has no AWS infrastructure that Knell supports; the message says why."""
+    """A Cluster has no infrastructure that Knell supports; the message says why."""
 
 
 class _CapiReference(msgspec.Struct, frozen=True):
@@ -108,9 +110,9 @@ def pause_reason(cluster: Text) -> str | None:
     return None
 
 
-def infrastructure_of(cluster: Text) -> tuple[str, str]:
-    """The resource and name, in the same namespace, of a Cluster's object on AWS: the control plane for EKS, else its
-    infrastructure. Raises NoInfrastructure."""
+def infrastructure_of(cluster: Text, kinds: Mapping[str, str]) -> tuple[str, str]:
+    """The resource and name, in the same namespace, of a Cluster's object that Knell supports: the control plane, as
+    for EKS, else its infrastructure. `kinds` are the supported resources by kind. Raises NoInfrastructure."""
     try:
         spec = _cluster.decode(cluster).spec or _ClusterSpec()
     except ValueError as error:
@@ -118,13 +120,13 @@ def infrastructure_of(cluster: Text) -> tuple[str, str]:
     for reference in (spec.control_plane, spec.infrastructure):
         if reference is None or not reference.name:
             continue
-        resource = _KINDS.get(reference.kind, "")
+        resource = kinds.get(reference.kind, "")
         if resource and resource.partition(".")[2] == reference.group:
             return resource, reference.name
     if spec.infrastructure is None or not spec.infrastructure.name:
         raise NoInfrastructure("its spec.infrastructureRef names nothing yet")
     kind = spec.infrastructure.kind
-    raise NoInfrastructure(f"its infrastructure is {kind} {spec.infrastructure.name}, which is not collected on AWS")
+    raise NoInfrastructure(f"its infrastructure is {kind} {spec.infrastructure.name}, which no known source collects")
 
 
 def pause_or_move(annotations: Mapping[str, str]) -> PolicyDecision | None:

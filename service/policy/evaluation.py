@@ -11,9 +11,9 @@ import msgspec
 from service.policy.decisions import PolicyDecision
 from service.policy.deletion_policy import decide_deletion_policy
 from service.policy.protection import decide_protection
-from service.policy.scope import capi_decision, dry_run_decision, pause_decision, scope_decision
+from service.policy.scope import dry_run_decision, object_pause_decision, pause_decision, scope_decision
 from service.policy.services import service_of
-from service.settings.aws import FeatureSettings
+from service.settings.features import FeatureSettings
 from service.settings.sources import PolicySettings, SourceSettings
 
 
@@ -39,7 +39,7 @@ def evaluate_policy(facts: PolicyInput) -> PolicyDecision:
     service = facts.service
     for stop in (
         pause_decision(facts.policy, facts.source, facts.features),
-        capi_decision(facts.annotations, facts.source),
+        object_pause_decision(facts.annotations, facts.source),
         scope_decision(facts.annotations, facts.labels, facts.source),
         _protection(facts, service),
     ):

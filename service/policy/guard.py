@@ -5,7 +5,7 @@ Both bounds apply: the percentage limits sources with few objects, the absolute 
 
 from typing import Final, NamedTuple
 
-from service.settings.durations import format_duration
+from service.durations import format_duration
 from service.settings.sources import ORPHANS, GuardSettings
 
 FLOOR: Final = 20

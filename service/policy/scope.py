@@ -7,13 +7,12 @@ from collections.abc import Mapping
 from typing import Final
 
 from service.contract.names import DRY_RUN, GC
-from service.contract.traits import traits_of
 from service.policy.annotations import NAMESPACE, OBJECT, AmbiguousAnnotation, AnnotationValue, agreed_value
-from service.policy.capi import pause_or_move
 from service.policy.decisions import PolicyDecision
 from service.policy.selectors import parse_selector
-from service.settings.aws import FeatureSettings
+from service.settings.features import FeatureSettings
 from service.settings.sources import PolicySettings, SourceSettings
+from service.sources.registry import source_named
 
 GC_ALLOWED: Final = ("enabled", "disabled")
 DRY_RUN_ALLOWED: Final = ("true", "false")
@@ -21,7 +20,7 @@ DRY_RUN_ALLOWED: Final = ("true", "false")
 
 def pause_decision(policy: PolicySettings, source: SourceSettings, features: FeatureSettings) -> PolicyDecision | None:
     """`paused` where a feature flag or a pause stops the whole source; None otherwise."""
-    feature = traits_of(source.collector).feature
+    feature = source_named(source.collector).feature
     if not features.on(feature):
         return PolicyDecision(
             "paused", f"the feature {feature} is off, which its source's collector {source.collector} needs; "
@@ -34,16 +33,17 @@ def pause_decision(policy: PolicySettings, source: SourceSettings, features: Fea
     return None
 
 
-def capi_decision(annotations: Mapping[str, str], source: SourceSettings) -> PolicyDecision | None:
-    """`paused` or `retain` from Cluster API's annotations, for sources whose objects belong to Clusters."""
-    return pause_or_move(annotations) if traits_of(source.collector).capi else None
+def object_pause_decision(annotations: Mapping[str, str], source: SourceSettings) -> PolicyDecision | None:
+    """`paused` or `retain` by the rule of the source, as for objects that are moved to another cluster."""
+    pause = source_named(source.collector).pause
+    return None if pause is None else pause(annotations)
 
 
 def gc_switch(annotations: Mapping[str, str], source: SourceSettings) -> AnnotationValue | AmbiguousAnnotation | None:
     """The opt-in or opt-out of the object itself: `enabled` or `disabled`. A collector may know a third-party
     annotation with the same meaning; where both are present, they must agree."""
     ours = _mark(GC, GC_ALLOWED, annotations, OBJECT)
-    switch = traits_of(source.collector).switch
+    switch = source_named(source.collector).switch
     theirs = None if switch is None else _mark(switch.name, (switch.enabled, switch.disabled), annotations, OBJECT)
     if switch is None or theirs is None or isinstance(ours, AmbiguousAnnotation):
         return ours

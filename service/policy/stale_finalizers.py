@@ -5,14 +5,14 @@ They result from changed settings and do not mean that consent was withdrawn or 
 
 from collections.abc import Collection, Iterable
 
-from service.contract.traits import FINALIZERS, traits_of
 from service.settings.sources import SourceSettings
+from service.sources.registry import known_finalizers, source_named
 
 
 def stale_finalizer(finalizers: Collection[str], resource: str, sources: Iterable[SourceSettings]) -> str:
     """A finalizer of Knell on the object that no source of its resource uses; empty where there is none."""
-    used = {traits_of(source.collector).finalizer for source in sources if source.resource == resource}
-    return next((name for name in FINALIZERS if name in finalizers and name not in used), "")
+    used = {source_named(source.collector).finalizer for source in sources if source.resource == resource}
+    return next((name for name in known_finalizers() if name in finalizers and name not in used), "")
 
 
 def stale_finalizer_reason(finalizer: str, wanted: str) -> str:

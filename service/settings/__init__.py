@@ -1,10 +1,10 @@
 """Settings of every command: declared as structs, read strictly from a YAML file and the environment.
 
-Begin with `sections.py`, which declares all sections, and `loading.py`, whose `load` reads them; tests may build the
-structs directly. `decoding.py` and `values.py` follow the declared types and collect all problems."""
+Begin with `sections.py`, which declares the general sections, and `loading.py`, whose `load` reads them; sections of
+single sources are in `service/sources/`. Tests may build the structs directly. `decoding.py` and `values.py` follow the
+declared types and collect all problems."""
 
-from service.settings.aws import AwsSettings, FeatureSettings
-from service.settings.azure import AzureNodes, AzureSettings, SweepSettings
+from service.settings.features import FeatureSettings
 from service.settings.loading import load
 from service.settings.problems import Problem, SettingsError
 from service.settings.redis import HostPort, RedisSettings, RedisUrl, Secret, TlsSettings
@@ -25,12 +25,10 @@ from service.settings.sources import (
     PolicySettings,
     SourceSettings,
     WatchSettings,
+    check_collectors,
 )
 
 __all__ = [
-    "AwsSettings",
-    "AzureNodes",
-    "AzureSettings",
     "ClusterSettings",
     "FeatureSettings",
     "FeedbackSettings",
@@ -49,10 +47,10 @@ __all__ = [
     "SettingsError",
     "SourceSettings",
     "SurfaceSettings",
-    "SweepSettings",
     "TestingSettings",
     "TlsSettings",
     "WatchSettings",
     "WorkerSettings",
+    "check_collectors",
     "load",
 ]

@@ -9,8 +9,8 @@ from typing import Any, Final, get_origin
 import msgspec
 
 from service.settings.decoding import RawValue
+from service.settings.document import document_type
 from service.settings.problems import Problem
-from service.settings.sections import Settings
 from service.settings.values import unwrap_type
 from service.settings.yaml_documents import YamlError, parse_yaml
 
@@ -29,12 +29,12 @@ _SERVICE_ADDRESS: Final = re.compile(r"(tcp|udp|sctp)://\S+", re.IGNORECASE)
 
 def variables() -> dict[str, tuple[str, ...]]:
     """All variables, with the paths of their settings."""
-    return {PREFIX + "_".join(path).upper(): path for path, _ in _leaves(Settings, ())}
+    return {PREFIX + "_".join(path).upper(): path for path, _ in _leaves(document_type(), ())}
 
 
 def environment_tree(environ: Mapping[str, str]) -> tuple[dict[str, Any], list[Problem]]:
     """The values of the variables as a tree, which overrides that of the file."""
-    kinds = dict(_leaves(Settings, ()))
+    kinds = dict(_leaves(document_type(), ()))
     known = variables()
     tree: dict[str, Any] = {}
     problems = []
@@ -105,5 +105,5 @@ def _nearest_variable(name: str, known: Mapping[str, object]) -> str:
     close = get_close_matches(name.removeprefix(PREFIX), [other.removeprefix(PREFIX) for other in known], cutoff=0.65)
     if close:
         return f"did you mean {' or '.join(PREFIX + other for other in close)}?"
-    sections = ", ".join(f"{PREFIX}{section.upper()}" for section in Settings.__struct_fields__)
+    sections = ", ".join(f"{PREFIX}{section.upper()}" for section in document_type().__struct_fields__)
     return f"allowed are those that begin with {sections}"

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from service.settings.decoding import Decoding
+from service.settings.document import document_type, settings_of
 from service.settings.environment import CONFIG_VARIABLE, environment_tree, merge_trees
 from service.settings.problems import Problem, SettingsError
 from service.settings.sections import Settings
@@ -19,9 +20,10 @@ def load(config: Path | None, environ: Mapping[str, str]) -> Settings:
     above, problems = environment_tree(environ)
     decoding = Decoding(source=str(config) if config is not None else "the environment", problems=problems)
     whole = merge_trees(document, above) if isinstance(document, Mapping) else document
-    settings = decoding.struct(Settings, whole)
-    if problems or settings is None:
+    decoded = decoding.struct(document_type(), whole)
+    if problems or decoded is None:
         raise SettingsError(problems)
+    settings = settings_of(decoded)
     contradictions = [Problem(path, what) for path, what in settings.contradictions()]
     if contradictions:
         raise SettingsError(contradictions)

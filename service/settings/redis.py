@@ -9,7 +9,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 import msgspec
 
-from service.settings.durations import Positive
+from service.durations import Positive
 
 DEFAULT_PORT = 6379
 

@@ -1,5 +1,6 @@
 """Sections of the settings, with the name, type, default and bounds of every key.
-The decoder follows these declarations: a new field is a YAML key and an environment variable."""
+The decoder follows these declarations: a new field is a YAML key and an environment variable. Sources declare sections
+of their own (`service/sources/`), which stand beside these in the file."""
 
 import os
 import secrets
@@ -9,9 +10,8 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from service.settings.aws import AwsSettings, FeatureSettings
-from service.settings.azure import AzureSettings
-from service.settings.durations import NotNegative, Positive, format_duration
+from service.durations import NotNegative, Positive, format_duration
+from service.settings.features import FeatureSettings
 from service.settings.redis import RedisSettings
 from service.settings.sources import (
     ClusterSettings,
@@ -21,6 +21,8 @@ from service.settings.sources import (
     WatchSettings,
     find_contradictions,
 )
+from service.sources.declaration import S, SectionSettings
+from service.sources.registry import known_sections
 
 Count = Annotated[int, msgspec.Meta(ge=1)]
 
@@ -119,7 +121,10 @@ class TestingSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
     __test__ = False  # or pytest takes the class for a test case
 
 
-class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """All settings. `sections` are those that sources declare, by their YAML keys; `document.py` says what the file and
+    the environment look like."""
+
     redis: RedisSettings = RedisSettings()
     worker: WorkerSettings = msgspec.field(default_factory=WorkerSettings)
     retry: RetrySettings = RetrySettings()
@@ -133,16 +138,20 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     watch: WatchSettings = WatchSettings()
     feedback: FeedbackSettings = FeedbackSettings()
     features: FeatureSettings = FeatureSettings()
-    aws: AwsSettings = AwsSettings()
-    azure: AzureSettings = AzureSettings()
+    sections: dict[str, msgspec.Struct] = msgspec.field(default_factory=dict)
     testing: TestingSettings = TestingSettings()
+
+    def section(self, kind: type[S]) -> S:
+        """The section of this type, or its defaults."""
+        return next((one for one in self.sections.values() if isinstance(one, kind)), None) or kind()
 
     def contradictions(self) -> list[tuple[str, str]]:
         """Contradictions between values, as pairs of path and reason."""
-        found = (
-            self.redis.contradictions() + find_contradictions(self.clusters, self.sources) + self.aws.contradictions()
-        )
-        found += self.azure.contradictions(self.sources)
+        found = self.redis.contradictions() + find_contradictions(self.clusters, self.sources)
+        for declared in known_sections():
+            section = self.section(declared.type)
+            if isinstance(section, SectionSettings):
+                found += section.contradictions(self.sources)
         _ordered(found, "worker.attempt_timeout", self.worker.attempt_timeout, "worker.lease", self.worker.lease)
         _ordered(found, "redis.call_timeout", self.redis.call_timeout, "worker.lease", self.worker.lease)
         if self.retry.base > self.retry.cap:

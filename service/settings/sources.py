@@ -2,23 +2,25 @@
 Names of clusters and sources are the keys of these sections; they appear in records, metrics and Leases."""
 
 import re
+from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Final, Literal
 
 import msgspec
 
-from service.contract.traits import traits_of
+from service.durations import NotNegative, Positive
 from service.policy.selectors import InvalidSelector, parse_selector
 from service.policy.services import normalized, service_fault
-from service.settings.durations import NotNegative, Positive
+from service.settings.problems import Problem, SettingsError
+from service.sources.declaration import Mode
+from service.sources.registry import known_sources, source_named
 
 ORPHANS: Final = ".orphans"
 """Suffix of a source's name under which the guard counts orphans that a sweep found."""
 
 Count = Annotated[int, msgspec.Meta(ge=1)]
 PolicyWord = Literal["delete", "retain"]
-Mode = Literal["finalizer", "observe"]
 
 _NAME: Final = re.compile(r"[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?")
 _RESOURCE: Final = re.compile(r"[a-z0-9]+(\.[a-z0-9]([a-z0-9.-]*[a-z0-9])?)?")
@@ -120,6 +122,18 @@ def find_contradictions(
     return found + _overlaps(clusters, sources)
 
 
+def check_collectors(sources: Mapping[str, SourceSettings]) -> None:
+    """Raises SettingsError that names every source whose collector does not exist."""
+    known = {source.name for source in known_sources()}
+    problems = [
+        Problem(f"sources.{name}.collector", f"{source.collector!r} given; allowed: {', '.join(sorted(known))}")
+        for name, source in sources.items()
+        if source.collector not in known
+    ]
+    if problems:
+        raise SettingsError(problems)
+
+
 def resource_fault(resource: str) -> str:
     """Why the text is no resource; empty where it is one."""
     if _RESOURCE.fullmatch(resource):
@@ -167,14 +181,14 @@ def _source_faults(name: str, source: SourceSettings, clusters: dict[str, Cluste
 
 
 def _collector_faults(source: SourceSettings) -> list[tuple[str, str]]:
-    traits = traits_of(source.collector)
+    declared = source_named(source.collector)
     found: list[tuple[str, str]] = []
-    if traits.resources and source.resource not in traits.resources:
-        allowed = " or ".join(traits.resources)
+    if declared.resources and source.resource not in declared.resources:
+        allowed = " or ".join(declared.resources)
         found.append((".resource", f"{source.resource!r} given; the collector {source.collector} is for {allowed}"))
-    if source.mode == "observe" and not traits.observes:
+    if source.mode == "observe" and source.mode not in declared.modes:
         found.append((".mode", f"the collector {source.collector} needs the object as long as it collects: finalizer"))
-    if source.mode == "finalizer" and not traits.holds:
+    if source.mode == "finalizer" and source.mode not in declared.modes:
         found.append((".mode", f"the collector {source.collector} never holds its objects back: observe"))
     return found
 

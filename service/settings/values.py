@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import msgspec
 
-from service.settings import durations
+from service import durations
 from service.settings.redis import HostPort, RedisUrl
 
 

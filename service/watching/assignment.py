@@ -5,13 +5,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, Protocol
 
-from service.contract.traits import Traits, traits_of
 from service.engine.installation import Installation
 from service.engine.restore_detection import RestoreDetector
 from service.kubernetes import KubeObject, KubernetesClient, RecentObjects, ServedResource, WatchEvent
 from service.settings import PolicySettings, SourceSettings, WatchSettings
+from service.sources.declaration import Recognise, Source, recognise_nothing
+from service.sources.registry import source_named
 from service.watching.namespace_watch import NamespaceWatch
-from service.watching.recognition import COLLECTORS, Recognise
 
 VERSION_FIELD: Final = "resource_version"
 """Field of the source's hash in Redis for the resource version up to which a list scope is published."""
@@ -85,13 +85,13 @@ class Assignment:
         return self.installation.settings.watch
 
     @property
-    def traits(self) -> Traits:
-        return traits_of(self.settings.collector)
+    def declaration(self) -> Source:
+        return source_named(self.settings.collector)
 
     @property
     def metadata_only(self) -> bool:
         """Whether only the metadata of objects is read."""
-        return self.recognise is COLLECTORS["none"]
+        return self.recognise is recognise_nothing
 
     @property
     def observes(self) -> bool:

@@ -1,6 +1,6 @@
 """Patcher that adds our finalizer to live objects in scope and removes it from live objects that left the scope. Every
-patch carries the resource version that it was decided on, and is decided again after a conflict. Objects of a Cluster
-of Cluster API get the finalizer only while the Cluster is not paused."""
+patch carries the resource version that it was decided on, and is decided again after a conflict. Before a finalizer is
+added, the source's rule is asked whether that may be done now."""
 
 import asyncio
 import time
@@ -19,11 +19,10 @@ from service.kubernetes import (
     Unavailable,
 )
 from service.kubernetes.finalizers import finalizer_addition, finalizer_removal
-from service.policy import capi
 from service.policy.scope import dry_run_decision
 from service.watching.assignment import Assignment, LeaseNotHeld
 from service.watching.finalizer_queue import FinalizerQueue, PendingPatch, patch_for
-from service.watching.recognition import CapiOwners
+from service.watching.marking import MarkingCheck
 from service.watching.scope import SourceScope
 from service.watching.source_status import RecentNames, SourceStatus
 
@@ -45,8 +44,8 @@ class _TooEarly(Exception):
 class FinalizerPatcher:
     def __init__(self, assignment: Assignment, scope: SourceScope, status: SourceStatus) -> None:
         self._assignment, self._scope, self._status = assignment, scope, status
-        self._finalizer = assignment.traits.finalizer
-        self._capi_owners = CapiOwners(assignment.cluster) if assignment.traits.capi else None
+        self._finalizer = assignment.declaration.finalizer
+        self._marking = MarkingCheck(assignment.cluster, assignment.declaration)
         self._reported = RecentNames()
         self._queue = FinalizerQueue()
         self._namespaces: dict[str, tuple[float, bool]] = {}
@@ -65,7 +64,7 @@ class FinalizerPatcher:
             self._queue.drop(seen.uid)
         else:
             add = action == "add"
-            self._queue.put(patch_for(served, seen, add=add, owner=self._owner(seen) if add else ""))
+            self._queue.put(patch_for(served, seen, add=add, owner=self._marking.owner(seen) if add else ""))
 
     def drop(self, uid: str) -> None:
         self._queue.drop(uid)
@@ -126,11 +125,7 @@ class FinalizerPatcher:
             patch = finalizer_addition(seen, self._finalizer) if add else finalizer_removal(seen, self._finalizer)
             if patch is None:
                 return
-            if (
-                add
-                and self._capi_owners is not None
-                and (why := await self._capi_owners.objection(seen.namespace, owner))
-            ):
+            if add and (why := await self._marking.objection(seen.namespace, owner)):
                 raise _TooEarly(why)
             self._assignment.require_lease()
             try:
@@ -148,7 +143,7 @@ class FinalizerPatcher:
                 action = self._scope.finalizer_action(seen)
                 if action == "keep":
                     return
-                add, owner = action == "add", self._owner(seen)
+                add, owner = action == "add", self._marking.owner(seen)
             else:
                 self._count(added=add)
                 return
@@ -157,9 +152,6 @@ class FinalizerPatcher:
     async def _report_missed(self, pending: PendingPatch, seen: KubeObject) -> None:
         if pending.add and not self._scope.has_own_finalizer(seen) and self._scope.needs_finalizer(seen):
             await self._status.report_missed(pending.served, seen)
-
-    def _owner(self, seen: KubeObject) -> str | None:
-        return capi.read_owning_cluster(seen.raw) if self._capi_owners is not None else ""
 
     def _count(self, *, added: bool) -> None:
         if added:

@@ -22,7 +22,7 @@ class PendingPatch(NamedTuple):
     resource_version: str
     finalizers: tuple[str, ...]
     add: bool
-    # The name of the owning Cluster of Cluster API, for sources that need it; None if it can't be told.
+    # Its owner, for sources whose rule for marking needs it; None if it can't be told.
     owner: str | None = ""
 
     def as_object(self) -> KubeObject:

@@ -72,7 +72,7 @@ class InventoryDiff:
         kept = {
             one.uid: msgspec.structs.replace(one.record, kept=ending.kept)
             for one, ending in rows
-            if assignment.traits.swept and ending.state in FINAL and ending.kept
+            if assignment.declaration.swept and ending.state in FINAL and ending.kept
         }
         over = [one.uid for one, ending in rows if ending.state in FINAL and one.uid not in kept]
         lost = [one for one, ending in rows if not ending.state]

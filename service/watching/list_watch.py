@@ -204,7 +204,7 @@ class ListWatch:
     async def _store_first_enabled(self) -> None:
         """Before each list: an emptied Redis has lost its copy, and the ConfigMap may be lost after it."""
         assignment = self._assignment
-        if assignment.enabled_at and assignment.installation.settings.features.on(assignment.traits.feature):
+        if assignment.enabled_at and assignment.installation.settings.features.on(assignment.declaration.feature):
             at = datetime.fromtimestamp(assignment.enabled_at / 1000, UTC)
             await EnabledTimes(assignment.installation).add(assignment.cluster_uid, assignment.name, at)
 

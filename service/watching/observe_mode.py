@@ -20,12 +20,12 @@ from service.kubernetes import (
     WatchEvent,
 )
 from service.kubernetes.discovery import crd_replaced
+from service.sources.declaration import Unrecognisable
 from service.watching.absence import MissingObject, prove_absence, run_concurrently
 from service.watching.assignment import Assignment, ListScope, ListStart
 from service.watching.finalizer_patcher import FinalizerPatcher
 from service.watching.inventory_diff import InventoryDiff, MissingRecord
 from service.watching.publishing import Publisher
-from service.watching.recognition import Unrecognisable
 from service.watching.scope import SourceScope
 from service.watching.source_status import RecentNames, SourceStatus
 
@@ -208,7 +208,7 @@ class ObserveMode:
     async def _forget_or_keep(self, away: Iterable[KubeObject], gone: int = 0) -> None:
         """Removes the records of objects that are not collected. For a source that is swept, those stay whose
         annotations say that their resources are to be kept: a sweep would find these resources."""
-        swept = self.assignment.traits.swept
+        swept = self.assignment.declaration.swept
         kept: dict[str, InventoryRecord] = {}
         out_of_scope: list[str] = []
         for seen in away:

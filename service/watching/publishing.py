@@ -11,9 +11,9 @@ from service.engine.inventory import DeletionRound, Inventory, InventoryRecord
 from service.engine.outcomes import FINAL, deletion_outcomes
 from service.engine.withdrawal import withdraw
 from service.kubernetes import KubeObject, NotServed, ServedResource
+from service.sources.declaration import Unrecognisable
 from service.watching.absence import AbsenceProof, CrdCheck, MissingObject, check_crd, prove_absence
 from service.watching.assignment import ListScope
-from service.watching.recognition import Unrecognisable
 from service.watching.scope import SourceScope
 from service.watching.source_conflicts import SourceConflicts
 from service.watching.source_status import RecentNames, SourceStatus

@@ -8,13 +8,13 @@ from typing import Final, NamedTuple
 
 from service.contract import VERSION
 from service.contract.names import WITNESS, sweep_lease
-from service.contract.traits import traits_of
 from service.engine.installation import Installation
 from service.engine.inventory import Inventory
 from service.engine.lease_counters import LeaseCounterStore, StoredCounter
 from service.engine.restore_detection import disagreement, value_of
 from service.kubernetes import LEASES, Conflict, KubernetesClient, NotFound
 from service.settings import Settings
+from service.sources.registry import source_named
 from service.watching.assignment import VERSION_FIELD
 from service.watching.cluster_identity import cluster_of
 from service.watching.shares import shares_of
@@ -80,7 +80,7 @@ def leases_in_cluster(settings: Settings, cluster: str) -> list[str]:
         for share in shares_of(name, settings.sources[name])
     ]
     swept = (
-        name for name in sources_in_cluster(settings, cluster) if traits_of(settings.sources[name].collector).swept
+        name for name in sources_in_cluster(settings, cluster) if source_named(settings.sources[name].collector).swept
     )
     return [f"{settings.watch.namespace}/{lease}" for lease in (*found, *map(sweep_lease, swept))]
 

@@ -6,15 +6,15 @@ from typing import Literal
 
 import msgspec
 
-from service.contract.traits import FINALIZERS, traits_of
 from service.kubernetes import KubeObject
 from service.kubernetes.finalizers import has_finalizer
 from service.policy.annotations import AnnotationValue
 from service.policy.decisions import PolicyDecision
 from service.policy.evaluation import PolicyInput, evaluate_policy
-from service.policy.scope import capi_decision, dry_run_decision, gc_switch, pause_decision, scope_decision
+from service.policy.scope import dry_run_decision, gc_switch, object_pause_decision, pause_decision, scope_decision
 from service.policy.selectors import parse_selector
 from service.settings import Settings, SourceSettings
+from service.sources.registry import known_finalizers, source_named
 from service.watching.assignment import Assignment
 
 FinalizerAction = Literal["add", "remove", "keep"]
@@ -28,14 +28,14 @@ def scope_hash(name: str, settings: SourceSettings, cluster_uid: str) -> str:
 
 def has_any_finalizer(seen: KubeObject) -> bool:
     """Whether it has any of our finalizers, that of this source or of another collector."""
-    return has_finalizer(seen, *FINALIZERS)
+    return has_finalizer(seen, *known_finalizers())
 
 
 class SourceScope:
     def __init__(self, assignment: Assignment) -> None:
         self._assignment, self._source = assignment, assignment.settings
         self._policy, self._features = assignment.policy, assignment.installation.settings.features
-        self._finalizer = assignment.traits.finalizer
+        self._finalizer = assignment.declaration.finalizer
         self._others = _sources_sharing_finalizer(
             assignment.name, assignment.settings, assignment.installation.settings
         )
@@ -80,7 +80,7 @@ class SourceScope:
             self._source.mode == "finalizer"
             and self.is_collected(seen)
             and scope_decision(seen.annotations, seen.labels, self._source) is None
-            and capi_decision(seen.annotations, self._source) is None
+            and object_pause_decision(seen.annotations, self._source) is None
             and self._stopped() is None
             and dry_run_decision(seen.annotations, {}, self._policy, self._source) is None
         )
@@ -130,6 +130,6 @@ def _sources_sharing_finalizer(name: str, own: SourceSettings, settings: Setting
         if known != name
         and other.resource == own.resource
         and other.mode == "finalizer"
-        and traits_of(other.collector).finalizer == traits_of(own.collector).finalizer
+        and source_named(other.collector).finalizer == source_named(own.collector).finalizer
         and where(other) == where(own)
     ]

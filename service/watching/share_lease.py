@@ -9,7 +9,6 @@ from typing import Final
 
 import structlog
 
-from service.contract.traits import traits_of
 from service.engine.enabled_times import EnabledTimes
 from service.engine.installation import Installation
 from service.engine.restore_detection import LeaseCounter, RestoreDetector
@@ -17,11 +16,12 @@ from service.kubernetes import ClusterError, Forbidden, NotFound, NotServed, Rec
 from service.kubernetes.leases import Lease
 from service.masking import mask_text
 from service.settings import Settings
+from service.sources.declaration import Source
+from service.sources.registry import source_named
 from service.watching.assignment import Assignment, SourceCounters
 from service.watching.cluster_identity import ConfirmedClient, cluster_of
 from service.watching.enabling_configmap import NotEnabled, first_enabled
 from service.watching.namespace_watch import NamespaceWatch
-from service.watching.recognition import Recognise
 from service.watching.shares import Share, ShareBalance
 from service.watching.source_watch import SourceWatch
 
@@ -40,7 +40,6 @@ class ShareLease:
     share: Share
     settings: Settings
     installation: Installation
-    recognise: Recognise
     balance: ShareBalance
     holder: str
     recent_objects: RecentObjects | None = None
@@ -54,6 +53,10 @@ class ShareLease:
     @property
     def cluster(self) -> str:
         return cluster_of(self.settings, self.share.source)
+
+    @property
+    def declaration(self) -> Source:
+        return source_named(self.settings.sources[self.share.source].collector)
 
     async def run(self, cluster: ConfirmedClient, uid: str, namespaces: NamespaceWatch) -> None:
         """Until cancelled."""
@@ -100,7 +103,7 @@ class ShareLease:
     async def _first_enabled(self, cluster: ConfirmedClient, uid: str) -> datetime:
         """While the feature of its collector is off a source is not enabled, so the time is not stored."""
         source = self.share.source
-        if not self.settings.features.on(traits_of(self.settings.sources[source].collector).feature):
+        if not self.settings.features.on(self.declaration.feature):
             return await cluster.server_time()
         moments = EnabledTimes(self.installation)
         copy = await moments.get(uid, source)
@@ -117,7 +120,7 @@ class ShareLease:
             cluster=cluster,
             cluster_uid=uid,
             installation=self.installation,
-            recognise=self.recognise,
+            recognise=self.declaration.recognise,
             enabled_at=int(enabled.timestamp() * 1000),
             share=self.share.includes,
             lease_held=lambda: lease.held,

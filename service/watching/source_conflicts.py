@@ -8,9 +8,9 @@ from typing import Final
 import msgspec
 
 from service.contract import Event
-from service.contract.traits import traits_of
 from service.engine.outcomes import FINAL
 from service.engine.withdrawal import withdraw
+from service.sources.registry import source_named
 from service.watching.assignment import Assignment
 from service.watching.source_status import SourceStatus
 
@@ -31,7 +31,7 @@ class SourceConflicts:
     def __init__(self, assignment: Assignment, status: SourceStatus, label: str) -> None:
         self._assignment, self._status = assignment, status
         self._where = f"conflicts {label}".strip()
-        self._finalizer = assignment.traits.finalizer
+        self._finalizer = assignment.declaration.finalizer
         self._found = False
         self.deferred: set[str] = set()
 
@@ -62,7 +62,7 @@ class SourceConflicts:
             self.deferred.discard(event.uid)
             if source in installation.settings.sources and state not in FINAL:
                 left = f"what only {self._assignment.name} would remove is left behind"
-                if traits_of(installation.settings.sources[source].collector).finalizer != self._finalizer:
+                if source_named(installation.settings.sources[source].collector).finalizer != self._finalizer:
                     # Our finalizer keeps the object after that, and then its deletion is published by this source.
                     self.deferred.add(event.uid)
                     left = f"what {self._assignment.name} would remove waits for that"

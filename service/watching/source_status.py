@@ -11,9 +11,8 @@ from service.engine.event_rate import may_post_event
 from service.engine.inventory import Inventory
 from service.kubernetes import ClusterError, KubeObject, ServedResource
 from service.kubernetes.events import post_event
-from service.policy import capi
 from service.watching.assignment import Assignment
-from service.watching.recognition import CapiOwners
+from service.watching.marking import MarkingCheck
 
 log = structlog.get_logger(__name__)
 
@@ -118,13 +117,11 @@ class SourceStatus:
         await post_event(self._assignment.cluster, served, seen, MISSED, said, "Warning")
 
     async def _was_moved(self, seen: KubeObject) -> bool:
-        """Whether its Cluster was paused: then the object was moved to another cluster, together with its resources."""
-        if not self._assignment.traits.capi:
-            return False
+        """Whether the source's rule forbids to mark it, as for an object of a paused Cluster of Cluster API: it was
+        moved to another cluster, together with its resources."""
+        marking = MarkingCheck(self._assignment.cluster, self._assignment.declaration)
         try:
-            why = await CapiOwners(self._assignment.cluster).objection(
-                seen.namespace, capi.read_owning_cluster(seen.raw)
-            )
+            why = await marking.objection(seen.namespace, marking.owner(seen))
         except ClusterError:
             return False
         if why:

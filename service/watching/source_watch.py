@@ -58,7 +58,7 @@ class SourceWatch:
     async def run(self) -> None:
         """Until cancelled."""
         await self._status.clear_stored()
-        feature = self._assignment.traits.feature
+        feature = self._assignment.declaration.feature
         if not self._assignment.installation.settings.features.on(feature):
             self._status.warning(
                 "feature is off: no finalizer is added, objects that are deleted with our finalizer wait",

@@ -10,7 +10,6 @@ from typing import Final, NamedTuple
 import msgspec
 
 from service.contract.names import sweep_lease
-from service.contract.traits import FINALIZERS
 from service.kubernetes import (
     ClusterError,
     Forbidden,
@@ -23,6 +22,7 @@ from service.kubernetes import (
     finalizers,
 )
 from service.policy.protection import decide_protection
+from service.sources.registry import known_finalizers
 from service.watching.enabling_configmap import delete_configmap
 
 AT_ONCE: Final = 16
@@ -106,7 +106,7 @@ async def _list_finalized(
     for place in places:
         async for page in cluster.pages(served, place, "", 500, metadata_only=True):
             unreadable += page.unreadable
-            found += [one for one in page.items if finalizers.has_finalizer(one, *FINALIZERS)]
+            found += [one for one in page.items if finalizers.has_finalizer(one, *known_finalizers())]
     return found, unreadable
 
 
@@ -148,7 +148,13 @@ async def remove_finalizers(
         async with slots:
             try:
                 became = await finalizers.remove_finalizer(
-                    cluster, served, target.namespace, target.name, target.uid, *FINALIZERS, also_deleting=also_deleting
+                    cluster,
+                    served,
+                    target.namespace,
+                    target.name,
+                    target.uid,
+                    *known_finalizers(),
+                    also_deleting=also_deleting,
                 )
                 why = "it is being deleted by now" if became == "going" else ""
             except ClusterError as error:

@@ -7,7 +7,7 @@ import os
 import random
 import secrets
 import signal
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 import structlog
@@ -20,10 +20,9 @@ from service.engine.inventory import Inventory, end_undeclared_sources
 from service.engine.lease_counters import LeaseCounterStore, restore_reason
 from service.kubernetes import RecentObjects
 from service.policy.selectors import InvalidSelector, parse_selector
-from service.settings import Problem, Settings, SettingsError
+from service.settings import Problem, Settings, SettingsError, check_collectors
 from service.watching.cluster_identity import ClusterIdentities
 from service.watching.cluster_watch import ClusterWatch
-from service.watching.recognition import COLLECTORS, Recognise, check_collectors
 from service.watching.share_lease import ShareLease
 from service.watching.shares import ReplicaPresence, ShareBalance, shares_of
 from service.web import ClusterStats, Hindrance, SourceStats, watch_metric_families
@@ -40,15 +39,11 @@ class WatcherStopped(Exception):
 
 class Watcher:
     def __init__(
-        self,
-        settings: Settings,
-        installation: Installation,
-        recent_objects: RecentObjects | None = None,
-        collectors: Mapping[str, Recognise] = COLLECTORS,
+        self, settings: Settings, installation: Installation, recent_objects: RecentObjects | None = None
     ) -> None:
         """`recent_objects` are for a worker in the same process. Raises SettingsError if the sources can't be watched
         as they are declared."""
-        check_sources(settings, collectors)
+        check_sources(settings)
         self.settings, self.installation = settings, installation
         # A restarted container may keep its name, and must not take the Lease of its predecessor for its own.
         self.holder = f"{settings.worker.name}_{secrets.token_hex(4)}"
@@ -59,9 +54,7 @@ class Watcher:
         self._presence = ReplicaPresence(installation, self.holder)
         balance = ShareBalance(self._presence, sum(source.shares for source in settings.sources.values()))
         share_leases = [
-            ShareLease(
-                share, settings, installation, collectors[source.collector], balance, self.holder, recent_objects
-            )
+            ShareLease(share, settings, installation, balance, self.holder, recent_objects)
             for name, source in settings.sources.items()
             for share in shares_of(name, source)
         ]
@@ -194,9 +187,9 @@ def on_signals(stops: Sequence[Callable[[], None]]) -> None:
         loop.add_signal_handler(number, on_signal, number)
 
 
-def check_sources(settings: Settings, collectors: Mapping[str, Recognise] = COLLECTORS) -> None:
+def check_sources(settings: Settings) -> None:
     """Checks collectors and selectors of the declared sources. Raises SettingsError."""
-    check_collectors(settings.sources, collectors)
+    check_collectors(settings.sources)
     problems = []
     for name, source in settings.sources.items():
         for key in ("selector", "opt_in", "opt_out"):

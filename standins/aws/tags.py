@@ -4,7 +4,7 @@ Test resources carry the same tags and unique names."""
 import uuid
 from typing import Final
 
-from service.contract.aws import LBC_CLUSTER, OWNED, SERVICE_NAME, capi_ownership_tag, ownership_tag
+from service.sources.capa import LBC_CLUSTER, OWNED, SERVICE_NAME, capi_ownership_tag, ownership_tag
 
 Tags = dict[str, str]
 _LONGEST_NAME: Final = 32

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
-from service.contract.azure import AKS_MACHINE_TAG, CLUSTER_TAG, NODEPOOL_TAG, resource_name
+from service.sources.karpenter_azure import AKS_MACHINE_TAG, CLUSTER_TAG, NODEPOOL_TAG, resource_name
 from standins.azure import (
     GROUP,
     REGION,

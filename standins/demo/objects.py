@@ -9,10 +9,6 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from service.contract.aws import AWS_CLUSTERS as AWS_RESOURCE
-from service.contract.aws import AWS_FINALIZER, CAPA, CLUSTER_NAME
-from service.contract.azure import KARPENTER_AZURE, NODE_CLASS_GROUP
-from service.contract.azure import NODECLAIMS as NODE_RESOURCE
 from service.contract.names import CONDITION, CONTROLLER, share_lease
 from service.kubernetes import (
     CRDS,
@@ -25,6 +21,11 @@ from service.kubernetes import (
     NotServed,
     ServedResource,
 )
+from service.policy.capi import CLUSTER_NAME
+from service.sources.capa import AWS_CLUSTERS as AWS_RESOURCE
+from service.sources.capa import AWS_FINALIZER, CAPA
+from service.sources.karpenter_azure import KARPENTER_AZURE, NODE_CLASS_GROUP
+from service.sources.karpenter_azure import NODECLAIMS as NODE_RESOURCE
 
 NAMESPACE: Final = "shop"
 KNELL_NAMESPACE: Final = "knell"

@@ -7,11 +7,11 @@ from contextlib import AsyncExitStack
 from datetime import timedelta
 from typing import Final
 
-from service.contract.aws import AWS_FINALIZER
 from service.engine.installation import Installation
 from service.engine.inventory import Inventory
 from service.engine.views.jobs import list_jobs
 from service.kubernetes import connect
+from service.sources.capa import AWS_FINALIZER
 from service.web.shard_stats import read_shard_stats
 from standins.demo.aws_account import REGION, AwsAccount
 from standins.demo.azure_subscription import SPAN, AzureSubscription

@@ -10,7 +10,7 @@ from service.engine.budgets import ReservationRequest
 from standins.redis_servers import LocalRedis
 from tests.engine.engine_under_test import EngineUnderTest
 from tests.engine.scripted_provider import LANE, ScriptedProvider, event, thing
-from workers.handlers.aws.model import AwsBudgets
+from workers.providers.aws.model import AwsBudgets
 from workers.runtime.call_budget import CallBudget
 
 PLACE = "sim/acct"

@@ -53,6 +53,13 @@ def test_the_draws_of_a_lane_are_declared_by_the_handler_that_knows_it() -> None
         assert registry.draws(CHECK) == (Draw(LISTS),)
 
 
+def test_two_handlers_of_the_same_kind_are_an_error() -> None:
+    things, checks = both()
+    other, _ = both()
+    with pytest.raises(ValueError, match=f"two handlers of kind {things.kind}"):
+        HandlerRegistry([things, checks, other], {})
+
+
 async def test_a_check_that_hops_into_the_lane_of_another_kind_draws_on_that_lanes_limits(
     engine: EngineUnderTest,
 ) -> None:

@@ -9,10 +9,11 @@ import msgspec
 
 from service.contract import Blocked, Feedback, Job, JobRecord, Pending, Refused, Target, Verdict
 from service.contract.version import VERSION
+from service.sources.capa import CAPA
 from standins.aws.builder import Vpc
-from tests.integration.capi_fixture import CapiFixture
-from workers.handlers.aws.capa.final_check import FINAL_CHECK
-from workers.handlers.aws.components import AwsComponents
+from tests.integration.capa_states import record_objects
+from tests.integration.capi_fixture import CapaSide, CapiFixture
+from workers.collectors.capa.final_check import FINAL_CHECK
 
 GOES_ON = "listing goes on"
 
@@ -42,14 +43,18 @@ def job_of(target: Target, **changed: Any) -> Job:
     return Job("deletion#1.1", 7, msgspec.structs.replace(record, **changed))
 
 
-async def attempted(side: AwsComponents, batch: Taken) -> Verdict | Exception:
-    """The verdict of one attempt, which may be that a list continues."""
+async def attempted(side: CapaSide, batch: Taken, *planned: Job) -> Verdict | Exception:
+    """The verdict of one attempt, which may be that a list continues. Its object is as it was planned, by the jobs
+    `planned` if any."""
+    for job in batch.jobs:
+        side.provider.claims.consented(job.deletion, CAPA)
+    record_objects(side.collector.latest_objects, planned or batch.jobs)
     handler = next(handler for handler in side.handlers if handler.kind == FINAL_CHECK)
     ((_, verdict),) = [pair async for pair in handler.attempt(batch)]
     return verdict
 
 
-async def listed(side: AwsComponents, batch: Taken) -> Verdict | Exception:
+async def listed(side: CapaSide, batch: Taken) -> Verdict | Exception:
     """The verdict once the list is complete, in as many attempts as that takes."""
     while isinstance(verdict := await attempted(side, batch), Pending) and GOES_ON in verdict.detail:
         (job,) = batch.jobs
@@ -58,7 +63,7 @@ async def listed(side: AwsComponents, batch: Taken) -> Verdict | Exception:
     return verdict
 
 
-async def last_of(clusters: CapiFixture, side: AwsComponents, vpc: Vpc) -> Target:
+async def last_of(clusters: CapiFixture, side: CapaSide, vpc: Vpc) -> Target:
     """The target of the final check in the plan of a cluster that owns nothing."""
     targets: Sequence[Target] = await clusters.planned(clusters.delete_marked("prod", vpc), side)
     assert [target.kind for target in targets] == [FINAL_CHECK]
@@ -68,7 +73,7 @@ async def last_of(clusters: CapiFixture, side: AwsComponents, vpc: Vpc) -> Targe
 class Walk:
     """The job of the final check, moved from lane to lane by its verdicts; delays take no time."""
 
-    def __init__(self, side: AwsComponents, target: Target, resume: str = "") -> None:
+    def __init__(self, side: CapaSide, target: Target, resume: str = "") -> None:
         self._side, self._target, self._job = side, target, job_of(target, resume=resume)
         self.lanes: list[str] = []
         self.waits: list[timedelta] = []

@@ -6,23 +6,28 @@ import os
 import uuid
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
-from service.contract.aws import AWS_CLUSTERS
 from service.kubernetes import KubernetesClient, connect
 from service.settings import ClusterSettings, Settings, SourceSettings
+from service.sources.capa import AWS_CLUSTERS, CAPA
 from standins.aws import AssumableRole, AwsBehaviour, AwsJournalEntry, LocalAws
 from tests import capi
 from tests.api_servers import TestApi
 from tests.kube import Crd
-from workers.handlers.aws.client.clients import SdkClients
-from workers.handlers.aws.errors import NoAccess
-from workers.handlers.aws.model import AwsBudgets, CallScope
+from workers.collectors.capa.identities import CapaIdentities
 from workers.handlers.source_clusters import SourceClusters
+from workers.providers.aws.client.clients import SdkClients
+from workers.providers.aws.components import collector_of_source
+from workers.providers.aws.errors import NoAccess
+from workers.providers.aws.kinds import KINDS
+from workers.providers.aws.limits import AwsLimits
+from workers.providers.aws.model import AwsBudgets, CallScope
 
 SOURCE = "clusters"
 OWN = "111122223333"
@@ -140,13 +145,13 @@ async def aws_identity_fixture(
     async with await connect("local", way) as identities.cluster:
         places = SourceClusters(settings, {"local": identities.cluster}, remembered)
         reach = SdkClients(
-            places,
-            endpoint=aws.address,
-            account=account,
-            namespace=identities.secrets,
-            quota=quota,
-            clock=identities.clock,
+            AwsLimits(KINDS), partial(collector_of_source, settings), endpoint=aws.address, account=account,
+            quota=quota, clock=identities.clock,
+        )  # fmt: skip
+        resolver = CapaIdentities(
+            places, reach.sessions, reach.own_credentials, namespace=identities.secrets, clock=identities.clock
         )
+        reach.add_resolver(CAPA, resolver)
         try:
             async with reach as identities.reach:
                 yield identities

@@ -11,28 +11,57 @@ import pytest
 
 from service.contract import Event, Feedback, Job, JobRecord, Plan, Target, Verdict
 from service.contract.version import VERSION
-from service.settings import Settings
-from service.settings.aws import AwsSettings
+from service.sources.capa import CAPA, AwsSettings
 from standins.aws import AwsJournalEntry
 from standins.aws.builder import Vpc
 from tests.aws import AwsTestAccount
 from tests.engine.engine_under_test import EngineUnderTest, RunningWorker
 from tests.engine.scripted_provider import ScriptedProvider, event
+from tests.integration.capa_states import record_object, record_objects
 from tests.redis_servers import TestServer
-from workers.handlers.aws.client.clients import SdkClients
-from workers.handlers.aws.kinds import KINDS, kind_named
-from workers.handlers.aws.model import AwsKind, CallScope, CapaCluster
-from workers.handlers.aws.removal import AwsRemoval
-from workers.handlers.source_clusters import SourceClusters
+from workers.collectors.capa.claim import CapaClaim
+from workers.collectors.capa.judge import CapaJudge
+from workers.collectors.capa.kinds import CAPA_KINDS
+from workers.collectors.capa.latest_objects import LatestObjects
+from workers.providers.aws.batch_reader import RemovalContext
+from workers.providers.aws.claims import ClaimRegistry
+from workers.providers.aws.client.clients import SdkClients
+from workers.providers.aws.kinds import KINDS, kind_named
+from workers.providers.aws.kinds.declaration import AwsKind
+from workers.providers.aws.limits import AwsLimits
+from workers.providers.aws.model import CallScope
+from workers.providers.aws.rechecks import ConsentRechecks
+from workers.providers.aws.removal import AwsRemoval
 
 QUICK = AwsSettings(check_after=timedelta(milliseconds=300), drain_check=timedelta(milliseconds=300))
 REGION = "eu-west-1"
+SOURCE = "clusters"
 
 
 def named(name: str) -> AwsKind:
     kind = kind_named(name)
     assert kind is not None
     return kind
+
+
+def no_sources(source: str) -> str:
+    """The collector of a source in settings that have none."""
+    del source
+    return ""
+
+
+def capa_claims(settings: AwsSettings, *consented: str, latest_objects: LatestObjects | None = None) -> ClaimRegistry:
+    """Claims of clusters. To these deletions their collector has consented; `latest_objects` has what it read of their
+    objects."""
+    claims = ClaimRegistry(lambda source: CAPA if source == SOURCE else "")
+    claims.add(CAPA, CapaJudge(settings, latest_objects or LatestObjects()))
+    for deletion in consented:
+        claims.consented(deletion, CAPA)
+    return claims
+
+
+def aws_removal(kind: AwsKind, reach: SdkClients, settings: AwsSettings, claims: ClaimRegistry) -> AwsRemoval:
+    return AwsRemoval(kind, RemovalContext(reach, settings, claims, reach.limits, ConsentRechecks()))
 
 
 class AwsRecordingBatch:
@@ -62,23 +91,29 @@ class AwsRemovalFixture:
         self._since = since
         self._provider = ScriptedProvider(draws_on=lambda _lane: None)
         self._events = 0
+        self._deletions, self._claims = list[str](), list[ClaimRegistry]()
+        self._latest_objects = LatestObjects()
 
     # ---- owners
 
+    @property
+    def judge(self) -> CapaJudge:
+        return CapaJudge(self.aws, LatestObjects())
+
     def owner(
         self, vpc: Vpc | None = None, *, name: str = "c1", by: Literal["ccm", "lbc"] = "ccm", snapshot: bool = False
-    ) -> CapaCluster:
-        whose = CallScope(source="clusters", namespace="tenant", region=REGION)
-        return CapaCluster(
+    ) -> CapaClaim:
+        whose = CallScope(source=SOURCE, namespace="tenant", region=REGION)
+        return CapaClaim(
             scope=whose, account=self.cloud.account, name=name, vpc=vpc.id if vpc else "", by=by, snapshot=snapshot,
             balancers=True,
         )  # fmt: skip
 
-    def targets(self, owner: CapaCluster, kind: str, *ids: str) -> list[Target]:
-        of = named(kind)
+    def targets(self, owner: CapaClaim, kind: str, *ids: str) -> list[Target]:
+        of = CAPA_KINDS[kind]
         return [
             Target(
-                kind=kind, id=one, lane=f"{owner.place}/{of.delete_operation}", chain=of.chain, stage=of.stage,
+                kind=kind, id=one, lane=f"{owner.place}/{of.kind.delete_operation}", chain=of.chain, stage=of.stage,
                 data=msgspec.json.encode(owner).decode(),
             )
             for one in ids
@@ -91,11 +126,18 @@ class AwsRemovalFixture:
         self._events += 1
         one = event(uid or f"cluster-{self._events}")
         self._provider.plans[one.uid] = Plan(list(targets))
+        self._deletions.append(one.deletion)
+        for target in targets:
+            record_object(self._latest_objects, one.deletion, target.data)
+        for claims in self._claims:
+            claims.consented(one.deletion, CAPA)
         await self.engine.publish(one)
         return one
 
     async def start(self) -> RunningWorker:
-        removals = [AwsRemoval(kind, self.reach, self.aws) for kind in KINDS]
+        claims = capa_claims(self.aws, *self._deletions, latest_objects=self._latest_objects)
+        self._claims.append(claims)
+        removals = [aws_removal(kind, self.reach, self.aws, claims) for kind in KINDS]
         return await self.engine.start(self._provider, others=removals)
 
     async def job(self, one: Event, target: str) -> dict[str, str]:
@@ -125,7 +167,7 @@ class AwsRemovalFixture:
 
     def batch(
         self,
-        owner: CapaCluster,
+        owner: CapaClaim,
         kind: str,
         *ids: str,
         operation: str = "",
@@ -144,7 +186,10 @@ class AwsRemovalFixture:
 
     async def attempt(self, batch: AwsRecordingBatch) -> dict[str, Verdict | Exception]:
         """One attempt; verdicts by target."""
-        removal = AwsRemoval(named(batch.jobs[0].kind), self.reach, self.aws)
+        deletions = {job.deletion for job in batch.jobs}
+        objects = record_objects(LatestObjects(), batch.jobs)
+        claims = capa_claims(self.aws, *deletions, latest_objects=objects)
+        removal = aws_removal(named(batch.jobs[0].kind), self.reach, self.aws, claims)
         return {job.target: verdict async for job, verdict in removal.attempt(batch)}
 
     # ---- calls to AWS
@@ -170,10 +215,7 @@ async def aws_removal_on(
     monkeypatch.setattr("workers.handlers.evidence_age.FRESH", timedelta(minutes=5))
     engine.change("retry", blocked_base=timedelta(milliseconds=200), blocked_cap=timedelta(seconds=1))
 
-    async def remembered() -> dict[str, str]:
-        return {}
-
-    async with SdkClients(SourceClusters(Settings(), {}, remembered), endpoint=cloud.aws.address) as reach:
+    async with SdkClients(AwsLimits(KINDS), no_sources, endpoint=cloud.aws.address) as reach:
         yield AwsRemovalFixture(engine, cloud, reach, len(await cloud.aws.journal()))
 
 

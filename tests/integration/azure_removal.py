@@ -13,50 +13,58 @@ import msgspec
 import pytest
 
 from service.contract import Draw, Feedback, Job, JobRecord, Pause, Verdict
-from service.contract.azure import CLUSTER_TAG, KARPENTER_AZURE, NODECLAIMS, NODEPOOL_TAG, node_claim_of
 from service.contract.version import VERSION
 from service.kubernetes import KubernetesClient, connect
-from service.settings import AzureNodes, AzureSettings, Settings, SourceSettings
+from service.settings import Settings, SourceSettings
+from service.sources.karpenter_azure import (
+    CLUSTER_TAG,
+    KARPENTER_AZURE,
+    NODECLAIMS,
+    NODEPOOL_TAG,
+    AzureNodes,
+    AzureSettings,
+    node_claim_of,
+)
 from standins.azure import (
     GROUP,
     REGION,
     AzureBehaviour,
     AzureJournalEntry,
-    Disk,
     LocalAzure,
-    Nic,
-    PublicIp,
     ResourceGroup,
     ResourceState,
-    Vm,
 )
 from tests.api_servers import ApiServer, TestApi
+from tests.azure_kinds import AZURE_KINDS, AzureKindRow
 from tests.karpenter import KarpenterObjects
 from tests.recording_proxy import RecordingProxy
-from workers.handlers.azure.call_meters import BudgetCallMeter
-from workers.handlers.azure.calls import AzureCalls
-from workers.handlers.azure.clients import AzureClients
-from workers.handlers.azure.consented_claims import ConsentedClaim, ConsentedClaims
-from workers.handlers.azure.kinds import ADDRESS, DISK, NIC, VM, AzureKind
-from workers.handlers.azure.limits import Call, call_draws, lane_draws
-from workers.handlers.azure.model import AzureOwner, AzureScope, CallMeter
-from workers.handlers.azure.node_protection import NodeProtection
-from workers.handlers.azure.removal import AzureRemoval
+from workers.collectors.karpenter_azure.claim import KarpenterClaim
+from workers.collectors.karpenter_azure.judge import KarpenterJudge
+from workers.collectors.karpenter_azure.node_protection import NodeProtection
 from workers.handlers.kept_resources import KeptRecords, NoKeptRecords
 from workers.handlers.protocol import NotCleared
 from workers.handlers.source_clusters import SourceClusters
+from workers.providers.azure.call_meters import BudgetCallMeter
+from workers.providers.azure.calls import AzureCalls
+from workers.providers.azure.claims import AzureClaim, ClaimJudges, ConsentedObject, Consents
+from workers.providers.azure.clients import AzureClients
+from workers.providers.azure.kinds import KINDS, AzureKind
+from workers.providers.azure.limits import Call, LaneLimits, call_draws
+from workers.providers.azure.model import AzureScope, CallMeter
+from workers.providers.azure.removal import AzureRemoval
 
 NAME: Final = "aks-a"
 TAGS: Final = {CLUSTER_TAG: "prod", NODEPOOL_TAG: "default"}
 RESERVE: Final = 0.2
 NOT_READY: Final = timedelta(minutes=10)
 SOURCE: Final = "nodeclaims"
+LANES: Final = LaneLimits(KINDS, RESERVE)
 
 _CALLS: Final[dict[str, Call]] = {
-    "nic.get": "network.read", "ip.get": "network.read", "vm.get": "compute.read", "disk.get": "compute.read",
-    "nic.delete": "network.delete", "ip.delete": "network.delete", "vm.delete": "compute.delete",
-    "disk.delete": "disk.delete",
-}  # fmt: skip
+    operation: call
+    for row in AZURE_KINDS.values()
+    for operation, call in ((row.read, row.reading), (row.delete, row.removing))
+}
 
 
 class AzureRecordingBatch:
@@ -82,13 +90,13 @@ class AzureRecordingBatch:
 
     def land(self, job: Job, verdict: Verdict | Exception) -> None:
         if isinstance(verdict, NotCleared) and job.id not in self.called:
-            for draw in lane_draws(self.lane, RESERVE) or ():
+            for draw in LANES.draws(self.lane) or ():
                 self.unused(draw.limit.name, draw.cost)
 
     @property
     def spent(self) -> dict[str, float]:
         """What stays drawn after everything has come back."""
-        reserved = {draw.limit.name: draw.cost * len(self.jobs) for draw in lane_draws(self.lane, RESERVE) or ()}
+        reserved = {draw.limit.name: draw.cost * len(self.jobs) for draw in LANES.draws(self.lane) or ()}
         left = {name: tokens - self.returned.get(name, 0.0) for name, tokens in reserved.items()}
         return {name: tokens for name, tokens in left.items() if tokens}
 
@@ -119,7 +127,7 @@ class AzureRemovalFixture(KarpenterObjects):
         self.settings = Settings(sources={SOURCE: declared}, clusters={"here": api.settings(Path(os.devnull).parent)})
         self.places = self.reached({"here": cluster})
         self.nodes = NodeProtection(self.places, NOT_READY)
-        self.consents = ConsentedClaims()
+        self.consents = Consents()
         # What a person abandoned.
         self.memory: KeptRecords = NoKeptRecords()
         # The groups that the settings name.
@@ -138,23 +146,21 @@ class AzureRemovalFixture(KarpenterObjects):
 
     # ---- the world
 
+    async def make(self, row: AzureKindRow, name: str = NAME, **given: Any) -> str:
+        """Creates one with Karpenter's tags in this subscription; answers its guid."""
+        return await row.make(self.azure, name, **{"tags": TAGS, "subscription": self.subscription, **given})
+
     async def nic(self, name: str = NAME, **given: Any) -> str:
-        return (await self.azure.make(Nic(**{"name": name, "tags": TAGS, "subscription": self.subscription, **given})))[
-            0
-        ]
+        return await self.make(AZURE_KINDS["azure-network-interface"], name, **given)
 
     async def vm(self, name: str = NAME, **given: Any) -> str:
-        return (await self.azure.make(Vm(**{"name": name, "tags": TAGS, "subscription": self.subscription, **given})))[
-            0
-        ]
+        return await self.make(AZURE_KINDS["azure-virtual-machine"], name, **given)
 
     async def disk(self, name: str = NAME, **given: Any) -> str:
-        made = Disk(**{"name": name, "tags": TAGS, "subscription": self.subscription, **given})
-        return (await self.azure.make(made))[0]
+        return await self.make(AZURE_KINDS["azure-disk"], name, **given)
 
     async def ip(self, name: str = NAME, **given: Any) -> str:
-        made = PublicIp(**{"name": name, "tags": TAGS, "subscription": self.subscription, **given})
-        return (await self.azure.make(made))[0]
+        return await self.make(AZURE_KINDS["azure-public-ip"], name, **given)
 
     async def there(self, kind: Any = None) -> list[ResourceState]:
         return [one for one in await self.azure.there(kind) if one.subscription == self.subscription]
@@ -167,8 +173,8 @@ class AzureRemovalFixture(KarpenterObjects):
     def calls(self, meter: CallMeter | None = None, where: AzureScope | None = None) -> AzureCalls:
         return AzureCalls(self.clients, where or self.where, meter or BudgetCallMeter(self.where, None), RESERVE)
 
-    def owner(self, **changes: Any) -> AzureOwner:
-        made = AzureOwner(where=self.where, source=SOURCE, claim="a", cluster="prod")
+    def claim_of(self, **changes: Any) -> KarpenterClaim:
+        made = KarpenterClaim(collector=KARPENTER_AZURE, where=self.where, source=SOURCE, claim="a", cluster="prod")
         return msgspec.structs.replace(made, **changes)
 
     def batch(
@@ -176,21 +182,21 @@ class AzureRemovalFixture(KarpenterObjects):
         kind: AzureKind,
         *names: str,
         looks: bool = False,
-        owner: AzureOwner | None = None,
+        claim: AzureClaim | None = None,
         clear: Exception | None = None,
         of: type[AzureRecordingBatch] = AzureRecordingBatch,
         **record: Any,
     ) -> AzureRecordingBatch:
         """Jobs in the lane in which a kind is removed, or with `looks` in the one in which it is looked at."""
-        lane = (owner or self.owner()).where.lane(kind.reading if looks else kind.removing)
+        lane = (claim or self.claim_of()).where.lane(kind.reading if looks else kind.removing)
         jobs: list[Job] = []
         for number, name in enumerate(names or (NAME,)):
-            whose = owner or self.owner(claim=node_claim_of(name))
+            whose = claim or self.claim_of(claim=node_claim_of(name))
             data = msgspec.json.encode(whose).decode()
             given = {"v": VERSION, "stage": 0, "lane": lane, "kind": kind.name, "data": data, "target": name}
             # Each claim has a deletion of its own.
             deletion = f"deletion-{number + 1}" if number else "deletion"
-            self.consents.record(deletion, ConsentedClaim(SOURCE, node_claim_of(name)))
+            self.consents.record(deletion, ConsentedObject(KARPENTER_AZURE, SOURCE, node_claim_of(name)))
             jobs.append(Job(f"{deletion}#1.0", 7, JobRecord(**{**given, **record})))
         return of(lane, jobs, clear=clear)
 
@@ -199,11 +205,17 @@ class AzureRemovalFixture(KarpenterObjects):
             return self.calls(meter, where)
 
         settings = AzureSettings(nodes={SOURCE: self.named}, reserve=RESERVE)
-        return AzureRemoval(kind, calling, self.nodes, settings, self.consents, self.memory)
+        judges = ClaimJudges(self.collector_of)
+        judges.register(KARPENTER_AZURE, KarpenterJudge(settings, self.nodes, self.memory))
+        return AzureRemoval(kind, calling, LANES, judges, self.consents)
+
+    def collector_of(self, source: str) -> str:
+        declared = self.settings.sources.get(source)
+        return declared.collector if declared is not None else ""
 
     async def attempt(self, batch: AzureRecordingBatch, *, balances: bool = True) -> dict[str, Verdict | Exception]:
         """One attempt; the answer is by target. The tokens balance afterwards."""
-        kind = next(one for one in (VM, NIC, DISK, ADDRESS) if one.name == batch.jobs[0].kind)
+        kind = next(one for one in KINDS if one.name == batch.jobs[0].kind)
         self.since = len(await self.azure.journal())
         found: dict[str, Verdict | Exception] = {}
         async for job, verdict in self.removal(kind).attempt(batch):
@@ -258,8 +270,8 @@ async def azure(local_azure: LocalAzure, monkeypatch: pytest.MonkeyPatch) -> Asy
     for name, value in local_azure.identity().items():
         monkeypatch.setenv(name, value)
     # On a busy machine what was read may be old by the time that it is acted on.
-    for name in ("evidence_age.FRESH", "azure.removal.FRESH_SIGNS"):
-        monkeypatch.setattr(f"workers.handlers.{name}", timedelta(minutes=5))
+    for name in ("handlers.evidence_age.FRESH", "providers.azure.removal.FRESH_SIGNS"):
+        monkeypatch.setattr(f"workers.{name}", timedelta(minutes=5))
     async with prepared(local_azure) as made:
         yield made
 

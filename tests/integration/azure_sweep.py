@@ -13,35 +13,26 @@ import msgspec
 import pytest
 
 from service.contract import Event
-from service.contract.azure import KARPENTER_AZURE, NODECLAIMS
 from service.engine.inventory import Inventory, InventoryRecord
-from service.engine.kept_store import KeptStore
 from service.engine.orphans import OrphanSighting, OrphanSightings
 from service.engine.views.deletions import DeletionView, list_deletions
 from service.kubernetes import KubernetesClient, connect
-from service.settings import (
-    AzureNodes,
-    AzureSettings,
-    FeedbackSettings,
-    GuardSettings,
-    Settings,
-    SourceSettings,
-)
-from service.settings.azure import SweepSettings
+from service.settings import FeedbackSettings, GuardSettings, Settings, SourceSettings
+from service.sources.karpenter_azure import KARPENTER_AZURE, NODECLAIMS, AzureNodes, AzureSettings, SweepSettings
+from service.sources.registry import source_named
 from service.watching.assignment import Assignment
-from service.watching.recognition import COLLECTORS
 from service.watching.source_watch import SourceWatch
 from standins.azure import GROUP, REGION, Nic
 from tests.engine.engine_under_test import EngineUnderTest, RunningWorker
 from tests.integration.azure_removal import SOURCE, TAGS, AzureRemovalFixture
 from tests.redis_servers import TestServer
-from workers.handlers.azure.call_meters import BudgetCallMeter
-from workers.handlers.azure.components import azure_components
-from workers.handlers.azure.kinds import AzureKind
-from workers.handlers.azure.listing import AzureLister
+from workers.app import open_app
+from workers.collectors.karpenter_azure.listing import AzureLister
+from workers.collectors.karpenter_azure.orphans import KarpenterOrphans
 from workers.handlers.source_clusters import SourceClusters
 from workers.judging.registry_builder import build_registry, build_source_clusters
-from workers.runtime.call_budget import CallBudget
+from workers.providers.azure.call_meters import BudgetCallMeter
+from workers.providers.azure.kinds import AzureKind
 from workers.runtime.worker import Worker
 from workers.sweeps.sweep_pass import SweepPass, SweepResult
 from workers.sweeps.waiting_period import Orphan
@@ -60,9 +51,9 @@ class AzureSweepFixture(EngineUnderTest):
     # ---- settings
 
     def sweeps(self, **changes: Any) -> None:
-        azure = self.settings.azure
+        azure = self.settings.section(AzureSettings)
         changed = msgspec.structs.replace(azure, sweep=msgspec.structs.replace(azure.sweep, **changes))
-        self.settings = msgspec.structs.replace(self.settings, azure=changed)
+        self.settings = msgspec.structs.replace(self.settings, sections={"azure": changed})
 
     def source(self, **changes: Any) -> None:
         declared = msgspec.structs.replace(self.settings.sources[SOURCE], **changes)
@@ -74,8 +65,8 @@ class AzureSweepFixture(EngineUnderTest):
 
     def places(self, *nodes: AzureNodes) -> None:
         """The groups that the settings name from now on."""
-        changed = msgspec.structs.replace(self.settings.azure, nodes={SOURCE: nodes})
-        self.settings = msgspec.structs.replace(self.settings, azure=changed)
+        changed = msgspec.structs.replace(self.settings.section(AzureSettings), nodes={SOURCE: nodes})
+        self.settings = msgspec.structs.replace(self.settings, sections={"azure": changed})
 
     # ---- Azure
 
@@ -104,7 +95,8 @@ class AzureSweepFixture(EngineUnderTest):
         places = build_source_clusters(self.settings, reached, installation)
         self.stack.push_async_callback(places.aclose)
         lister = AzureLister(lambda where: self.cloud.calls(BudgetCallMeter(where, None), where))
-        return SweepPass(self.settings, installation, places, lister, SOURCE, **{"shown": True, **how})
+        finder = KarpenterOrphans(self.settings.section(AzureSettings), lister)
+        return SweepPass(self.settings, installation, places, finder, SOURCE, **{"shown": True, **how})
 
     async def sweep(self, **how: Any) -> SweepResult:
         return await self.one_pass(**how).run()
@@ -188,7 +180,7 @@ class AzureSweepFixture(EngineUnderTest):
         run = SourceWatch(
             Assignment(
                 name=SOURCE, settings=declared, cluster=cluster, cluster_uid=self.identity,
-                installation=self.install(), recognise=COLLECTORS[declared.collector],
+                installation=self.install(), recognise=source_named(declared.collector).recognise,
             )
         )  # fmt: skip
         task = asyncio.create_task(run.run())
@@ -219,13 +211,11 @@ class AzureSweepFixture(EngineUnderTest):
         own = msgspec.structs.replace(self.settings.worker, name=name)
         settings = msgspec.structs.replace(self.settings, worker=own)
         installation = self.install(settings)
-        places = build_source_clusters(settings, {"here": self.cluster}, installation)
-        self.stack.push_async_callback(places.aclose)
-        quota = CallBudget(installation.budgets, settings.worker.background_share)
-        side = await self.stack.enter_async_context(azure_components(settings, places, quota, KeptStore(installation)))
+        app = await self.stack.enter_async_context(open_app(settings, {"here": self.cluster}, installation))
+        # Without the loops of sweeps: passes are started by the test.
         registry = build_registry(
-            settings, {"here": self.cluster}, installation, handlers=side.handlers, collectors=[side.collector],
-            source_clusters=places,
+            settings, {"here": self.cluster}, installation, handlers=app.handlers, collectors=app.collectors,
+            source_clusters=app.source_clusters,
         )  # fmt: skip
         made = Worker(installation, registry)
         running = RunningWorker(made, installation, asyncio.create_task(made.run(), name=name), Counter(), Counter())
@@ -240,7 +230,7 @@ class AzureSweepFixture(EngineUnderTest):
 
 
 def by_claim(swept: SweepResult) -> dict[str, Orphan]:
-    return {one.claim: one for one in swept.orphans}
+    return {one.owner: one for one in swept.orphans}
 
 
 def no_places(settings: Settings) -> SourceClusters:
@@ -264,10 +254,10 @@ async def sweeping(
         )  # fmt: skip
         made.settings = msgspec.structs.replace(
             made.settings, clusters={"here": removing.api.settings(tmp_path)}, sources={SOURCE: declared},
-            azure=AzureSettings(
+            sections={"azure": AzureSettings(
                 nodes={SOURCE: (made.nodes(),)}, endpoint=removing.azure.address, grace=timedelta(0),
                 sweep=SweepSettings(age=AGE),
-            ),
+            )},
             feedback=FeedbackSettings(events=False, conditions=False),
         )  # fmt: skip
         made.change("retry", refused_recheck=timedelta(milliseconds=200))

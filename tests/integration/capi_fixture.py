@@ -5,39 +5,52 @@ import asyncio
 import os
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from service.contract import Event, Hold, Plan, Target
-from service.contract.aws import AWS_CLUSTERS, AWS_FINALIZER, AWS_MANAGED_CONTROL_PLANES, CAPA, TASKS
 from service.engine.guard import Guard
 from service.engine.kept_store import KeptStore
 from service.kubernetes import KubernetesClient, connect
 from service.settings import FeedbackSettings, GuardSettings, Settings, SourceSettings
-from service.settings.aws import AwsSettings, FeatureSettings
+from service.settings.features import FeatureSettings
+from service.sources.capa import (
+    AWS_CLUSTERS,
+    AWS_FINALIZER,
+    AWS_MANAGED_CONTROL_PLANES,
+    CAPA,
+    FEATURE,
+    TASKS,
+    AwsSettings,
+)
 from standins.aws.behaviour import AwsBehaviour
 from standins.aws.builder import REGION, Vpc
 from standins.aws.builder import AwsBuilder as AwsWorld
 from standins.aws.process import LocalAws
 from standins.aws.tags import by_cloud_provider
 from tests.api_servers import TestApi
+from tests.aws_kinds import AWS_KINDS
 from tests.capi import AWS_CLUSTERS as AWS_CLUSTER_KIND
 from tests.capi import AWS_MANAGED_CONTROL_PLANES as MANAGED_KIND
 from tests.capi import CapiObjects, clear
 from tests.engine.engine_under_test import EngineUnderTest, RunningWorker
 from tests.kube import Crd
 from tests.redis_servers import TestServer
-from workers.handlers.aws.capa.final_check import FINAL_CHECK
-from workers.handlers.aws.components import AwsComponents, aws_components
-from workers.handlers.aws.model import AwsBudgets
+from workers.collectors.capa.collector import CapaCollector
+from workers.collectors.capa.components import capa_components
+from workers.collectors.capa.final_check import FINAL_CHECK
 from workers.handlers.collector import ObjectFacts, ObjectRef
+from workers.handlers.components import CallBudgets, Context, GuardCheck, P
+from workers.handlers.protocol import Handler
 from workers.handlers.source_clusters import SourceClusters
 from workers.judging.registry_builder import build_registry, guard_check
+from workers.providers.aws.components import AwsProvider, aws_provider
 from workers.runtime.call_budget import CallBudget
 from workers.runtime.worker import Worker
 
@@ -51,6 +64,39 @@ QUICKLY: Final = AwsSettings(
     drain_check=timedelta(milliseconds=200),
 )
 FAST: Final = 10.0
+
+
+@dataclass
+class CapaContext:
+    """What the collector is built from; the fixture opens the provider by itself."""
+
+    settings: Settings
+    source_clusters: SourceClusters
+    budgets: CallBudgets | None
+    guard_check: GuardCheck | None
+    kept_records: KeptStore
+    patience: timedelta | None = None
+
+    async def provider(self, opened: Callable[[Context], AbstractAsyncContextManager[P]]) -> P:
+        raise NotImplementedError(opened)
+
+
+class CapaSide(NamedTuple):
+    """The opened provider, the collector, and the handlers of both."""
+
+    provider: AwsProvider
+    collector: CapaCollector
+    handlers: tuple[Handler, ...]
+
+
+@asynccontextmanager
+async def capa_side(context: CapaContext, clock: Callable[[], float]) -> AsyncIterator[CapaSide]:
+    async with (
+        aws_provider(context, clock=clock) as provider,
+        capa_components(context, provider, clock=clock) as made,
+    ):
+        assert isinstance(made.collector, CapaCollector)
+        yield CapaSide(provider, made.collector, (*provider.handlers, *made.handlers))
 
 
 class CapiFixture(EngineUnderTest):
@@ -72,7 +118,8 @@ class CapiFixture(EngineUnderTest):
 
     def set(self, **aws: Any) -> None:
         """Settings of the section aws, from now on."""
-        self.settings = msgspec.structs.replace(self.settings, aws=msgspec.structs.replace(self.settings.aws, **aws))
+        changed = msgspec.structs.replace(self.settings.section(AwsSettings), **aws)
+        self.settings = msgspec.structs.replace(self.settings, sections={"aws": changed})
 
     def watch_also(self, *namespaces: str) -> None:
         sources = {
@@ -101,8 +148,7 @@ class CapiFixture(EngineUnderTest):
 
     async def volumes(self) -> frozenset[str]:
         """Those that are there, with those of instances."""
-        pages = [page async for page in self.resources.ec2.get_paginator("describe_volumes").paginate()]
-        return frozenset(one["VolumeId"] for page in pages for one in page["Volumes"])
+        return frozenset(await AWS_KINDS["aws.volume"].there(self.resources))
 
     # ---- collecting
 
@@ -113,21 +159,18 @@ class CapiFixture(EngineUnderTest):
         return SourceClusters(self.settings, {"local": self.cluster}, remembered)
 
     @asynccontextmanager
-    async def side(
-        self, settings: Settings | None = None, quota: AwsBudgets | None = None
-    ) -> AsyncIterator[AwsComponents]:
+    async def side(self, settings: Settings | None = None, quota: CallBudgets | None = None) -> AsyncIterator[CapaSide]:
         places = self.lately = self.places()
         try:
             guarded = guard_check(Guard(self.installation), settings or self.settings)
             memory = KeptStore(self.installation)
-            async with aws_components(
-                settings or self.settings, places, quota, guarded, memory=memory, clock=self.clock
-            ) as side:  # fmt: skip
+            context = CapaContext(settings or self.settings, places, quota, guarded, memory)
+            async with capa_side(context, self.clock) as side:
                 yield side
         finally:
             await places.aclose()
 
-    async def collect(self, found: Mapping[str, Any], side: AwsComponents | None = None) -> Plan | Hold:
+    async def collect(self, found: Mapping[str, Any], side: CapaSide | None = None) -> Plan | Hold:
         """What a worker would plan for the object as it is now."""
         facts = await self.facts(found)
         if side is not None:
@@ -135,12 +178,12 @@ class CapiFixture(EngineUnderTest):
         async with self.side() as own:
             return await _listed(own, facts)
 
-    async def planned(self, found: Mapping[str, Any], side: AwsComponents | None = None) -> list[Target]:
+    async def planned(self, found: Mapping[str, Any], side: CapaSide | None = None) -> list[Target]:
         plan = await (self.collect(found) if side is None else _listed(side, await self.facts(found)))
         assert isinstance(plan, Plan), plan
         return list(plan.targets)
 
-    async def held(self, found: Mapping[str, Any], side: AwsComponents | None = None) -> Hold:
+    async def held(self, found: Mapping[str, Any], side: CapaSide | None = None) -> Hold:
         hold = await self.collect(found, side)
         assert isinstance(hold, Hold), [target.id for target in hold.targets]
         return hold
@@ -226,9 +269,8 @@ class CapiFixture(EngineUnderTest):
         quota = CallBudget(installation.budgets, settings.worker.background_share)
         guarded = guard_check(Guard(installation), settings)
         memory = KeptStore(installation)
-        side = await stack.enter_async_context(
-            aws_components(settings, places, quota, guarded, memory=memory, clock=self.clock)
-        )
+        context = CapaContext(settings, places, quota, guarded, memory)
+        side = await stack.enter_async_context(capa_side(context, self.clock))
         registry = build_registry(
             settings, {"local": self.cluster}, installation, handlers=side.handlers, collectors=[side.collector],
             source_clusters=places,
@@ -324,8 +366,8 @@ async def clusters_on(api: TestApi, server: TestServer, aws: LocalAws, folder: P
         }
         made.settings = msgspec.structs.replace(
             made.settings, clusters={"local": way}, sources=declared,
-            features=FeatureSettings(external_resource_gc=True),
-            aws=msgspec.structs.replace(QUICKLY, endpoint=aws.address),
+            features=FeatureSettings(frozenset({FEATURE})),
+            sections={"aws": msgspec.structs.replace(QUICKLY, endpoint=aws.address)},
             feedback=FeedbackSettings(events=False, conditions=False),
         )  # fmt: skip
         made.change("retry", refused_recheck=timedelta(milliseconds=300))
@@ -337,7 +379,7 @@ async def clusters_on(api: TestApi, server: TestServer, aws: LocalAws, folder: P
         yield made
 
 
-async def _listed(side: AwsComponents, facts: ObjectFacts) -> Plan | Hold:
+async def _listed(side: CapaSide, facts: ObjectFacts) -> Plan | Hold:
     """What is collected once all lists have ended: on a busy machine one may take longer than an attempt, and a
     connection longer than the client waits for one."""
     busy = ("listing goes on", "Connect timeout on endpoint")

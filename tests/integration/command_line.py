@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from service.cli.extension import Extension
 from service.cli.main import cli
 from service.settings import RedisSettings
 from tests.engine.engine_under_test import EngineUnderTest
@@ -32,6 +31,7 @@ class CommandResult:
 
     @property
     def json(self) -> Any:
+        assert self.out, f"no output, exit code {self.code}: {self.err}"
         return json.loads(self.out)
 
 
@@ -49,12 +49,10 @@ def environment(redis: RedisSettings) -> dict[str, str]:
     return {name: value for name, value in variables.items() if value}
 
 
-def invoke(
-    variables: Mapping[str, str], *words: str, answer: str | None = None, extension: Extension | None = None
-) -> CommandResult:
+def invoke(variables: Mapping[str, str], *words: str, answer: str | None = None) -> CommandResult:
     """Run a command in this thread. `answer` is what is typed when it asks."""
     # A tty is what CliRunner is not: nothing is folded, and colours are left out.
-    result = CliRunner().invoke(cli, list(words), input=answer, env=dict(variables), obj=extension)
+    result = CliRunner().invoke(cli, list(words), input=answer, env=dict(variables))
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
     return CommandResult(result.exit_code, result.stdout, result.stderr)

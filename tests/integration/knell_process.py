@@ -19,7 +19,7 @@ from service.engine.installation import Installation
 from service.settings import RedisSettings, Settings
 from standins.child_process import with_clone_path
 from standins.ports import free_ports
-from tests.simulated.extension import ADDRESS
+from tests.simulated.source import ADDRESS
 
 PATIENCE = timedelta(seconds=100)
 AT_ONCE = timedelta(seconds=20)
@@ -36,7 +36,7 @@ def until(what: str, look: Callable[[], Any], within: timedelta = PATIENCE) -> A
 
 class KnellProcess:
     """One process with a web server of its own: `knell`, or with the variable SIMULATED_PROVIDER the same command line
-    with the simulated collector."""
+    with the simulated source."""
 
     def __init__(self, directory: Path, redis: RedisSettings, *words: str, **variables: str) -> None:
         (self.port,) = free_ports(1)

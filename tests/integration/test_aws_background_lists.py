@@ -8,13 +8,15 @@ from datetime import timedelta
 import pytest
 
 from service.contract import Gone, Hold, Pending, Plan, Target, Verdict
+from service.sources.capa import AwsSettings
 from standins.aws.behaviour import AwsFault
 from standins.aws.builder import REGION, Vpc
 from standins.aws.tags import by_balancer_controller, by_cloud_provider
 from tests.integration.aws_final_check import GOES_ON, Taken, Walk, attempted, job_of, last_of
-from tests.integration.capi_fixture import CapiFixture, marked
-from workers.handlers.aws.capa.leftovers import leftovers_of
-from workers.handlers.aws.components import AwsComponents
+from tests.integration.capi_fixture import CapaSide, CapiFixture, marked
+from workers.collectors.capa.leftovers import leftovers_of
+
+pytestmark = pytest.mark.long
 
 PAGES = "elbv2.DescribeTargetGroups"
 
@@ -36,7 +38,7 @@ async def target(clusters: CapiFixture, vpc: Vpc, many: None) -> Target:
 
 
 @pytest.fixture
-async def side(clusters: CapiFixture, target: Target) -> AsyncIterator[AwsComponents]:
+async def side(clusters: CapiFixture, target: Target) -> AsyncIterator[CapaSide]:
     """Components whose callers wait a little more than half a second for a list."""
     clusters.change("worker", attempt_timeout=timedelta(seconds=1))
     async with clusters.side() as made:
@@ -101,7 +103,7 @@ async def test_a_list_that_takes_longer_than_an_attempt_ends_and_reads_each_page
 
 @pytest.mark.long
 async def test_what_was_drawn_for_the_tagging_api_and_not_used_goes_back_each_time(
-    clusters: CapiFixture, side: AwsComponents, target: Target
+    clusters: CapiFixture, side: CapaSide, target: Target
 ) -> None:
     await slowly(clusters)
     batch = Taken(target.lane, job_of(target))
@@ -111,7 +113,7 @@ async def test_what_was_drawn_for_the_tagging_api_and_not_used_goes_back_each_ti
 
 @pytest.mark.long
 async def test_a_new_request_does_not_get_a_list_that_began_before(
-    clusters: CapiFixture, side: AwsComponents, target: Target, vpc: Vpc
+    clusters: CapiFixture, side: CapaSide, target: Target, vpc: Vpc
 ) -> None:
     """Not even for the same cluster: only the caller that requested it before, by its name."""
     asked = await clusters.calls(PAGES)
@@ -127,7 +129,7 @@ async def test_a_new_request_does_not_get_a_list_that_began_before(
 
 @pytest.mark.long
 async def test_a_later_request_of_another_cluster_gets_its_own_list(
-    clusters: CapiFixture, side: AwsComponents, target: Target, vpc: Vpc
+    clusters: CapiFixture, side: CapaSide, target: Target, vpc: Vpc
 ) -> None:
     asked = await clusters.calls(PAGES)
     await slowly(clusters)
@@ -168,7 +170,7 @@ async def test_after_a_restart_in_the_middle_it_begins_anew_and_ends(clusters: C
 
 @pytest.mark.long
 async def test_a_list_that_fails_after_its_asker_left_is_heard_of_and_made_again(
-    clusters: CapiFixture, side: AwsComponents, target: Target
+    clusters: CapiFixture, side: CapaSide, target: Target
 ) -> None:
     await slowly(clusters)
     walk = Walk(side, target)
@@ -185,7 +187,7 @@ async def test_a_list_that_fails_after_its_asker_left_is_heard_of_and_made_again
 
 
 async def test_a_plan_returns_for_its_list_and_reads_each_page_once(
-    clusters: CapiFixture, side: AwsComponents, vpc: Vpc
+    clusters: CapiFixture, side: CapaSide, vpc: Vpc
 ) -> None:
     made = await clusters.resources.target_group(vpc, by_cloud_provider("going", "default/web"))
     found, asked = clusters.delete_marked("going", vpc), await clusters.calls(PAGES)
@@ -205,14 +207,14 @@ async def test_a_plan_returns_for_its_list_and_reads_each_page_once(
 async def test_one_list_serves_both_tags_of_a_cluster(clusters: CapiFixture, vpc: Vpc) -> None:
     owned = [by_cloud_provider("prod", "default/web"), by_balancer_controller("prod")]
     made = {await clusters.resources.target_group(vpc, tags) for tags in owned}
-    clusters.set(tasks=(*clusters.settings.aws.tasks, "aws-load-balancer-controller"))
+    clusters.set(tasks=(*clusters.settings.section(AwsSettings).tasks, "aws-load-balancer-controller"))
     targets = await clusters.planned(clusters.delete_marked("prod", vpc))
     assert made == {one.id for one in targets if one.kind == "aws.target-group"}
     # Four pages by now, which are read twice.
     assert await clusters.calls(PAGES) == 8
 
 
-async def test_a_plan_whose_list_failed_says_so(clusters: CapiFixture, side: AwsComponents, vpc: Vpc) -> None:
+async def test_a_plan_whose_list_failed_says_so(clusters: CapiFixture, side: CapaSide, vpc: Vpc) -> None:
     found = clusters.delete_marked("going", vpc)
     await slowly(clusters)
     assert GOES_ON in (await clusters.held(found, side)).reason

@@ -5,7 +5,7 @@ from contextlib import AsyncExitStack
 
 import pytest
 
-from service.contract.aws import EXTERNAL_RESOURCE_TASKS, LBC_CLUSTER
+from service.sources.capa import EXTERNAL_RESOURCE_TASKS, LBC_CLUSTER
 from standins.aws.builder import REGION, Vpc
 from standins.aws.tags import by_cloud_provider, pairs
 from tests import capi
@@ -46,7 +46,7 @@ async def test_rules_of_groups_whose_task_was_taken_away_are_theirs_from_then_on
     await clusters.until_job(one, "aws.balancer", "protect")
     clusters.capi.annotate(capi.AWS_CLUSTERS, "prod", **{EXTERNAL_RESOURCE_TASKS: taken})
     await clusters.resources.protect(balancer, protected=False)
-    await clusters.until_job(one, "aws.security-group", f"rule of {stays}", "not the cluster's own")
+    await clusters.until_job(one, "aws.security-group", f"rule of {stays}", "not its owner's own")
     assert await rules_of(clusters, stays) == {rule}
     await clusters.resources.ec2.revoke_security_group_ingress(GroupId=stays, SecurityGroupRuleIds=[rule])
     await clusters.until_done(one)

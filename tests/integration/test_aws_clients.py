@@ -6,16 +6,17 @@ from typing import Any
 
 import pytest
 
-from service.settings import Settings
 from standins.aws import AwsFault, StrayTagMapping
 from tests.canned_server import CLOSE, canned_server
 from tests.integration.aws_identities import OWN, REGION, AwsIdentityFixture
-from workers.handlers.aws.client.clients import SdkClient, SdkClients
-from workers.handlers.aws.client.credentials import AwsCredentials
-from workers.handlers.aws.client.sessions import SdkSessions
-from workers.handlers.aws.errors import AwsError
-from workers.handlers.aws.model import CallScope
-from workers.handlers.source_clusters import SourceClusters
+from tests.integration.aws_removal import no_sources
+from workers.providers.aws.client.clients import SdkClient, SdkClients
+from workers.providers.aws.client.credentials import AwsCredentials
+from workers.providers.aws.client.sessions import SdkSessions
+from workers.providers.aws.errors import AwsError
+from workers.providers.aws.kinds import KINDS
+from workers.providers.aws.limits import AwsLimits
+from workers.providers.aws.model import CallScope
 
 TAG = {"kubernetes.io/cluster/c": "owned"}
 
@@ -192,7 +193,4 @@ WHOSE = CallScope(source="s", namespace="n", region=REGION)
 
 
 def lone_reach(endpoint: str) -> SdkClients:
-    async def remembered() -> dict[str, str]:
-        return {}
-
-    return SdkClients(SourceClusters(Settings(), {}, remembered), endpoint=endpoint)
+    return SdkClients(AwsLimits(KINDS), no_sources, endpoint=endpoint)

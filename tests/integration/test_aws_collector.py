@@ -6,9 +6,10 @@ from datetime import timedelta
 import msgspec
 import pytest
 
-from service.contract.aws import AWS_FINALIZER, DELETE_FOR_MOVE, EXTERNAL_RESOURCE_GC
 from service.engine.views.progress import removal_summary
+from service.policy.capi import DELETE_FOR_MOVE
 from service.settings import FeedbackSettings
+from service.sources.capa import AWS_FINALIZER, EXTERNAL_RESOURCE_GC
 from standins.aws.behaviour import AwsFault
 from standins.aws.builder import REGION
 from standins.aws.tags import by_cloud_provider, by_cluster_api

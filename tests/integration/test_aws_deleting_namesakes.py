@@ -9,15 +9,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from service.contract.aws import (
-    CLUSTER_PAUSED,
-    DELETE_FOR_MOVE,
-    EXTERNAL_RESOURCE_GC,
-    EXTERNAL_RESOURCE_TASKS,
-)
 from service.contract.names import DRY_RUN, GC
 from service.engine.guard import DeletedObject, Guard
+from service.policy.capi import CLUSTER_PAUSED, DELETE_FOR_MOVE
 from service.settings import GuardSettings
+from service.sources.capa import EXTERNAL_RESOURCE_GC, EXTERNAL_RESOURCE_TASKS
 from standins.aws.builder import REGION, Vpc
 from standins.aws.tags import by_cloud_provider, by_cluster_api
 from tests import capi

@@ -12,9 +12,9 @@ from service.contract import Blocked, Job, Pending, Refused
 from service.settings import RetrySettings
 from standins.aws.tags import by_cloud_provider
 from tests.integration.aws_removal import AwsRecordingBatch, AwsRemovalFixture, removing
+from workers.collectors.capa.claim import CapaClaim
 from workers.handlers import evidence_age
-from workers.handlers.aws.kinds import KINDS
-from workers.handlers.aws.model import CapaCluster
+from workers.providers.aws.kinds import KINDS
 from workers.runtime.retry_policy import outcome_of
 
 __all__ = ["removing"]
@@ -73,7 +73,7 @@ class FreshnessCase:
     kind: str
     operation: str
     target: str
-    owner: CapaCluster
+    owner: CapaClaim
 
 
 async def _volume(removing: AwsRemovalFixture) -> list[FreshnessCase]:

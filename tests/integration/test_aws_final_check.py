@@ -4,18 +4,20 @@ from contextlib import AsyncExitStack
 from datetime import timedelta
 from typing import Any
 
+import msgspec
 import pytest
 
-from service.contract import Event, Gone, Pause, Pending, Refused, Throttled, Verdict
-from service.contract.aws import AWS_FINALIZER, EXTERNAL_RESOURCE_TASKS
+from service.contract import Event, Gone, Job, Pause, Pending, Refused, Target, Throttled, Verdict
+from service.sources.capa import AWS_FINALIZER, EXTERNAL_RESOURCE_TASKS, AwsSettings
 from standins.aws.behaviour import AwsFault
 from standins.aws.builder import REGION
 from standins.aws.tags import by_cloud_provider
 from tests import capi
-from tests.integration.aws_final_check import Taken, Walk, job_of, last_of, listed
-from tests.integration.capi_fixture import CapiFixture, marked
+from tests.integration.aws_final_check import Taken, Walk, attempted, job_of, last_of, listed
+from tests.integration.capi_fixture import MANAGED, CapiFixture, marked
 from tests.kubectl import carry_out, command_in
-from workers.handlers.aws.capa.final_check import FINAL_CHECK
+from workers.collectors.capa.final_check import FINAL_CHECK
+from workers.handlers.protocol import NotCleared
 
 TAGGING = "tagging.GetResources"
 
@@ -27,7 +29,7 @@ async def test_an_empty_list_releases_the_cluster(clusters: CapiFixture) -> None
     vpc = await clusters.resources.vpc()
     async with clusters.side() as side:
         target = await last_of(clusters, side, vpc)
-        assert target.after == clusters.settings.aws.settle
+        assert target.after == clusters.settings.section(AwsSettings).settle
         batch = Taken(target.lane, job_of(target))
         assert isinstance(await listed(side, batch), Gone)
         assert batch.returned == []
@@ -99,6 +101,52 @@ async def test_what_was_made_again_sends_the_job_to_the_lane_of_its_kind_and_bac
         assert group not in await clusters.resources.standing()
 
 
+def forged(target: Target, **changed: Any) -> str:
+    """The target's data with other fields in its claim; None takes one out. Fields of `whose` are changed there."""
+    data = msgspec.json.decode(target.data)
+    claim = data["claim"]
+    for key, value in changed.items():
+        (claim["whose"] if key in claim["whose"] else claim)[key] = value
+    data["claim"] = {key: value for key, value in claim.items() if value is not None}
+    return msgspec.json.encode(data).decode()
+
+
+@pytest.mark.invariant(8)
+@pytest.mark.parametrize("lane", ["the list", "a kind"])
+@pytest.mark.parametrize(
+    ("changed", "outcome", "words"),
+    [
+        ({"source": MANAGED}, NotCleared, "the source of"),
+        ({"namespace": "others"}, NotCleared, "the namespace of"),
+        ({"source": "gone"}, Refused, "source 'gone', which the settings do not have"),
+        ({"collector": "ack"}, Refused, "collector 'ack', which this process does not have"),
+        ({"collector": None}, msgspec.DecodeError, "collector"),
+        ({"account": "999900001111"}, ValueError, "the lane of"),
+    ],
+)
+async def test_a_claim_that_is_not_of_its_object_lists_nothing_removes_nothing_and_releases_nothing(
+    clusters: CapiFixture, changed: dict[str, Any], outcome: type, words: str, lane: str
+) -> None:
+    vpc = await clusters.resources.vpc()
+    async with clusters.side() as side:
+        target = await last_of(clusters, side, vpc)
+        group = await clusters.resources.group(vpc, by_cloud_provider("prod"))
+        job = job_of(target)
+        if lane == "a kind":
+            hop = await listed(side, Taken(target.lane, job))
+            assert isinstance(hop, Pending)
+            job = job_of(target, lane=hop.lane, resume=hop.resume)
+        begun = len(await clusters.aws.journal())
+        other = Job(job.id, job.fence, msgspec.structs.replace(job.record, data=forged(target, **changed)))
+        verdict = await attempted(side, Taken(job.record.lane, other), job)
+        assert isinstance(verdict, outcome), verdict
+        assert words in str(verdict)
+        made = [one.action for one in await clusters.aws.requests(since=begun) if one.account == clusters.account]
+        assert TAGGING not in made
+        assert not [action for action in made if "Delete" in action]
+        assert group in await clusters.resources.standing()
+
+
 @pytest.mark.parametrize("named", ["as it says", "another"])
 async def test_a_vpc_that_is_named_after_the_plan_lets_the_final_check_remove_what_is_in_it(
     clusters: CapiFixture, named: str
@@ -135,7 +183,9 @@ async def test_after_something_was_made_again_the_settle_time_begins_anew(cluste
     async with clusters.side() as side:
         target = await last_of(clusters, side, vpc)
         back = await listed(side, Taken(target.lane, job_of(target, resume="{}")))
-        assert back == Pending(clusters.settings.aws.settle, "nothing is left; looked at once more when it has settled")
+        assert back == Pending(
+            clusters.settings.section(AwsSettings).settle, "nothing is left; looked at once more when it has settled"
+        )
         assert isinstance(await listed(side, Taken(target.lane, job_of(target))), Gone)
 
 

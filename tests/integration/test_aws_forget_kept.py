@@ -12,10 +12,10 @@ import msgspec
 import pytest
 
 from service.contract import VERSION
-from service.contract.aws import AWS_CLUSTERS
 from service.contract.kept import PREVENT_DELETE_TAG, RETAINED_TAG, KeepDecision, KeptResource, retained_value
 from service.contract.names import DELETION_POLICY, PREFIX
 from service.engine.kept_store import KeptStore
+from service.sources.capa import AWS_CLUSTERS
 from standins.aws.behaviour import AwsFault
 from standins.aws.builder import REGION, AwsBuilder
 from standins.aws.tags import by_cloud_provider, pairs
@@ -24,6 +24,8 @@ from tests.integration.capi_fixture import UNMANAGED, CapiFixture, marked
 from tests.integration.command_line import CommandResult, knell
 from tests.integration.test_aws_retention import known, retained
 from tests.scenarios.aws.account_contents import account_contents
+
+pytestmark = pytest.mark.long
 
 UID = "0c9f4c0e-45f4-4d7c-9d43-3a76ad0d1c11"
 OTHER = "e7f1b7a6-8f2e-4a4e-8a0e-5c0f7d0f2b22"

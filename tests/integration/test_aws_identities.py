@@ -19,10 +19,10 @@ from tests.integration.aws_identities import (
     own_credentials,
     refusal,
 )
-from workers.handlers.aws.client.credentials import AwsCredentials
-from workers.handlers.aws.client.identities import CACHE_TTL
-from workers.handlers.aws.client.sessions import SdkSessions
-from workers.handlers.aws.errors import NoAccess
+from workers.collectors.capa.identities import CACHE_TTL
+from workers.providers.aws.client.credentials import AwsCredentials
+from workers.providers.aws.client.sessions import SdkSessions
+from workers.providers.aws.errors import NoAccess
 
 # ---- the process's own
 

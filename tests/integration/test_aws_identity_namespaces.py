@@ -16,10 +16,10 @@ from tests.integration.aws_identities import (
     arn,
     refusal,
 )
-from workers.handlers.aws.client.clients import IDENTITY_TTL
-from workers.handlers.aws.client.identities import CACHE_TTL
-from workers.handlers.aws.errors import NoAccess
-from workers.handlers.aws.model import CallScope
+from workers.collectors.capa.identities import CACHE_TTL
+from workers.providers.aws.client.clients import IDENTITY_TTL
+from workers.providers.aws.errors import NoAccess
+from workers.providers.aws.model import CallScope
 
 WITHDRAWN = timedelta(seconds=30)
 """How soon a withdrawn identity stops working."""
@@ -168,7 +168,7 @@ async def test_no_secret_gets_into_logs_or_errors(
     identity = identities.role(arn(TENANT, "cleaner"), source=identities.static(OTHER), externalID="the-external-id")
     whose = identities.whose(identity)
     client = await identities.reach.client(whose)
-    credentials = await identities.reach.identities.credentials(whose)
+    credentials, _ = await identities.reach.authenticate(whose, "")
     await client.call("ec2", "describe_vpcs", MaxResults=100)
     await identities.aws.set_faults(AwsFault(what="deny"))
     errors = [await refusal(identities, identities.role(arn(TENANT, "cleaner"), externalID="the-external-id"))]

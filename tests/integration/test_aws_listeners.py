@@ -4,7 +4,7 @@ from contextlib import AsyncExitStack
 
 import pytest
 
-from service.contract.aws import EXTERNAL_RESOURCE_TASKS
+from service.sources.capa import EXTERNAL_RESOURCE_TASKS
 from standins.aws.builder import REGION, Vpc
 from standins.aws.tags import by_cloud_provider
 from tests import capi

@@ -12,15 +12,17 @@ from standins.aws import AwsFault
 from standins.aws.tags import by_cloud_provider
 from tests.engine.waiting import until
 from tests.integration.aws_removal import REGION, AwsRecordingBatch, AwsRemovalFixture, removing
-from workers.handlers.aws.client.metered_client import MeteredClient
-from workers.handlers.aws.errors import BUDGET_EXHAUSTED, AwsError
-from workers.handlers.aws.limits import kind_lane_draws, limits_of, place_of_account
 from workers.handlers.batch_tokens import BatchTokens
 from workers.handlers.protocol import NotCleared
+from workers.providers.aws.client.metered_client import MeteredClient
+from workers.providers.aws.errors import BUDGET_EXHAUSTED, AwsError
+from workers.providers.aws.kinds import KINDS
+from workers.providers.aws.limits import AwsLimits, place_of_account
 from workers.runtime.call_budget import CallBudget
 
 __all__ = ["removing"]
 
+LIMITS = AwsLimits(KINDS)
 READ = "elbv2.DescribeTargetGroups"
 SERVED = by_cloud_provider("c1", "default/web")
 
@@ -49,14 +51,14 @@ async def counted(
     removing: AwsRemovalFixture, batch: AwsRecordingBatch, jobs: int
 ) -> tuple[MeteredClient, BatchTokens]:
     """The client of a batch with one reserved read per job."""
-    tokens, scope = BatchTokens(batch, limits_of(REGION, READ), jobs), removing.owner().scope
+    tokens, scope = BatchTokens(batch, LIMITS.of(REGION, READ), jobs), removing.owner().scope
     beyond = partial(removing.reach.client, scope, paced=True)
-    return MeteredClient(await removing.reach.client(scope), tokens, beyond), tokens
+    return MeteredClient(await removing.reach.client(scope), tokens, beyond, LIMITS), tokens
 
 
 async def exhaust(removing: AwsRemovalFixture, quota: CountedBudget) -> None:
     """Leaves no tokens for reads for a while."""
-    limit = limits_of(REGION, READ)[0].limit
+    limit = LIMITS.of(REGION, READ)[0].limit
     await quota.refused(place_of_account(removing.cloud.account), limit, timedelta(minutes=1))
 
 
@@ -140,12 +142,12 @@ class ReturningBatch(AwsRecordingBatch):
     """Like a leased batch of the runtime: tokens of a job without consent are returned by themselves."""
 
     def hand_back(self, jobs: int) -> None:
-        for draw in kind_lane_draws(self.lane) or ():
+        for draw in LIMITS.of_lane(self.lane) or ():
             self.unused(draw.limit.name, draw.cost * jobs)
 
 
 def reserved(batch: AwsRecordingBatch) -> dict[str, float]:
-    return {draw.limit.name: draw.cost * len(batch.jobs) for draw in kind_lane_draws(batch.lane) or ()}
+    return {draw.limit.name: draw.cost * len(batch.jobs) for draw in LIMITS.of_lane(batch.lane) or ()}
 
 
 def spent(batch: AwsRecordingBatch) -> dict[str, float]:

@@ -7,10 +7,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from service.contract.aws import AWS_ACCOUNT, AWS_CLUSTERS, AWS_MANAGED_CONTROL_PLANES, EXTERNAL_RESOURCE_TASKS
 from service.contract.names import share_lease
 from service.kubernetes import connect
 from service.settings import ClusterSettings, WatchSettings
+from service.sources.capa import AWS_ACCOUNT, AWS_CLUSTERS, AWS_MANAGED_CONTROL_PLANES, EXTERNAL_RESOURCE_TASKS
 from standins.aws.builder import REGION, Vpc
 from standins.aws.process import LocalAws
 from standins.aws.tags import by_cloud_provider

@@ -7,29 +7,41 @@ import msgspec
 import pytest
 
 from service.contract import Pending, Refused, Verdict
-from service.contract.aws import ADOPTED
+from service.sources.capa import ADOPTED
 from standins.aws.builder import REGION
 from standins.aws.tags import by_cloud_provider
 from tests import capi
-from tests.integration.aws_removal import QUICK, AwsRecordingBatch, AwsRemovalFixture, named, removing
+from tests.integration.aws_removal import (
+    QUICK,
+    AwsRecordingBatch,
+    AwsRemovalFixture,
+    aws_removal,
+    capa_claims,
+    named,
+    removing,
+)
+from tests.integration.capa_states import record_objects
 from tests.integration.capi_fixture import CapiFixture
-from workers.handlers.aws.capa.capa_object import parse_capa_object
-from workers.handlers.aws.capa.latest_objects import LatestObjects, ObjectState
-from workers.handlers.aws.model import CapaCluster
-from workers.handlers.aws.removal import AwsRemoval
+from workers.collectors.capa.capa_object import parse_capa_object
+from workers.collectors.capa.claim import CapaClaim
+from workers.collectors.capa.latest_objects import LatestObjects, ObjectState
 
 __all__ = ["removing"]
 HOUR = 3600_000
 
 
-def at(removing: AwsRemovalFixture, made: int, *, adopted: bool = False) -> CapaCluster:
+def at(removing: AwsRemovalFixture, made: int, *, adopted: bool = False) -> CapaClaim:
     """An owner whose object was created that many milliseconds from now."""
     now = int(time.time() * 1000)
     return msgspec.structs.replace(removing.owner(), made=now + made, adopted=adopted)
 
 
 async def one_attempt(removing: AwsRemovalFixture, batch: AwsRecordingBatch, **settings: bool) -> Verdict:
-    removal = AwsRemoval(named("aws.volume"), removing.reach, msgspec.structs.replace(QUICK, **settings))
+    aws, deletions = msgspec.structs.replace(QUICK, **settings), [job.deletion for job in batch.jobs]
+    removal = aws_removal(
+        named("aws.volume"), removing.reach, aws,
+        capa_claims(aws, *deletions, latest_objects=record_objects(LatestObjects(), batch.jobs)),
+    )  # fmt: skip
     ((_, verdict),) = [pair async for pair in removal.attempt(batch)]
     assert not isinstance(verdict, Exception), verdict
     return verdict
@@ -83,7 +95,9 @@ async def test_the_annotation_counts_as_it_is_by_the_time_of_the_call(clusters: 
     clusters.capi.annotate(capi.AWS_CLUSTERS, "prod", **{ADOPTED: "true"})
     latest_objects = LatestObjects()
     live = msgspec.json.encode(clusters.capi.get(capi.AWS_CLUSTERS, "prod"))
-    latest_objects.record("deletion", ObjectState(parse_capa_object(capi.AWS_CLUSTERS.resource, live), ()))
-    planned = msgspec.convert(owner, CapaCluster)
+    subject, planned = parse_capa_object(capi.AWS_CLUSTERS.resource, live), msgspec.convert(owner, CapaClaim)
+    latest_objects.record(
+        "deletion", ObjectState(subject=subject, source=planned.scope.source, account=planned.account, tasks=())
+    )
     assert latest_objects.updated("deletion", planned).adopted
     assert planned.scope.region == REGION

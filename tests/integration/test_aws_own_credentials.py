@@ -14,9 +14,9 @@ from tests.canned_server import canned_server
 from tests.engine.waiting import until
 from tests.hostile_server import MEBIBYTE, hostile_server, memory_below
 from tests.integration.aws_identities import OTHER, OWN, REGION, AwsIdentityFixture, arn, own_credentials, refusal
-from workers.handlers.aws.client.sessions import VALID_FOR, SdkSessions
-from workers.handlers.aws.errors import NoAccess
 from workers.handlers.response_size import LARGEST
+from workers.providers.aws.client.sessions import VALID_FOR, SdkSessions
+from workers.providers.aws.errors import NoAccess
 
 WEB_IDENTITY = "sts.AssumeRoleWithWebIdentity"
 CHINA = "cn-north-1"

@@ -3,42 +3,30 @@ stand-in's pages hold two items here; one missed on a later page would count as 
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable
 
 import msgspec
 import pytest
 
-from service.contract.aws import AWS_CLUSTERS, CLUSTER_NAME, ownership_tag
-from standins.aws.builder import AwsBuilder, Vpc
+from service.policy.capi import CLUSTER_NAME
+from service.sources.capa import AWS_CLUSTERS, ownership_tag
+from standins.aws.builder import Vpc
 from standins.aws.tags import by_cloud_provider
+from tests.aws_kinds import EC2_KINDS
 from tests.integration.aws_removal import AwsRemovalFixture, named, removing
-from workers.handlers.aws.capa.capa_object import CapaObject, parse_capa_object
-from workers.handlers.aws.capa.preconditions import AwsPreconditions, PreconditionFailed
-from workers.handlers.aws.kinds.security_group_dependencies import interfaces_of, references_to
-from workers.handlers.aws.kinds.snapshots import VOLUME_TAG, find_snapshots
-from workers.handlers.aws.model import AwsAttempt, AwsClient, CapaCluster
-from workers.handlers.aws.reading.ec2 import matching
+from workers.collectors.capa.capa_object import CapaObject, parse_capa_object
+from workers.collectors.capa.claim import CapaClaim
+from workers.collectors.capa.preconditions import AwsPreconditions, PreconditionFailed
+from workers.providers.aws.kinds.declaration import AwsAttempt
+from workers.providers.aws.kinds.security_group_dependencies import interfaces_of, references_to
+from workers.providers.aws.kinds.snapshots import VOLUME_TAG, find_snapshots
+from workers.providers.aws.model import AwsClient
+from workers.providers.aws.reading.ec2 import matching
 
 __all__ = ["removing"]
 
 OURS = by_cloud_provider("c1")
 KEY = ownership_tag("c1")
 FEW, MANY = 5, 450
-
-
-async def nat_gateway(builder: AwsBuilder, vpc: Vpc) -> str:
-    return await builder.nat_gateway(vpc, await builder.elastic_ip(), OURS)
-
-
-MAKE: dict[str, Callable[[AwsBuilder, Vpc], Awaitable[str]]] = {
-    "aws.security-group": lambda builder, vpc: builder.group(vpc, OURS),
-    "aws.network-interface": lambda builder, vpc: builder.interface(vpc, (), OURS),
-    "aws.vpc-endpoint": lambda builder, vpc: builder.endpoint(vpc, (), OURS),
-    "aws.nat-gateway": nat_gateway,
-    "aws.elastic-ip": lambda builder, vpc: builder.elastic_ip(OURS),
-    "aws.volume": lambda builder, vpc: builder.volume(OURS),
-}
-UNPAGED = "aws.elastic-ip"
 
 
 @pytest.fixture
@@ -76,14 +64,15 @@ def cluster(name: str, vpc: Vpc) -> CapaObject:
 # ---- pages
 
 
-@pytest.mark.parametrize("kind", MAKE)
+@pytest.mark.parametrize("kind", EC2_KINDS)
 async def test_all_pages_of_a_kind_are_read_and_listed(
     removing: AwsRemovalFixture, client: AwsClient, vpc: Vpc, kind: str
 ) -> None:
-    made = [await MAKE[kind](removing.cloud.builder, vpc) for _ in range(FEW)]
+    row = EC2_KINDS[kind]
+    made = [await row.make(removing.cloud.builder, vpc, OURS) for _ in range(FEW)]
     assert await read_by_id(client, kind, made) == set(made)
     assert await listed(client, kind, [KEY]) == set(made)
-    pages = 1 if kind == UNPAGED else 3
+    pages = 3 if row.paged else 1
     assert len(await removing.asked()) == 2 * pages
 
 
@@ -117,10 +106,11 @@ async def test_all_pages_of_a_volumes_snapshots_are_read(removing: AwsRemovalFix
 
 
 async def attempts(removing: AwsRemovalFixture, client: AwsClient, volumes: list[str]) -> list[AwsAttempt]:
-    owner: CapaCluster = removing.owner(snapshot=True)
+    owner: CapaClaim = removing.owner(snapshot=True)
     batch = removing.batch(owner, "aws.volume", *volumes)
     found = await named("aws.volume").read(client, volumes)
-    return [AwsAttempt(job, owner, found[job.target], client, batch, removing.aws) for job in batch.jobs]
+    judge, aws = removing.judge, removing.aws
+    return [AwsAttempt(job, owner, judge, found[job.target], client, batch, aws) for job in batch.jobs]
 
 
 async def test_all_pages_of_instances_are_waited_for(removing: AwsRemovalFixture, client: AwsClient, vpc: Vpc) -> None:
@@ -147,11 +137,11 @@ async def test_all_pages_of_vpcs_are_known(removing: AwsRemovalFixture, client: 
 # ---- values
 
 
-@pytest.mark.parametrize("kind", MAKE)
+@pytest.mark.parametrize("kind", EC2_KINDS)
 async def test_no_request_has_more_than_200_values(
     removing: AwsRemovalFixture, client: AwsClient, vpc: Vpc, kind: str
 ) -> None:
-    made = await MAKE[kind](removing.cloud.builder, vpc)
+    made = await EC2_KINDS[kind].make(removing.cloud.builder, vpc, OURS)
     assert await read_by_id(client, kind, sorted([made, *missing(made)])) == {made}
     assert await listed(client, kind, [*(ownership_tag(f"other-{number}") for number in range(MANY)), KEY]) == {made}
     asked = await removing.journal()

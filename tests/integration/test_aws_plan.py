@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from service.contract.aws import AWS_CLUSTERS, CAPA
+from service.sources.capa import AWS_CLUSTERS, CAPA
 from standins.aws.builder import REGION
 from tests.integration.capi_fixture import CapiFixture
 from tests.integration.command_line import environment, invoke

@@ -7,14 +7,15 @@ import msgspec
 import pytest
 
 from service.contract import FINALLY, Hold
-from service.contract.aws import AWS_ACCOUNT, CLUSTER_PAUSED, DELETE_FOR_MOVE, Task
+from service.policy.capi import CLUSTER_PAUSED, DELETE_FOR_MOVE
+from service.sources.capa import AWS_ACCOUNT, Task
 from standins.aws.behaviour import AwsFault
 from standins.aws.builder import REGION, Vpc
 from standins.aws.tags import by_cloud_provider, by_cluster_api
 from tests import capi
 from tests.integration.capi_fixture import CapiFixture, marked
 from tests.kubectl import carry_out, command_in
-from workers.handlers.aws.capa.running_check import IN_VPC
+from workers.collectors.capa.running_check import IN_VPC
 
 # ---- too early
 

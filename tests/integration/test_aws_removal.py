@@ -6,11 +6,11 @@ import pytest
 from service.contract import Blocked, Gone, Job, Pause, Pending, Refused, Throttled
 from standins.aws import AwsFault
 from standins.aws.tags import by_cloud_provider, by_cluster_api
-from tests.integration.aws_removal import AwsRemovalFixture, removing
-from workers.handlers.aws.batch_reader import NOT_OWNED_HINT
-from workers.handlers.aws.errors import AwsError
-from workers.handlers.aws.kinds.load_balancers import MAX_LIFTS
+from tests.integration.aws_removal import AwsRemovalFixture, aws_removal, capa_claims, named, removing
 from workers.handlers.protocol import NotCleared
+from workers.providers.aws.batch_reader import NOT_OWNED_HINT
+from workers.providers.aws.errors import AwsError
+from workers.providers.aws.kinds.load_balancers import MAX_LIFTS
 
 __all__ = ["removing"]
 
@@ -65,6 +65,37 @@ async def test_a_job_of_another_place_than_its_lane_is_a_failed_attempt(removing
     (verdict,) = (await removing.attempt(garbled)).values()
     assert isinstance(verdict, msgspec.ValidationError)
     assert await removing.asked() == []
+
+
+@pytest.mark.invariant(8)
+async def test_a_claim_of_a_collector_that_is_not_there_is_refused_and_nothing_is_read(
+    removing: AwsRemovalFixture,
+) -> None:
+    volume = await removing.cloud.builder.volume(OURS)
+    forged = {**msgspec.to_builtins(removing.owner()), "collector": "ack"}
+    batch = removing.batch(removing.owner(), "aws.volume", volume, data=msgspec.json.encode(forged).decode())
+    verdict = (await removing.attempt(batch))[volume]
+    assert isinstance(verdict, Refused)
+    assert "collector 'ack', which this process does not have" in verdict.reason
+    assert await removing.asked() == []
+
+
+@pytest.mark.invariant(8)
+@pytest.mark.parametrize("consented", ["", "another"])
+async def test_without_the_consent_of_its_own_collector_nothing_is_changed(
+    removing: AwsRemovalFixture, consented: str
+) -> None:
+    volume = await removing.cloud.builder.volume(OURS)
+    batch, claims = removing.batch(removing.owner(), "aws.volume", volume), capa_claims(removing.aws)
+    if consented:
+        claims.consented(batch.jobs[0].deletion, consented)
+    removal = aws_removal(named("aws.volume"), removing.reach, removing.aws, claims)
+    ((job, verdict),) = [pair async for pair in removal.attempt(batch)]
+    assert isinstance(verdict, Refused)
+    assert "but the object that consented is of" in verdict.reason
+    # The runtime was asked, and read what it had to; only the call was not made.
+    assert batch.cleared == [job.id]
+    assert {one for one in await removing.asked() if "Describe" not in one} == set()
 
 
 async def test_a_name_that_came_back_as_another_s_is_not_ours_any_more(removing: AwsRemovalFixture) -> None:
@@ -270,7 +301,7 @@ async def test_a_listener_of_a_foreign_balancer_is_named_and_left(removing: AwsR
     target_group = await build.target_group(vpc, SERVED, behind=theirs)
     await removing.start()
     going = await removing.go(*removing.targets(owner(vpc), "aws.target-group", target_group))
-    await removing.until(going, target_group, "blocked", f"not the cluster's: {theirs}")
+    await removing.until(going, target_group, "blocked", f"not its owner's: {theirs}")
     assert await removing.asked("elbv2.DeleteListener") == []
     assert await build.standing() == {theirs, target_group}
 
@@ -342,7 +373,10 @@ async def test_several_owners_of_one_account_are_read_in_one_go_and_judged_apart
     batch = removing.batch(owner(vpc), "aws.security-group", one, two, astray)
     second = msgspec.json.encode(owner(other, name="c2")).decode()
     first, *rest = batch.jobs
-    batch.jobs = [first, *(Job(job.id, 7, msgspec.structs.replace(job.record, data=second)) for job in rest)]
+    batch.jobs = [
+        first,
+        *(Job(f"another-{job.id}", 7, msgspec.structs.replace(job.record, data=second)) for job in rest),
+    ]
     found = await removing.attempt(batch)
     assert isinstance(found[one], Pending)
     assert isinstance(found[two], Pending)

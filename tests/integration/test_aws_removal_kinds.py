@@ -1,15 +1,34 @@
-"""One test per kind: it is deleted and proven absent, and a similar resource of another owner stays."""
+"""Removal of every kind: a resource is deleted and proven absent, and a similar one of another owner stays. Kinds with
+dependencies or several types have tests of their own."""
 
 import pytest
 
 from standins.aws.tags import by_balancer_controller, by_cloud_provider, by_cluster_api
+from tests.aws_kinds import AWS_KINDS
 from tests.integration.aws_removal import AwsRemovalFixture, removing
+from workers.collectors.capa.kinds import CAPA_KINDS
 
 __all__ = ["removing"]
 
 OURS = by_cloud_provider("c1")
 SERVED = by_cloud_provider("c1", "default/web")
 THEIRS = by_cloud_provider("c2", "default/web")
+
+
+@pytest.mark.parametrize("kind", CAPA_KINDS)
+async def test_a_resource_of_any_kind_goes_by_one_call_and_one_of_another_cluster_stays(
+    removing: AwsRemovalFixture, kind: str
+) -> None:
+    build, row = removing.cloud.builder, AWS_KINDS[kind]
+    if row.takes:
+        await removing.cloud.aws.behave(**{row.takes: 1.0})
+    vpc = await build.vpc()
+    ours, theirs = [await row.make(build, vpc, row.tags(name)) for name in ("c1", "c2")]
+    before = set(await row.there(build))
+    assert {ours, theirs} <= before
+    await removing.remove(*removing.targets(removing.owner(vpc), kind, ours))
+    assert set(await row.there(build)) == before - {ours}
+    assert await removing.asked(row.delete_operation) == [row.delete_operation]
 
 
 async def test_a_classic_balancer(removing: AwsRemovalFixture) -> None:
@@ -94,17 +113,6 @@ async def test_a_network_interface_once_nothing_uses_it(removing: AwsRemovalFixt
     assert left == [theirs]
 
 
-async def test_a_vpc_endpoint(removing: AwsRemovalFixture) -> None:
-    build = removing.cloud.builder
-    await removing.cloud.aws.behave(endpoint_goes=1.0)
-    vpc = await build.vpc()
-    ours, theirs = [await build.endpoint(vpc, (), tags) for tags in (OURS, THEIRS)]
-    await removing.remove(*removing.targets(removing.owner(vpc), "aws.vpc-endpoint", ours))
-    left = (await build.ec2.describe_vpc_endpoints())["VpcEndpoints"]
-    assert [one["VpcEndpointId"] for one in left if one["State"] != "deleted"] == [theirs]
-    assert await removing.asked("ec2.DeleteVpcEndpoints") == ["ec2.DeleteVpcEndpoints"]
-
-
 async def test_a_nat_gateway_and_then_its_address(removing: AwsRemovalFixture) -> None:
     build = removing.cloud.builder
     await removing.cloud.aws.behave(nat_gateway_goes=1.0)
@@ -117,7 +125,7 @@ async def test_a_nat_gateway_and_then_its_address(removing: AwsRemovalFixture) -
     )
     shown = (await build.ec2.describe_nat_gateways(NatGatewayIds=[gateway]))["NatGateways"]
     assert [one["State"] for one in shown] == ["deleted"]
-    assert [one["AllocationId"] for one in (await build.ec2.describe_addresses())["Addresses"]] == [theirs]
+    assert list(await AWS_KINDS["aws.elastic-ip"].there(build)) == [theirs]
     deletes = await removing.asked("ec2.DeleteNatGateway", "ec2.ReleaseAddress")
     assert deletes == ["ec2.DeleteNatGateway", "ec2.ReleaseAddress"]
 
@@ -134,7 +142,7 @@ async def test_an_elastic_ip_that_something_is_reached_by_is_not_released(removi
     association = (await build.ec2.describe_addresses(AllocationIds=[address]))["Addresses"][0]["AssociationId"]
     await build.ec2.disassociate_address(AssociationId=association)
     await removing.engine.until_done(going)
-    assert (await build.ec2.describe_addresses())["Addresses"] == []
+    assert await AWS_KINDS["aws.elastic-ip"].there(build) == {}
 
 
 async def test_a_volume_once_no_instance_uses_it(removing: AwsRemovalFixture) -> None:
@@ -148,7 +156,7 @@ async def test_a_volume_once_no_instance_uses_it(removing: AwsRemovalFixture) ->
     await removing.until(going, used, "blocked", f"attached to instance {instance}")
     await build.ec2.detach_volume(VolumeId=used, InstanceId=instance)
     await removing.engine.until_done(going)
-    left = {one["VolumeId"] for one in (await build.ec2.describe_volumes())["Volumes"]}
+    left = set(await AWS_KINDS["aws.volume"].there(build))
     assert theirs in left
     assert not left & {ours, used}
     assert await removing.asked("ec2.CreateSnapshot") == []

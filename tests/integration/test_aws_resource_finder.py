@@ -7,7 +7,7 @@ from collections.abc import Collection
 import pytest
 
 from service.contract import FINALLY, Plan, Target
-from service.contract.aws import EXTERNAL_RESOURCE_TASKS
+from service.sources.capa import EXTERNAL_RESOURCE_TASKS, AwsSettings
 from standins.aws.behaviour import AwsFault, StrayTagMapping
 from standins.aws.builder import REGION, Vpc
 from standins.aws.tags import by_balancer_controller, by_cloud_provider, by_cluster_api
@@ -240,7 +240,7 @@ async def test_what_the_load_balancer_controller_made_is_found_by_its_own_tag(
     clusters.set(finding=finding)
     found = clusters.delete_marked("prod", vpc)
     assert ids(await clusters.planned(found)) == set()
-    clusters.set(tasks=(*clusters.settings.aws.tasks, "aws-load-balancer-controller"))
+    clusters.set(tasks=(*clusters.settings.section(AwsSettings).tasks, "aws-load-balancer-controller"))
     assert ids(await clusters.planned(found)) == {balancer, group, targets}
 
 

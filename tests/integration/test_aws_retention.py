@@ -9,22 +9,25 @@ import msgspec
 import pytest
 
 from service.contract import VERSION, Left, Pending, Refused
-from service.contract.aws import AWS_ACCOUNT, CAPA, CLUSTER_PAUSED, DELETE_FOR_MOVE, TASKS
 from service.contract.jobs import JobRecord
 from service.contract.kept import PREVENT_DELETE_TAG, RETAINED_TAG, Abandoned, KeepDecision
 from service.contract.names import DELETION_POLICY, PREFIX
 from service.engine.kept_store import KeptStore
+from service.policy.capi import CLUSTER_PAUSED, DELETE_FOR_MOVE
+from service.sources.capa import AWS_ACCOUNT, CAPA, TASKS
 from standins.aws.behaviour import AwsFault
 from standins.aws.builder import REGION, Vpc
 from standins.aws.tags import by_cloud_provider, pairs
 from tests.capi import CapiObjects
 from tests.integration.aws_removal import AwsRemovalFixture, removing
 from tests.integration.capi_fixture import UNMANAGED, CapiFixture, marked
-from workers.handlers.aws.capa.final_check import FINAL_CHECK, FinalCheckData
-from workers.handlers.aws.limits import limits_of, place_of_account
-from workers.handlers.aws.model import CallScope, CapaCluster
+from workers.collectors.capa.claim import CapaClaim
+from workers.collectors.capa.final_check import FINAL_CHECK, FinalCheckData
 from workers.handlers.kept_resources import KeepRequest, NotMarked
 from workers.judging.kept_marking import AGAIN, DONE, WITHIN, KeptMarkingStep
+from workers.providers.aws.kinds import KINDS
+from workers.providers.aws.limits import AwsLimits, place_of_account
+from workers.providers.aws.model import CallScope
 from workers.runtime.call_budget import CallBudget
 
 __all__ = ["removing"]
@@ -197,7 +200,7 @@ async def test_for_want_of_room_a_release_comes_back_when_there_is_some_and_tags
         records = {f"{ref.deletion}#1.{number}": msgspec.json.encode(job) for number, job in enumerate(jobs)}
         await clusters.client.hset(key, mapping=records)
     quota = CallBudget(clusters.installation.budgets, 0.1)
-    (changes, _), place = limits_of(REGION, "elbv2.AddTags"), place_of_account(clusters.account)
+    (changes, _), place = AwsLimits(KINDS).of(REGION, "elbv2.AddTags"), place_of_account(clusters.account)
     async with clusters.side(quota=quota) as side:
         step = KeptMarkingStep(
             clusters.settings.sources, clusters.lately, {CAPA: side.collector}, KeptStore(clusters.installation),
@@ -282,8 +285,8 @@ def abandoned(
 ) -> JobRecord:  # fmt: skip
     """The record of a job about a resource, or of the last look."""
     whose = CallScope(source=UNMANAGED, namespace=clusters.capi.namespace, region=REGION)
-    owner = CapaCluster(scope=whose, account=account or clusters.account, name="prod", vpc=vpc.id)
-    data = msgspec.json.encode(FinalCheckData(owner=owner, tasks=TASKS) if settled else owner).decode()
+    claim = CapaClaim(scope=whose, account=account or clusters.account, name="prod", vpc=vpc.id)
+    data = msgspec.json.encode(FinalCheckData(claim=claim, tasks=TASKS) if settled else claim).decode()
     kind = FINAL_CHECK if settled else kind
     return JobRecord(v=VERSION, stage=1, lane="", kind=kind, target=target, data=data, state="abandoned")
 

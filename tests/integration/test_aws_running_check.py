@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 
 from service.contract import Event, Hold
-from service.contract.aws import EXTERNAL_RESOURCE_GC, EXTERNAL_RESOURCE_TASKS
+from service.sources.capa import EXTERNAL_RESOURCE_GC, EXTERNAL_RESOURCE_TASKS
 from standins.aws.behaviour import AwsFault
 from standins.aws.builder import REGION, Vpc
 from standins.aws.tags import by_cloud_provider
 from tests import capi
 from tests.api_servers import TestApi
 from tests.integration.capi_fixture import CapiFixture, marked
-from workers.handlers.aws.capa.final_check import FINAL_CHECK
-from workers.handlers.aws.capa.running_check import IN_VPC, OUTSIDE_VPC
+from workers.collectors.capa.final_check import FINAL_CHECK
+from workers.collectors.capa.running_check import IN_VPC, OUTSIDE_VPC
 
 SERVED = by_cloud_provider("prod", "default/web")
 DAYS = timedelta(days=2)

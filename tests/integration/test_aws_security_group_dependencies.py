@@ -7,12 +7,12 @@ import msgspec
 import pytest
 
 from service.contract import Blocked, Pending
-from service.contract.aws import EKS_CLUSTER_NAME, LBC_CLUSTER
+from service.sources.capa import EKS_CLUSTER_NAME, LBC_CLUSTER
 from standins.aws import AwsFault
 from standins.aws.tags import by_cloud_provider, by_cluster_api
 from tests.integration.aws_removal import AwsRemovalFixture, removing
-from workers.handlers.aws.kinds.security_group_dependencies import MAX_DRAIN_ROUNDS
 from workers.handlers.protocol import NotCleared
+from workers.providers.aws.kinds.security_group_dependencies import MAX_DRAIN_ROUNDS
 
 __all__ = ["removing"]
 

@@ -8,16 +8,24 @@ import msgspec
 import pytest
 
 from service.contract import LONGEST_KEPT, Blocked, Job, Pending, Verdict
-from service.contract.aws import AWS_CLUSTERS, LBC_CLUSTER, Task
+from service.sources.capa import AWS_CLUSTERS, LBC_CLUSTER, Task
 from standins.aws import AwsFault
 from standins.aws.builder import Vpc
 from standins.aws.tags import by_cloud_provider
-from tests.integration.aws_removal import REGION, AwsRecordingBatch, AwsRemovalFixture, named, removing
-from workers.handlers.aws.capa.capa_object import parse_capa_object
-from workers.handlers.aws.capa.latest_objects import LatestObjects, ObjectState
-from workers.handlers.aws.kinds.blocked_state import MAX_IDLE_ROUNDS, BlockedState, blocked_state_of
-from workers.handlers.aws.kinds.security_group_rules import ReferringRule
-from workers.handlers.aws.removal import AwsRemoval
+from tests.integration.aws_removal import (
+    REGION,
+    SOURCE,
+    AwsRecordingBatch,
+    AwsRemovalFixture,
+    aws_removal,
+    capa_claims,
+    named,
+    removing,
+)
+from workers.collectors.capa.capa_object import parse_capa_object
+from workers.collectors.capa.latest_objects import LatestObjects, ObjectState
+from workers.providers.aws.kinds.blocked_state import MAX_IDLE_ROUNDS, BlockedState, blocked_state_of
+from workers.providers.aws.kinds.security_group_rules import ReferringRule
 
 __all__ = ["removing"]
 
@@ -65,8 +73,8 @@ async def test_a_revoked_rule_can_be_made_again_from_what_the_audit_has(removing
     (before,) = await referring(removing, theirs)
     await removing.remove(*removing.targets(removing.owner(vpc), GROUP, ours))
     assert await build.standing() == {theirs}
-    found = await recorded(removing, "revoking a rule that is not the cluster's")
-    assert found == await recorded(removing, f"revoked {rule} of {theirs}, which is not the cluster's")
+    found = await recorded(removing, "revoking a rule that is not its owner's")
+    assert found == await recorded(removing, f"revoked {rule} of {theirs}, which is not its owner's")
     # As documented.
     again = await build.group(vpc)
     pair = {"GroupId": again, "UserId": found["owner"], "Description": found["description"]}
@@ -160,7 +168,8 @@ class ConsentRecordingBatch(AwsRecordingBatch):
         owner = {"apiVersion": "cluster.x-k8s.io/v1beta1", "kind": "Cluster", "name": "c1", "uid": "1"}
         spec = {"region": REGION, "network": {"vpc": {"id": vpc.id}}}
         found = {"metadata": {"name": "c1", "namespace": "tenant", "ownerReferences": [owner]}, "spec": spec}
-        self._terms = ObjectState(parse_capa_object(AWS_CLUSTERS, msgspec.json.encode(found)), tasks)
+        subject, account = parse_capa_object(AWS_CLUSTERS, msgspec.json.encode(found)), batch.lane.split("/")[1]
+        self._terms = ObjectState(subject=subject, source=SOURCE, account=account, tasks=tasks)
         self._wanting = latest_objects
 
     async def clear(self, *jobs: Job) -> None:
@@ -181,7 +190,8 @@ async def test_the_live_object_decides_whether_rules_are_own_before_they_are_rev
 
     async def attempted(*tasks: Task) -> Verdict | Exception:
         latest_objects = LatestObjects()
-        removal = AwsRemoval(named(GROUP), removing.reach, removing.aws, latest_objects)
+        claims = capa_claims(removing.aws, "deletion", latest_objects=latest_objects)
+        removal = aws_removal(named(GROUP), removing.reach, removing.aws, claims)
         batch = ConsentRecordingBatch(
             removing.batch(planned, GROUP, ours, operation=REVOKE), latest_objects, vpc, *tasks
         )
@@ -190,7 +200,7 @@ async def test_the_live_object_decides_whether_rules_are_own_before_they_are_rev
 
     kept = await attempted("security-group")
     assert isinstance(kept, Blocked)
-    assert "not the cluster's own" in kept.by
+    assert "not its owner's own" in kept.by
     assert [one["SecurityGroupRuleId"] for one in await referring(removing, other)] == [rule]
     assert isinstance(await attempted("security-group", "aws-load-balancer-controller"), Pending)
     assert await referring(removing, other) == []

@@ -5,12 +5,14 @@ from datetime import UTC, datetime, timedelta
 import msgspec
 
 from service.contract import Pending, Refused
-from service.contract.aws import ownership_tag
+from service.sources.capa import ownership_tag
 from standins.aws import AwsFault
 from standins.aws.tags import by_cloud_provider
+from tests.aws_kinds import AWS_KINDS
 from tests.integration.aws_removal import AwsRemovalFixture, removing
-from workers.handlers.aws.kinds.snapshots import MAX_AGE, VolumeSnapshot, require_snapshot
-from workers.handlers.aws.model import AwsAttempt, AwsResource
+from workers.providers.aws.kinds.declaration import AwsAttempt
+from workers.providers.aws.kinds.snapshots import MAX_AGE, VolumeSnapshot, require_snapshot
+from workers.providers.aws.model import AwsResource
 
 __all__ = ["removing"]
 
@@ -52,7 +54,7 @@ async def test_the_snapshot_is_complete_before_the_volume_goes_and_has_no_owners
     tags = {tag["Key"]: tag["Value"] for tag in kept["Tags"]}  # type: ignore[attr-defined]
     assert tags == {"knell.dev/volume": volume, "knell.dev/deletion": going.deletion, "knell.dev/cluster-name": "c1"}
     assert ownership_tag("c1") not in tags
-    assert volume not in {one["VolumeId"] for one in (await build.ec2.describe_volumes())["Volumes"]}
+    assert volume not in await AWS_KINDS[VOLUME].there(build)
 
 
 async def test_a_crash_after_the_snapshot_was_begun_makes_no_second_one(removing: AwsRemovalFixture) -> None:
@@ -106,7 +108,9 @@ async def test_a_snapshot_that_failed_holds_the_volume(removing: AwsRemovalFixtu
     seen = {("vol-1", job.deletion): [VolumeSnapshot("snap-1", "error", "the key is disabled")]}
     found = AwsResource(kind=VOLUME, id="vol-1", tags=OURS, state="available")
     client = await removing.reach.client(owner.scope)
-    verdict = await require_snapshot(AwsAttempt(job, owner, found, client, batch, removing.aws, looked_up=seen))
+    verdict = await require_snapshot(
+        AwsAttempt(job, owner, removing.judge, found, client, batch, removing.aws, looked_up=seen)
+    )
     assert isinstance(verdict, Refused)
     assert "snap-1 of vol-1 is error: the key is disabled" in verdict.reason
 
@@ -122,7 +126,9 @@ async def test_a_complete_snapshot_that_is_old_by_now_is_made_anew(removing: Aws
     async def saves(*began: timedelta) -> bool:
         snapshots = [VolumeSnapshot("snap-1", "completed", "", datetime.now(UTC) - age) for age in began]
         seen = {("vol-1", job.deletion): snapshots}
-        verdict = await require_snapshot(AwsAttempt(job, owner, found, client, batch, removing.aws, looked_up=seen))
+        verdict = await require_snapshot(
+            AwsAttempt(job, owner, removing.judge, found, client, batch, removing.aws, looked_up=seen)
+        )
         assert verdict is None or (isinstance(verdict, Pending) and str(verdict.lane).endswith(CREATE))
         return verdict is None
 

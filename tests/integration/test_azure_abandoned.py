@@ -9,9 +9,9 @@ from service.contract.kept import Abandoned
 from service.contract.version import VERSION
 from standins.azure import GROUP
 from tests.integration.azure_removal import NAME, AzureRemovalFixture, azure, own_api, removing
-from workers.handlers.azure.kinds import ADDRESS, DISK, NIC, VM, AzureKind
-from workers.handlers.azure.model import AzureRemovalProgress
 from workers.handlers.kept_resources import NoKeptRecords
+from workers.providers.azure.kinds import ADDRESS, DISK, NIC, VM, AzureKind
+from workers.providers.azure.model import AzureRemovalProgress
 
 __all__ = ["azure", "own_api", "removing"]
 
@@ -31,7 +31,7 @@ def abandoned(
     removing: AzureRemovalFixture, kind: AzureKind = VM, *, group: str = GROUP, data: str | None = None
 ) -> OneAbandonedRecord:
     where = msgspec.structs.replace(removing.where, group=group.lower())
-    owner = msgspec.json.encode(removing.owner(where=where)).decode()
+    owner = msgspec.json.encode(removing.claim_of(where=where)).decode()
     record = JobRecord(
         v=VERSION, stage=0, lane="any", kind=kind.name, target=NAME, data=owner if data is None else data,
         state="abandoned",
@@ -65,7 +65,7 @@ async def test_what_an_abandoned_machine_uses_is_left(
 async def test_the_job_of_an_interface_deletes_no_abandoned_machine(removing: AzureRemovalFixture) -> None:
     machine = await node(removing)
     removing.memory = abandoned(removing)
-    made = removing.batch(NIC, resume=str(AzureRemovalProgress("", machine=machine)))
+    made = removing.batch(NIC, resume=str(AzureRemovalProgress("", host=machine)))
     found = await removing.one(type(made)(removing.where.lane(VM.removing), made.jobs))
     assert isinstance(found, Left), found
     assert "vm.delete" not in await removing.asked()

@@ -17,12 +17,12 @@ from service.masking import mask_text
 from standins.azure import GROUP, AzureFault, BucketSize
 from tests.azure import ArmClients, arm_on
 from tests.integration.azure_removal import NAME, AzureRemovalFixture, azure, own_api, removing
-from workers.handlers.azure.call_meters import BudgetCallMeter
-from workers.handlers.azure.calls import AzureCalls
-from workers.handlers.azure.clients import AzureClients
-from workers.handlers.azure.errors import AzureError, translated
-from workers.handlers.azure.kinds import NIC
-from workers.handlers.azure.model import AzureScope
+from workers.providers.azure.call_meters import BudgetCallMeter
+from workers.providers.azure.calls import AzureCalls
+from workers.providers.azure.clients import AzureClients
+from workers.providers.azure.errors import AzureError, translated
+from workers.providers.azure.kinds import NIC
+from workers.providers.azure.model import AzureScope
 
 __all__ = ["azure", "own_api", "removing"]
 
@@ -141,7 +141,7 @@ async def test_a_call_that_takes_too_long_is_given_up(
 ) -> None:
     await removing.nic()
     await removing.azure.set_faults(AzureFault(what="gate", operation="nic.get"))
-    monkeypatch.setattr("workers.handlers.azure.calls.WITHIN", timedelta(milliseconds=200))
+    monkeypatch.setattr("workers.providers.azure.calls.WITHIN", timedelta(milliseconds=200))
     batch = removing.batch(NIC, looks=True)
     error = await removing.one(batch, balances=False)
     assert isinstance(error, AzureError)

@@ -6,15 +6,18 @@ from typing import Any
 import pytest
 
 from service.contract import Event
-from service.contract.azure import NODECLAIMS, RETAINED
 from service.contract.names import DRY_RUN
 from service.engine.inventory import InventoryRecord
 from service.engine.views.deletions import DeletionView
+from service.sources.azure import RETAINED
+from service.sources.karpenter_azure import NODECLAIMS
 from standins.azure import AzureFault
 from tests.integration.azure_removal import SOURCE, TAGS, azure, own_api, removing
 from tests.integration.azure_sweep import AzureSweepFixture, by_claim, sweeping
 from tests.integration.command_line import knell
-from workers.handlers.azure.kinds import ADDRESS, DISK, NIC, VM
+from workers.providers.azure.kinds import ADDRESS, DISK, NIC, VM
+
+pytestmark = pytest.mark.long
 
 __all__ = ["azure", "own_api", "removing", "sweeping"]
 

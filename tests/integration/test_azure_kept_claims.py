@@ -9,7 +9,7 @@ from service.kubernetes import KubernetesClient, ListPage
 from standins.azure import AzureFault, ResourceGroup
 from tests.integration.azure_removal import azure, own_api, removing
 from tests.integration.azure_sweep import AGE, AzureSweepFixture, sweeping
-from workers.sweeps.kept_claims import AT_ONCE
+from workers.sweeps.kept_owners import AT_ONCE
 
 __all__ = ["azure", "own_api", "removing", "sweeping"]
 

@@ -8,17 +8,20 @@ import msgspec
 import pytest
 
 from service.contract import Event
-from service.contract.azure import KARPENTER_AZURE, KEEP_TAG, NODECLAIMS, RETAINED
 from service.contract.kept import retained_value
 from service.engine.inventory import InventoryRecord
 from service.engine.kept_store import KeptStore
+from service.sources.azure import KEEP_TAG, RETAINED
+from service.sources.karpenter_azure import KARPENTER_AZURE, NODECLAIMS
 from standins.azure import GROUP, REGION
 from standins.azure.behaviour import AzureFault
 from tests.integration.azure_removal import NAME, SOURCE, TAGS, AzureRemovalFixture, azure, own_api, removing
 from tests.integration.azure_sweep import AzureSweepFixture, sweeping
 from tests.integration.command_line import CommandResult, knell
 from tests.integration.test_azure_kept_tagging import key, known, retained, tags
-from workers.handlers.azure.kinds import NIC
+from workers.providers.azure.kinds import NIC
+
+pytestmark = pytest.mark.long
 
 __all__ = ["azure", "own_api", "removing", "sweeping"]
 

@@ -7,19 +7,20 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from service.contract import Event, Pending, Refused
-from service.contract.azure import KEEP_TAG, NODECLAIMS, RETAINED, read_node_claim
 from service.contract.kept import KeepDecision
 from service.engine.inventory import InventoryRecord
 from service.engine.kept_store import KeptStore
+from service.sources.azure import KEEP_TAG, RETAINED
+from service.sources.karpenter_azure import NODECLAIMS, AzureSettings, read_node_claim
 from standins.azure import GROUP
 from standins.azure.behaviour import AzureFault
 from tests.integration.azure_removal import NAME, SOURCE, AzureRemovalFixture, azure, own_api, removing
 from tests.integration.azure_sweep import AzureSweepFixture, sweeping
 from tests.integration.command_line import knell
-from workers.handlers.azure.errors import NO_ROOM
-from workers.handlers.azure.kinds import NIC, VM
-from workers.handlers.azure.limits import call_draws
 from workers.judging.kept_marking import WITHIN
+from workers.providers.azure.errors import NO_ROOM
+from workers.providers.azure.kinds import NIC, VM
+from workers.providers.azure.limits import call_draws
 from workers.runtime.call_budget import CallBudget
 
 __all__ = ["azure", "own_api", "removing", "sweeping"]
@@ -97,7 +98,7 @@ async def test_a_tag_that_is_refused_is_recorded_and_fails_nothing(sweeping: Azu
 async def test_for_want_of_room_a_release_comes_back_when_there_is_some(sweeping: AzureSweepFixture) -> None:
     """Nothing is waited for in the attempt."""
     claim, quota = await sweeping.nic(), CallBudget(sweeping.installation.budgets, 0.1)
-    where, reserve = sweeping.cloud.where, sweeping.settings.azure.reserve
+    where, reserve = sweeping.cloud.where, sweeping.settings.section(AzureSettings).reserve
     (writes,) = call_draws(where, "tags.write", reserve)
     await quota.refused(where.budget, writes.limit, timedelta(seconds=100))
     uid = await sweeping.remember(claim, gone=1, at=1, annotations=RETAIN)
@@ -123,13 +124,13 @@ async def test_for_want_of_room_a_release_comes_back_when_there_is_some(sweeping
 async def test_a_machine_that_is_more_than_an_hour_older_than_its_claim_is_held(removing: AzureRemovalFixture) -> None:
     await removing.vm()
     now = int(time.time() * 1000)
-    later = removing.owner(made=now + 2 * 3600_000)
+    later = removing.claim_of(made=now + 2 * 3600_000)
     for looks in (True, False):
-        verdict = await removing.one(removing.batch(VM, owner=later, looks=looks))
+        verdict = await removing.one(removing.batch(VM, claim=later, looks=looks))
         assert isinstance(verdict, Refused)
         assert "long before its NodeClaim" in verdict.reason
-    soon = removing.owner(made=now + 1800_000)
-    assert isinstance(await removing.one(removing.batch(VM, owner=soon)), Pending)
+    soon = removing.claim_of(made=now + 1800_000)
+    assert isinstance(await removing.one(removing.batch(VM, claim=soon)), Pending)
 
 
 def test_a_claim_tells_when_it_was_made() -> None:

@@ -9,19 +9,20 @@ import msgspec
 import pytest
 
 from service.contract import Draw, Limit
-from service.contract.azure import AKS_MACHINE_TAG, CLUSTER_TAG
 from service.engine.epoch import EpochTracker
 from service.engine.installation import Installation
 from service.settings import Settings
+from service.sources.karpenter_azure import AKS_MACHINE_TAG, CLUSTER_TAG
 from standins.azure import REGION, AzureFault, BucketSize, Nic, ResourceGroup
 from tests.integration.azure_removal import TAGS, AzureRemovalFixture, azure, own_api, removing
 from tests.redis_servers import TestServer
-from workers.handlers.azure.call_meters import BudgetCallMeter
-from workers.handlers.azure.errors import NO_ROOM, AzureError
-from workers.handlers.azure.kinds import NIC, VM, AzureKind
-from workers.handlers.azure.limits import call_draws
-from workers.handlers.azure.listing import AzureLister, ListingMethod
-from workers.handlers.azure.model import AzureQuota, AzureResource
+from workers.collectors.karpenter_azure.listing import AzureLister, ListingMethod
+from workers.handlers.components import CallBudgets
+from workers.providers.azure.call_meters import BudgetCallMeter
+from workers.providers.azure.errors import NO_ROOM, AzureError
+from workers.providers.azure.kinds import NIC, VM, AzureKind
+from workers.providers.azure.limits import call_draws
+from workers.providers.azure.model import AzureResource
 from workers.runtime.call_budget import CallBudget
 
 __all__ = ["azure", "own_api", "removing"]
@@ -34,7 +35,7 @@ async def pages(
     removing: AzureRemovalFixture,
     kind: AzureKind,
     way: ListingMethod,
-    quota: AzureQuota | None = None,
+    quota: CallBudgets | None = None,
     cluster: str = "prod",
 ) -> list[list[AzureResource]]:
     lister = AzureLister(lambda where: removing.calls(BudgetCallMeter(where, quota), where))
@@ -46,7 +47,7 @@ async def listed(removing: AzureRemovalFixture, kind: AzureKind, way: ListingMet
 
 
 async def refused(
-    removing: AzureRemovalFixture, kind: AzureKind, way: ListingMethod, quota: AzureQuota | None = None
+    removing: AzureRemovalFixture, kind: AzureKind, way: ListingMethod, quota: CallBudgets | None = None
 ) -> AzureError:
     with pytest.raises(AzureError) as caught:
         await pages(removing, kind, way, quota)

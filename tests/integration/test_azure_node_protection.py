@@ -14,8 +14,8 @@ from tests.integration.azure_removal import (
     removing,
 )
 from tests.karpenter import NODES
-from workers.handlers.azure.kinds import VM
-from workers.handlers.azure.node_protection import NodeProtection
+from workers.collectors.karpenter_azure.node_protection import NodeProtection
+from workers.providers.azure.kinds import VM
 
 __all__ = ["azure", "own_api", "removing"]
 

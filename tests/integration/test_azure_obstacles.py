@@ -8,8 +8,9 @@ import msgspec
 import pytest
 
 from service.contract import Blocked, Gone, Pending, Refused, Throttled
-from service.contract.azure import CLUSTER_TAG
-from standins.azure import AzureFault
+from service.sources.karpenter_azure import CLUSTER_TAG
+from standins.azure import GROUP, AzureFault, id_of
+from tests.azure_kinds import ATTACHABLE_KINDS, AzureKindRow
 from tests.integration.azure_removal import (
     NAME,
     TAGS,
@@ -19,10 +20,10 @@ from tests.integration.azure_removal import (
     own_api,
     removing,
 )
-from workers.handlers.azure.errors import AzureError
-from workers.handlers.azure.kinds import ADDRESS, DISK, NIC, VM
-from workers.handlers.azure.model import AzureRemovalProgress
 from workers.handlers.protocol import NotCleared
+from workers.providers.azure.errors import AzureError
+from workers.providers.azure.kinds import KINDS, NIC, VM
+from workers.providers.azure.model import AzureRemovalProgress
 
 __all__ = ["azure", "own_api", "removing"]
 
@@ -34,7 +35,7 @@ async def test_an_interface_that_a_sweep_found_waits_for_its_machine_which_is_re
     await removing.vm(nics=(NAME,))
     guid = await removing.nic(vm=NAME)
     for _ in range(2):
-        blocked = await removing.one(removing.batch(NIC, owner=removing.owner(judged=guid)))
+        blocked = await removing.one(removing.batch(NIC, claim=removing.claim_of(judged=guid)))
         assert isinstance(blocked, Blocked)
         assert f"virtual machine {NAME}" in blocked.by
         assert await removing.asked() == ["vm.get"]
@@ -56,7 +57,7 @@ async def test_an_interface_waits_for_a_machine_of_its_name_that_is_not_ours_to_
 
 def late(removing: AzureRemovalFixture, machine: str, name: str = NAME, **how: Any) -> AzureRecordingBatch:
     """The job of an interface in the lane in which machines are removed."""
-    batch = removing.batch(NIC, name, resume=str(AzureRemovalProgress("", machine=machine)), **how)
+    batch = removing.batch(NIC, name, resume=str(AzureRemovalProgress("", host=machine)), **how)
     batch.lane = removing.where.lane(VM.removing)
     return batch
 
@@ -69,7 +70,7 @@ async def test_a_machine_that_came_late_goes_before_its_interface_and_not_before
     found = await removing.one(removing.batch(NIC))
     assert isinstance(found, Pending)
     assert (found.check_after, found.lane) == (timedelta(seconds=60), removing.where.lane(VM.removing))
-    assert (found.resume, await removing.asked()) == (str(AzureRemovalProgress("", machine=machine)), ["vm.get"])
+    assert (found.resume, await removing.asked()) == (str(AzureRemovalProgress("", host=machine)), ["vm.get"])
     found = await removing.one(late(removing, machine))
     assert isinstance(found, Pending)
     assert (found.lane, found.resume) == (removing.where.lane(NIC.reading), str(AzureRemovalProgress("")))
@@ -114,13 +115,17 @@ async def test_an_interface_of_another_owners_machine_is_blocked_by_it(removing:
     assert "nic.delete" not in await removing.asked()
 
 
-async def test_a_disk_and_an_address_in_use_are_blocked_by_their_users(removing: AzureRemovalFixture) -> None:
-    await removing.disk(vm="another")
-    await removing.ip(nic="another")
-    for kind, word in ((DISK, "/virtualmachines/another"), (ADDRESS, "/networkinterfaces/another")):
-        blocked = await removing.one(removing.batch(kind))
-        assert isinstance(blocked, Blocked)
-        assert word in blocked.by
+@pytest.mark.parametrize("row", ATTACHABLE_KINDS, ids=lambda row: row.name)
+async def test_what_is_attached_is_blocked_by_what_it_is_attached_to(
+    removing: AzureRemovalFixture, row: AzureKindRow
+) -> None:
+    assert row.attached_to is not None
+    await removing.make(row, **{row.attached_to: "another"})
+    (kind,) = [kind for kind in KINDS if kind.name == row.name]
+    blocked = await removing.one(removing.batch(kind))
+    assert isinstance(blocked, Blocked)
+    assert id_of(removing.subscription, GROUP, row.attached_to, "another").lower() in blocked.by
+    assert row.delete not in await removing.asked()
     assert await removing.names() == {NAME}
 
 
@@ -207,7 +212,7 @@ async def test_a_group_or_a_subscription_that_is_not_there_says_nothing_about_th
     for where in places:
         removing.named = (removing.group_named(subscription=where.subscription, resource_group=where.group),)
         for looks in (True, False):
-            batch = removing.batch(NIC, owner=removing.owner(where=where), looks=looks)
+            batch = removing.batch(NIC, claim=removing.claim_of(where=where), looks=looks)
             refused = await removing.one(batch, balances=False)
             assert isinstance(refused, Refused)
             assert "that says nothing about the resource" in refused.reason

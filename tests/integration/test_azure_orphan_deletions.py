@@ -7,14 +7,14 @@ import msgspec
 import pytest
 
 from service.contract import Event
-from service.contract.azure import NODECLAIMS
 from service.engine.guard import Guard
 from service.settings import GuardSettings
+from service.sources.karpenter_azure import NODECLAIMS
 from tests.integration.azure_removal import SOURCE, TAGS, azure, own_api, removing
 from tests.integration.azure_sweep import AzureSweepFixture, by_claim, sweeping
 from tests.integration.command_line import knell
-from workers.handlers.azure.collector import OrphanIds
-from workers.handlers.azure.kinds import NIC
+from workers.collectors.karpenter_azure.collector import OrphanIds
+from workers.providers.azure.kinds import NIC
 
 __all__ = ["azure", "own_api", "removing", "sweeping"]
 
@@ -138,7 +138,7 @@ async def test_rows_of_what_was_proven_gone_are_a_lag(sweeping: AzureSweepFixtur
     sweeping.sweeps(age=timedelta(0))
     claim = await sweeping.nic("new")
     swept = await sweeping.sweep()
-    assert (swept.way, swept.found, swept.published) == ("provider", 1, 0)
+    assert (swept.method, swept.found, swept.published) == ("provider", 1, 0)
     assert by_claim(swept)[claim].passes == 1
     assert len(await sweeping.published()) == 1
 
@@ -153,7 +153,7 @@ async def test_what_a_current_list_shows_after_its_deletion_ended_is_published_a
     await sweeping.until_state("done")
     await sweeping.nic(guid=guid)
     swept = await sweeping.sweep()
-    assert (swept.way, swept.published, by_claim(swept)[claim].becomes) == ("provider", 1, "told")
+    assert (swept.method, swept.published, by_claim(swept)[claim].becomes) == ("provider", 1, "told")
     uid = sweeping.uid(claim)
     assert set(await sweeping.published()) == {f"{uid}/1", f"{uid}/2"}
     assert (await sweeping.sightings())[uid].round == 2

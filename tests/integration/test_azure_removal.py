@@ -2,27 +2,20 @@
 Accepted is not gone, and nothing is deleted but the very resource that was checked."""
 
 from datetime import timedelta
-from typing import Any
 
 import pytest
 
 from service.contract import Blocked, Gone, Left, Pending, Refused
-from service.contract.azure import AKS_MACHINE_TAG, CLUSTER_TAG, KEEP_TAG
+from service.sources.azure import KEEP_TAG
+from service.sources.karpenter_azure import AKS_MACHINE_TAG, CLUSTER_TAG
 from standins.azure import AzureFault
+from tests.azure_kinds import AZURE_KINDS
 from tests.integration.azure_removal import NAME, TAGS, AzureRemovalFixture, azure, own_api, removing
-from workers.handlers.azure.kinds import ADDRESS, DISK, KINDS, NIC, VM, AzureKind
-from workers.handlers.azure.model import AzureRemovalProgress
-from workers.handlers.azure.removal import LONGEST_READ_AFTER, LONGEST_REPEAT
+from workers.providers.azure.kinds import DISK, KINDS, NIC, VM, AzureKind
+from workers.providers.azure.model import AzureRemovalProgress
+from workers.providers.azure.removal import LONGEST_READ_AFTER, LONGEST_REPEAT
 
 __all__ = ["azure", "own_api", "removing"]
-
-DELETES = {VM: "vm.delete", NIC: "nic.delete", DISK: "disk.delete", ADDRESS: "ip.delete"}
-READS = {VM: "vm.get", NIC: "nic.get", DISK: "disk.get", ADDRESS: "ip.get"}
-
-
-async def make(removing: AzureRemovalFixture, kind: AzureKind, **given: Any) -> str:
-    making = {VM: removing.vm, NIC: removing.nic, DISK: removing.disk, ADDRESS: removing.ip}
-    return await making[kind](**given)
 
 
 def pending(verdict: object, operation: str) -> Pending:
@@ -40,31 +33,33 @@ async def test_what_a_read_says_is_not_there_is_gone_and_costs_one_call(
     removing: AzureRemovalFixture, kind: AzureKind
 ) -> None:
     assert await removing.one(removing.batch(kind, looks=True)) == Gone(absent=True)
-    assert await removing.asked() == [READS[kind]]
+    assert await removing.asked() == [AZURE_KINDS[kind.name].read]
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
 async def test_what_is_there_and_ours_moves_to_the_lane_of_its_removal(
     removing: AzureRemovalFixture, kind: AzureKind
 ) -> None:
-    guid = await make(removing, kind)
+    row = AZURE_KINDS[kind.name]
+    guid = await removing.make(row)
     found = pending(await removing.one(removing.batch(kind, looks=True)), kind.removing)
     assert (found.check_after, found.resume) == (timedelta(0), str(AzureRemovalProgress(guid)))
-    assert await removing.asked() == [READS[kind]]
+    assert await removing.asked() == [row.read]
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
 async def test_an_accepted_delete_is_no_proof_and_a_later_read_is(
     removing: AzureRemovalFixture, kind: AzureKind
 ) -> None:
-    guid = await make(removing, kind)
+    row = AZURE_KINDS[kind.name]
+    guid = await removing.make(row)
     accepted = pending(await removing.one(removing.batch(kind)), kind.reading)
-    assert (await removing.asked())[-2:] == [READS[kind], DELETES[kind]]
+    assert (await removing.asked())[-2:] == [row.read, row.delete]
     assert accepted.resume == str(AzureRemovalProgress(guid, 1))
     # The address at which it could be followed is signed: it is not kept.
     assert "http" not in repr(accepted)
     # As the answer said: an interface sooner than the others.
-    assert accepted.check_after == timedelta(seconds=4 if kind is NIC else 10)
+    assert accepted.check_after == timedelta(seconds=row.check_after)
     looked = pending(await removing.one(removing.batch(kind, looks=True, resume=accepted.resume)), kind.reading)
     assert (looked.detail, looked.resume) == ("it is being deleted", str(AzureRemovalProgress(guid, 1, 1)))
     await removing.azure.advance(20)
@@ -100,7 +95,7 @@ async def test_all_jobs_of_a_batch_are_worked_on_and_each_has_its_own_verdict(re
 async def test_what_is_not_ours_is_never_deleted(
     removing: AzureRemovalFixture, kind: AzureKind, tags: dict[str, str], verdict: type
 ) -> None:
-    await make(removing, kind, tags=tags)
+    await removing.make(AZURE_KINDS[kind.name], tags=tags)
     for looks in (True, False):
         assert isinstance(await removing.one(removing.batch(kind, looks=looks)), verdict)
     assert await removing.names() == {NAME}
@@ -120,7 +115,7 @@ async def test_what_was_planned_before_the_settings_were_changed_is_not_removed(
     guid = await removing.nic()
     removing.named = (removing.group_named(**changes),)
     for looks in (True, False):
-        batch = removing.batch(NIC, owner=removing.owner(judged=guid), looks=looks)
+        batch = removing.batch(NIC, claim=removing.claim_of(judged=guid), looks=looks)
         refused = await removing.one(batch)
         assert isinstance(refused, Refused)
         assert "azure.nodes does not name" in refused.reason
@@ -151,18 +146,19 @@ async def test_a_machine_that_would_take_a_data_disk_along_stays(removing: Azure
 
 
 @pytest.mark.invariant(2)
-@pytest.mark.parametrize("which", ["evidence_age.FRESH", "azure.removal.FRESH_SIGNS"])
+@pytest.mark.parametrize("which", ["handlers.evidence_age.FRESH", "providers.azure.removal.FRESH_SIGNS"])
 @pytest.mark.parametrize("kind", [VM, NIC], ids=lambda kind: kind.name)
 async def test_what_was_read_too_long_before_the_call_is_no_reason_to_delete(
     removing: AzureRemovalFixture, monkeypatch: pytest.MonkeyPatch, kind: AzureKind, which: str
 ) -> None:
-    await make(removing, kind)
-    monkeypatch.setattr(f"workers.handlers.{which}", timedelta(0))
+    row = AZURE_KINDS[kind.name]
+    await removing.make(row)
+    monkeypatch.setattr(f"workers.{which}", timedelta(0))
     found = await removing.one(removing.batch(kind))
     assert isinstance(found, Blocked)
     assert "grown old" in found.by
     assert await removing.names() == {NAME}
-    assert DELETES[kind] not in await removing.asked()
+    assert row.delete not in await removing.asked()
 
 
 @pytest.mark.invariant(9)
@@ -174,15 +170,15 @@ async def test_another_one_of_the_same_name_is_not_the_one_that_was_judged(remov
         gone = await removing.one(removing.batch(NIC, looks=looks, resume=str(AzureRemovalProgress(first, 1))))
         assert isinstance(gone, Gone)
         assert second in gone.detail
-    owner = removing.owner(judged=first)
-    assert isinstance(await removing.one(removing.batch(NIC, owner=owner)), Gone)
+    claim = removing.claim_of(judged=first)
+    assert isinstance(await removing.one(removing.batch(NIC, claim=claim)), Gone)
     assert [one.guid for one in await removing.there("nic")] == [second]
 
 
 async def test_ids_are_compared_without_case(removing: AzureRemovalFixture) -> None:
     await removing.nic(guid="ABCDEF00-0000-4000-8000-000000000001")
-    owner = removing.owner(judged="abcdef00-0000-4000-8000-000000000001")
-    assert isinstance(await removing.one(removing.batch(NIC, owner=owner)), Pending)
+    claim = removing.claim_of(judged="abcdef00-0000-4000-8000-000000000001")
+    assert isinstance(await removing.one(removing.batch(NIC, claim=claim)), Pending)
 
 
 async def test_what_is_being_deleted_already_is_waited_for_later_and_later(removing: AzureRemovalFixture) -> None:

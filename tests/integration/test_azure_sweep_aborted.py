@@ -18,10 +18,16 @@ from tests.integration.azure_removal import azure, own_api, removing
 from tests.integration.azure_sweep import AzureSweepFixture, by_claim, sweeping
 from tests.karpenter import NODECLAIMS as CRD
 from tests.karpenter import install
-from workers.handlers.azure.errors import AzureError
+from workers.handlers.orphans import ListingFailed
+from workers.providers.azure.errors import AzureError
 from workers.sweeps.sweep_pass import SweepAborted
 
 __all__ = ["azure", "own_api", "removing", "sweeping"]
+
+
+def azure_error(failed: ListingFailed) -> AzureError:
+    assert isinstance(failed.__cause__, AzureError)
+    return failed.__cause__
 
 
 # ---- when nothing is known
@@ -39,7 +45,7 @@ async def test_a_list_that_fails_ends_the_pass_without_a_word(
     await sweeping.sweep()
     before = await sweeping.sightings(), await sweeping.orphans.last_pass_at()
     await sweeping.cloud.azure.set_faults(fault)
-    with pytest.raises(AzureError):
+    with pytest.raises(ListingFailed):
         await sweeping.sweep()
     assert (await sweeping.sightings(), await sweeping.orphans.last_pass_at()) == before
 
@@ -59,9 +65,9 @@ async def test_a_group_or_a_subscription_that_is_not_there_is_an_error_and_never
     sweeping.sweeps(listing=way)
     for places in ((sweeping.nodes(**elsewhere),), (sweeping.nodes(), sweeping.nodes(**elsewhere))):
         sweeping.places(*places)
-        with pytest.raises(AzureError) as caught:
+        with pytest.raises(ListingFailed) as caught:
             await sweeping.sweep()
-        assert caught.value.what == "nowhere"
+        assert azure_error(caught.value).what == "nowhere"
     assert (await sweeping.sightings(), await sweeping.orphans.last_pass_at()) == before
 
 
@@ -71,9 +77,9 @@ async def test_a_group_that_may_not_be_read_is_not_empty_because_resource_graph_
     claim = await sweeping.nic()
     await sweeping.cloud.azure.behave(graph_omits=[f"aks-{claim}"])
     await sweeping.cloud.azure.set_faults(AzureFault(what="deny", operation="nic.list"))
-    with pytest.raises(AzureError) as caught:
+    with pytest.raises(ListingFailed) as caught:
         await sweeping.sweep()
-    assert caught.value.what == "denied"
+    assert azure_error(caught.value).what == "denied"
     assert await sweeping.orphans.last_pass_at() == 0
 
 
@@ -156,9 +162,9 @@ async def test_where_resource_graph_is_denied_the_providers_are_asked(sweeping: 
     claim = await sweeping.nic()
     await sweeping.cloud.azure.set_faults(AzureFault(what="deny", operation="graph.query"))
     swept = await sweeping.sweep()
-    assert (swept.way, list(by_claim(swept))) == ("provider", [claim])
+    assert (swept.method, list(by_claim(swept))) == ("provider", [claim])
     await sweeping.cloud.azure.set_faults(AzureFault(what="deny"))
-    with pytest.raises(AzureError):
+    with pytest.raises(ListingFailed):
         await sweeping.sweep()
 
 
@@ -176,7 +182,7 @@ async def test_where_rows_of_resource_graph_vanish_between_its_pages_the_provide
     await sweeping.cloud.azure.remove("nic", "aks-many-1000", subscription=sweeping.cloud.subscription)
     await sweeping.cloud.azure.open()
     swept = await sweep
-    assert (swept.way, swept.found) == ("provider", 1000)
+    assert (swept.method, swept.found) == ("provider", 1000)
 
 
 async def test_what_resource_graph_does_not_show_is_found_by_the_providers(sweeping: AzureSweepFixture) -> None:
@@ -192,10 +198,10 @@ async def test_two_groups_are_swept_and_one_that_fails_ends_the_pass(sweeping: A
     there = await sweeping.nic("there", group="mc_two")
     sweeping.places(sweeping.nodes(), sweeping.nodes(resource_group="MC_two"))
     found = await sweeping.found()
-    assert {claim: one.group_number for claim, one in found.items()} == {here: 0, there: 1}
+    assert {claim: one.place for claim, one in found.items()} == {here: 0, there: 1}
     sweeping.sweeps(listing="provider")
     await sweeping.cloud.azure.set_faults(AzureFault(what="throttle", about="mc_two"))
-    with pytest.raises(AzureError):
+    with pytest.raises(ListingFailed):
         await sweeping.sweep()
 
 
@@ -230,12 +236,12 @@ async def test_rows_without_an_id_are_counted_and_the_pass_says_so(sweeping: Azu
     known, unknown = await sweeping.nic("known"), await sweeping.nic("unknown")
     await sweeping.cloud.azure.behave(graph_without_guid=(f"aks-{unknown}",))
     swept = await sweeping.sweep()
-    assert [one.claim for one in swept.orphans] == [known]
+    assert [one.owner for one in swept.orphans] == [known]
     assert swept.unidentified == 1
     (trouble,) = swept.trouble
     assert "1 resources have no id" in trouble
     assert "azure.sweep.listing: provider" in trouble
     sweeping.sweeps(listing="provider")
     swept = await sweeping.sweep()
-    assert {one.claim for one in swept.orphans} == {known, unknown}
+    assert {one.owner for one in swept.orphans} == {known, unknown}
     assert swept.trouble == []

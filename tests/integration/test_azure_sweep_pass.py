@@ -7,13 +7,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from service.contract.azure import NODECLAIMS
 from service.kubernetes import KubernetesClient, ListPage, ServedResource
 from service.settings import PolicySettings
+from service.sources.karpenter_azure import NODECLAIMS
 from tests.integration.azure_removal import SOURCE, azure, own_api, removing
 from tests.integration.azure_sweep import AGE, AzureSweepFixture, by_claim, sweeping
-from workers.handlers.azure.collector import OrphanIds
-from workers.sweeps.kept_claims import UnreadableRecord
+from workers.collectors.karpenter_azure.collector import OrphanIds
+from workers.sweeps.kept_owners import UnreadableRecord
 
 __all__ = ["azure", "own_api", "removing", "sweeping"]
 
@@ -24,7 +24,7 @@ __all__ = ["azure", "own_api", "removing", "sweeping"]
 async def test_an_orphan_is_published_once_after_two_passes_and_the_waiting_period(sweeping: AzureSweepFixture) -> None:
     claim = await sweeping.nic()
     first = await sweeping.sweep()
-    assert [(one.claim, one.passes, one.becomes) for one in first.orphans] == [(claim, 1, "waits")]
+    assert [(one.owner, one.passes, one.becomes) for one in first.orphans] == [(claim, 1, "waits")]
     await sweeping.jump(AGE - timedelta(seconds=30))
     assert (await sweeping.found())[claim].becomes == "waits"
     await sweeping.jump(timedelta(seconds=30))

@@ -12,9 +12,11 @@ import pytest
 
 from service.contract.names import sweep_lease
 from service.settings import WatchSettings
+from service.sources.karpenter_azure import AzureSettings
 from standins.azure import AzureFault
 from tests.integration.azure_removal import SOURCE, azure, own_api, removing
 from tests.integration.azure_sweep import AzureSweepFixture, no_places, sweeping
+from workers.handlers.orphans import SweepSchedule
 from workers.handlers.source_clusters import SourceClusters
 from workers.judging.registry_builder import build_source_clusters
 from workers.sweeps.sweep_pass import SweepResult
@@ -57,7 +59,9 @@ def home(sweeping: AzureSweepFixture) -> str:
 
 def made_of(sweeping: AzureSweepFixture, places: SourceClusters, passes: OnePass, holder: str) -> Sweeper:
     settings, counting = sweeping.settings, lease_counting(sweeping.settings, sweeping.installation)
-    return Sweeper(settings, places, sweeping.orphans, SOURCE, holder, passes, counting)
+    sweep = settings.section(AzureSettings).sweep
+    schedule = SweepSchedule(enabled=sweep.enabled, every=sweep.every, age=sweep.age)
+    return Sweeper(settings, places, sweeping.orphans, SOURCE, holder, schedule, passes, counting)
 
 
 @asynccontextmanager

@@ -11,12 +11,12 @@ from service.contract import Blocked, Job, Pending, Remaining, Throttled
 from standins.azure import REGION, AzureFault, BucketSize
 from tests.engine.waiting import until
 from tests.integration.azure_removal import NAME, AzureRecordingBatch, AzureRemovalFixture, azure, own_api, removing
-from workers.handlers.azure.call_meters import BatchCallMeter
-from workers.handlers.azure.errors import NO_ROOM, AzureError, verdict_for
-from workers.handlers.azure.kinds import DISK, NIC, VM, AzureKind
-from workers.handlers.azure.limits import call_draws
 from workers.handlers.batch_tokens import BatchTokens
 from workers.handlers.protocol import NotCleared
+from workers.providers.azure.call_meters import BatchCallMeter
+from workers.providers.azure.errors import NO_ROOM, AzureError, verdict_for
+from workers.providers.azure.kinds import DISK, NIC, VM, AzureKind
+from workers.providers.azure.limits import call_draws
 
 __all__ = ["azure", "own_api", "removing"]
 
@@ -144,7 +144,7 @@ async def test_a_call_that_nothing_was_reserved_for_is_not_made_and_azure_is_not
         await calls.read(VM, NAME)
     assert (caught.value.what, caught.value.code) == ("throttled", NO_ROOM)
     assert await removing.asked() == ["vm.get"]
-    verdict = verdict_for(caught.value, removing.where)
+    verdict = verdict_for(caught.value, removing.where, "azure.nodes")
     assert isinstance(verdict, Throttled)
     assert verdict.unasked
     assert batch.pauses == {}
@@ -198,14 +198,14 @@ async def test_a_node_that_lives_protects_its_machine_before_anything_is_drawn(r
     assert (await removing.asked(), batch.spent, batch.called) == ([], {}, set())
 
 
-@pytest.mark.parametrize("what", ["evidence_age.FRESH", "azure.removal.FRESH_SIGNS"])
+@pytest.mark.parametrize("what", ["handlers.evidence_age.FRESH", "providers.azure.removal.FRESH_SIGNS"])
 async def test_nothing_goes_on_the_strength_of_what_was_read_too_long_ago(
     removing: AzureRemovalFixture, monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
     """Consent may have been long in coming: then all is read again, later and later, and the call that was not made
     costs nothing."""
     await removing.nic()
-    monkeypatch.setattr(f"workers.handlers.{what}", timedelta(0))
+    monkeypatch.setattr(f"workers.{what}", timedelta(0))
     batch = removing.batch(NIC)
     found = await removing.one(batch)
     assert isinstance(found, Blocked)
@@ -222,20 +222,25 @@ async def test_what_is_gone_needs_no_clearance(removing: AzureRemovalFixture) ->
 # ---- called off
 
 
-async def called_off(removing: AzureRemovalFixture, batch: AzureRecordingBatch, waits: list[str]) -> None:
-    """A batch is called back while its requests wait at gates. The tokens balance afterwards."""
+async def called_off(
+    removing: AzureRemovalFixture, batch: AzureRecordingBatch, waits: list[str], judged: tuple[str, ...] = ()
+) -> None:
+    """A batch is cancelled while its requests wait at gates and the targets in `judged` have their verdicts. No request
+    may be on its way then: it would be drawn, but Azure might never see it. The tokens balance afterwards."""
     removing.since = len(await removing.azure.journal())
+    landed: set[str] = set()
 
     async def attempt() -> None:
         async for job, verdict in removing.removal(NIC).attempt(batch):
             batch.land(job, verdict)
+            landed.add(job.target)
 
     task = asyncio.create_task(attempt())
 
     async def there() -> bool:
-        return sorted(await removing.azure.delayed()) == sorted(waits)
+        return sorted(await removing.azure.delayed()) == sorted(waits) and landed == set(judged)
 
-    await until(f"{waits} wait", there)
+    await until(f"{waits} wait, {judged} have verdicts", there)
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
     for job in batch.jobs:
@@ -289,4 +294,4 @@ async def test_a_verdict_before_the_batch_is_cancelled_counts_once(removing: Azu
     await removing.azure.set_faults(AzureFault(what="gate", operation="nic.get", about="aks-b"))
     batch = removing.batch(NIC, "aks-a", "aks-b", of=CalledOffBatch)
     batch.landed = set()  # type: ignore[attr-defined]
-    await called_off(removing, batch, ["nic.get"])
+    await called_off(removing, batch, ["nic.get"], judged=("aks-a",))

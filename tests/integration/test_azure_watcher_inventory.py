@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from service.contract.azure import KARPENTER_AZURE
 from service.contract.names import GC
 from service.engine.inventory import InventoryRecord
+from service.sources.karpenter_azure import KARPENTER_AZURE
 from tests.api_servers import TestApi
 from tests.integration.azure_removal import own_api
 from tests.integration.watched_source import WatchedSource, watched_source

@@ -14,6 +14,8 @@ from tests.capi import AWS_CLUSTERS, STATIC_IDENTITIES
 from tests.integration.capi_fixture import CapiFixture
 from tests.integration.command_line import CommandResult, environment, invoke
 
+pytestmark = pytest.mark.long
+
 OTHER = "999988887777"
 SERVICES = {"AWS EC2", "AWS classic ELB", "AWS ELB", "AWS EKS", "AWS tagging API"}
 

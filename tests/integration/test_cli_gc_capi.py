@@ -10,18 +10,18 @@ import pytest
 
 from service.cli.gc import MetadataChange, patch_metadata
 from service.cli.object_lookup import resolve_object
-from service.contract.aws import (
+from service.contract.names import FINALIZER, GC
+from service.kubernetes import KubeObject
+from service.policy.capi import CLUSTER_PAUSED
+from service.settings import load
+from service.sources.capa import (
     AWS_ACCOUNT,
     AWS_FINALIZER,
-    CLUSTER_PAUSED,
     DEFAULT_TASKS,
     EXTERNAL_RESOURCE_GC,
     EXTERNAL_RESOURCE_TASKS,
     TASKS,
 )
-from service.contract.names import FINALIZER, GC
-from service.kubernetes import KubeObject
-from service.settings import load
 from tests.api_servers import TestApi
 from tests.capi import AWS_CLUSTERS, AWS_MANAGED_CONTROL_PLANES, CLUSTERS, CapiObjects, clear, reference
 from tests.integration.command_line import CommandResult, environment

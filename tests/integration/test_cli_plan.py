@@ -16,7 +16,7 @@ from tests.integration.knell_process import with_installation
 from tests.integration.widget_source import WidgetSource, widget_source
 from tests.redis_servers import TestServer
 from tests.simulated import Behaviour, ProviderProcess, Quota, Seed
-from tests.simulated.extension import SimulatedExtension
+from tests.simulated.source import simulated_source
 
 SPEC = {
     "owner": "me",
@@ -41,25 +41,26 @@ def cloud() -> Iterator[ProviderProcess]:
 
 
 @pytest.fixture
-def simulated(cloud: ProviderProcess) -> SimulatedExtension:
-    return SimulatedExtension(cloud.address)
+def simulated(cloud: ProviderProcess) -> Iterator[None]:
+    """The simulated source is known."""
+    with simulated_source(cloud.address):
+        yield
 
 
-def ask(widgets: WidgetSource, config: Path, name: str, extension: SimulatedExtension | None = None) -> Any:
-    answer = widgets.knell(
-        config, "plan", f"{widgets.crd.kind}/{name}", "-n", widgets.namespace, "--output", "json", extension=extension
-    )
+def ask(widgets: WidgetSource, config: Path, name: str) -> Any:
+    answer = widgets.knell(config, "plan", f"{widgets.crd.kind}/{name}", "-n", widgets.namespace, "--output", "json")
     assert answer.code == 0, answer.err
     return answer.json
 
 
+@pytest.mark.usefixtures("simulated")
 def test_the_targets_come_in_their_stages_with_reason_and_estimate(
-    widgets: WidgetSource, cloud: ProviderProcess, simulated: SimulatedExtension
+    widgets: WidgetSource, cloud: ProviderProcess
 ) -> None:
     widgets.create("one", SPEC, finalizers=[FINALIZER])
     before = widgets.get("one")
     config = widgets.config(collector="simulated")
-    found = ask(widgets, config, "one", simulated)
+    found = ask(widgets, config, "one")
     assert [(one["chain"], one["stage"], one["id"]) for one in found["targets"]] == [
         ("logs", 0, "log-1"), ("main", 0, "nic-1"), ("main", 1, "vm-1"),
     ]  # fmt: skip
@@ -70,7 +71,7 @@ def test_the_targets_come_in_their_stages_with_reason_and_estimate(
     # Three calls on a bucket of two that is refilled in twenty seconds.
     assert (limit["place"], limit["wanted"], limit["available"]) == ("simulated/acct", 3, 2)
     assert found["estimate"]["at_least"] == pytest.approx(10, abs=0.1)
-    table = widgets.knell(config, "plan", f"{widgets.crd.resource}/one", "-n", widgets.namespace, extension=simulated)
+    table = widgets.knell(config, "plan", f"{widgets.crd.resource}/one", "-n", widgets.namespace)
     assert "3 resources would be removed" in table.out
     assert "10s at least" in table.out
     # Nothing was touched: not the object, not the provider, not Redis.
@@ -94,25 +95,22 @@ def test_the_targets_come_in_their_stages_with_reason_and_estimate(
         ({"knell.dev/gc": "disabled"}, {}, "retain", 0),
     ],
 )
+@pytest.mark.usefixtures("simulated")
 def test_the_policy_decision_is_shown_with_its_reason(
-    widgets: WidgetSource,
-    annotations: dict[str, str],
-    changes: dict[str, Any],
-    kind: str,
-    targets: int,
-    simulated: SimulatedExtension,
+    widgets: WidgetSource, annotations: dict[str, str], changes: dict[str, Any], kind: str, targets: int
 ) -> None:
     widgets.create("one", SPEC, annotations=annotations)
-    found = ask(widgets, widgets.config(collector="simulated", **changes), "one", simulated)
+    found = ask(widgets, widgets.config(collector="simulated", **changes), "one")
     assert (found["decision"]["kind"], len(found["targets"])) == (kind, targets)
     assert found["decision"]["reason"]
 
 
-def test_annotations_of_the_namespace_apply(widgets: WidgetSource, simulated: SimulatedExtension) -> None:
+@pytest.mark.usefixtures("simulated")
+def test_annotations_of_the_namespace_apply(widgets: WidgetSource) -> None:
     widgets.create("one", SPEC)
     path = f"/api/v1/namespaces/{widgets.namespace}"
     widgets.api.kube.patch(path, {"metadata": {"annotations": {"knell.dev/deletion-policy": "Retain"}}})
-    found = ask(widgets, widgets.config(collector="simulated"), "one", simulated)
+    found = ask(widgets, widgets.config(collector="simulated"), "one")
     assert found["decision"]["kind"] == "retain"
     assert "Namespace" in found["decision"]["reason"] or "namespace" in found["decision"]["reason"]
 
@@ -125,18 +123,19 @@ def test_a_missing_finalizer_is_shown(widgets: WidgetSource) -> None:
     assert "Nothing outside the cluster would be removed." in answer.out
 
 
-def test_an_unreadable_spec_holds(widgets: WidgetSource, simulated: SimulatedExtension) -> None:
+@pytest.mark.usefixtures("simulated")
+def test_an_unreadable_spec_holds(widgets: WidgetSource) -> None:
     widgets.create("one", {"targets": "all of them"})
-    found = ask(widgets, widgets.config(collector="simulated"), "one", simulated)
+    found = ask(widgets, widgets.config(collector="simulated"), "one")
     assert "does not name its targets" in found["held"]
     assert found["targets"] == []
 
 
-def test_it_works_without_redis(widgets: WidgetSource, simulated: SimulatedExtension) -> None:
+@pytest.mark.usefixtures("simulated")
+def test_it_works_without_redis(widgets: WidgetSource) -> None:
     widgets.create("one", SPEC)
     away = widgets.knell(
         widgets.config(collector="simulated"), "plan", f"{widgets.crd.plural}/one", "-n", widgets.namespace,
-        extension=simulated,
         variables={"KNELL_REDIS_URL": "redis://127.0.0.1:1"},
     )  # fmt: skip
     assert away.code == 0, away.err

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from service.cli.doctor.cluster_checks import needed_permissions
-from service.contract.aws import AWS_ACCOUNT, AWS_FINALIZER, CAPA_MANAGER, CAPA_NAMESPACE
 from service.settings import load
+from service.sources.capa import AWS_ACCOUNT, AWS_FINALIZER, CAPA_MANAGER, CAPA_NAMESPACE
 from tests.api_servers import TestApi
 from tests.capi import (
     AWS_CLUSTERS,

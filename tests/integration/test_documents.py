@@ -13,7 +13,7 @@ import msgspec
 import pytest
 import yaml
 
-from service.contract.aws import AWS_FINALIZER
+from service.sources.capa import AWS_FINALIZER
 from standins.aws import AwsBehaviour, AwsFault, LocalAws
 from standins.aws.builder import REGION, AwsBuilder
 from standins.aws.tags import by_cloud_provider

@@ -8,13 +8,13 @@ import pytest
 
 from tests.canned_calls import calls_to
 from tests.early_server import EarlyServer, early_server, http_answer
-from workers.handlers.aws.client.credentials import AwsCredentials
-from workers.handlers.aws.client.sessions import SdkSessions
-from workers.handlers.azure.call_meters import BudgetCallMeter
-from workers.handlers.azure.calls import AzureCalls
-from workers.handlers.azure.clients import AzureClients
-from workers.handlers.azure.kinds import NIC
-from workers.handlers.azure.model import AzureScope
+from workers.providers.aws.client.credentials import AwsCredentials
+from workers.providers.aws.client.sessions import SdkSessions
+from workers.providers.azure.call_meters import BudgetCallMeter
+from workers.providers.azure.calls import AzureCalls
+from workers.providers.azure.clients import AzureClients
+from workers.providers.azure.kinds import NIC
+from workers.providers.azure.model import AzureScope
 
 WHERE = AzureScope(subscription="11111111-1111-1111-1111-111111111111", group="g", region="westeurope")
 NIC_ID = f"/subscriptions/{WHERE.subscription}/resourceGroups/g/providers/Microsoft.Network/networkInterfaces/nic-1"

@@ -8,16 +8,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from service.contract.aws import (
-    AWS_FINALIZER,
-    CAPA,
-    CLUSTER_PAUSED,
-    DELETE_FOR_MOVE,
-    EXTERNAL_RESOURCE_GC,
-    FEATURE,
-)
 from service.contract.names import FINALIZER, GC
+from service.policy.capi import CLUSTER_PAUSED, DELETE_FOR_MOVE
 from service.settings import FeatureSettings
+from service.sources.capa import AWS_FINALIZER, CAPA, EXTERNAL_RESOURCE_GC, FEATURE
 from tests.api_servers import TestApi
 from tests.capi import AWS_CLUSTERS, install
 from tests.engine.engine_under_test import RunningWorker
@@ -42,7 +36,8 @@ async def judged(api: TestApi, embedded_server: TestServer, tmp_path: Path) -> A
 
 
 def switch(judged: JudgedSource, *, on: bool) -> None:
-    judged.settings = msgspec.structs.replace(judged.settings, features=FeatureSettings(external_resource_gc=on))
+    features = FeatureSettings(frozenset({FEATURE} if on else ()))
+    judged.settings = msgspec.structs.replace(judged.settings, features=features)
 
 
 async def work(judged: JudgedSource) -> RunningWorker:

@@ -16,7 +16,7 @@ from tests.api_servers import TestApi
 from tests.integration.command_line import environment, knell
 from tests.integration.judged_source import SOURCE, JudgedSource, judged_source
 from tests.redis_servers import TestServer
-from tests.simulated.extension import ADDRESS
+from tests.simulated.source import ADDRESS
 
 PATIENCE = timedelta(seconds=100)
 

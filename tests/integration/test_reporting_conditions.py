@@ -11,6 +11,8 @@ from tests.integration.events_and_conditions import OTHER, condition, judged, un
 from tests.integration.judged_source import ACCOUNT, JudgedSource
 from tests.simulated.provider_state import Seed, SeededResource
 
+pytestmark = pytest.mark.long
+
 __all__ = ["judged"]
 
 

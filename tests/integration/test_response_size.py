@@ -6,17 +6,17 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 
 from tests.hostile_server import MEBIBYTE, Body, HostileServer, hostile_server, memory_below
-from workers.handlers.aws.client.credentials import AwsCredentials
-from workers.handlers.aws.client.sessions import SdkSessions
-from workers.handlers.aws.errors import AwsError
-from workers.handlers.azure.call_meters import BudgetCallMeter
-from workers.handlers.azure.calls import AzureCalls
-from workers.handlers.azure.clients import AzureClients
-from workers.handlers.azure.errors import AzureError
-from workers.handlers.azure.kinds import NIC
-from workers.handlers.azure.listing import AzureLister, ListingMethod
-from workers.handlers.azure.model import AzureScope
+from workers.collectors.karpenter_azure.listing import AzureLister, ListingMethod
 from workers.handlers.response_size import LARGEST
+from workers.providers.aws.client.credentials import AwsCredentials
+from workers.providers.aws.client.sessions import SdkSessions
+from workers.providers.aws.errors import AwsError
+from workers.providers.azure.call_meters import BudgetCallMeter
+from workers.providers.azure.calls import AzureCalls
+from workers.providers.azure.clients import AzureClients
+from workers.providers.azure.errors import AzureError
+from workers.providers.azure.kinds import NIC
+from workers.providers.azure.model import AzureScope
 
 BOUND = LARGEST + 64 * MEBIBYTE
 """What is kept of one answer, and room for the clients; each of these answers would take 400 MiB or more."""

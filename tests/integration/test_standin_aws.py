@@ -1,18 +1,63 @@
 """Deletions in the stand-in for AWS: it refuses, delays and forgets as AWS does, where moto alone would not."""
 
 import pytest
+from botocore.exceptions import ClientError
 
 from standins.aws.tags import by_cloud_provider
 from tests.aws import AwsTestAccount, refusal
+from tests.aws_kinds import AWS_KINDS, AwsKindRow
+from workers.providers.aws.kinds import kind_of_arn
 
 pytestmark = pytest.mark.long
 
 OURS = by_cloud_provider("c1")
+ENDPOINT = AWS_KINDS["aws.vpc-endpoint"]
 
 
 async def interfaces_in(cloud: AwsTestAccount, *groups: str) -> list[dict[str, object]]:
     answer = await cloud.builder.ec2.describe_network_interfaces(Filters=[{"Name": "group-id", "Values": list(groups)}])
     return list(answer["NetworkInterfaces"])
+
+
+@pytest.mark.parametrize("row", AWS_KINDS.values(), ids=lambda row: row.name)
+async def test_a_resource_of_any_kind_is_shown_and_tagged_until_it_is_deleted_and_a_missing_one_is_said_to_be(
+    cloud: AwsTestAccount, row: AwsKindRow
+) -> None:
+    client, builder = await cloud.client(row.service), cloud.builder
+    vpc, tags = await builder.vpc(), row.tags("c1")
+    one, other = [await row.make(builder, vpc, tags) for _ in range(2)]
+    assert [item[row.id_field] for item in await row.shown(client, one)] == [one]
+    arn = row.arn_of(one, cloud.account)
+    parsed = kind_of_arn(arn)
+    assert parsed is not None
+    assert (parsed[0].name, parsed[1]) == (row.name, one)
+    tagging = await cloud.client("resourcegroupstaggingapi")
+    filters = [{"Key": key, "Values": [value]} for key, value in tags.items()]
+    listed = {
+        item["ResourceARN"]: {tag["Key"]: tag["Value"] for tag in item["Tags"]}
+        for item in (await tagging.get_resources(TagFilters=filters))["ResourceTagMappingList"]
+    }
+    assert listed[arn] == tags
+    await cloud.aws.set_rate(0)
+    assert await row.remove(client, one) == ""
+    if row.takes:
+        assert [item["State"].lower() for item in await row.shown(client, one)] == ["deleting"]
+        assert one in await row.there(builder)
+    await cloud.aws.advance(6)
+    there = await row.there(builder)
+    assert one not in there
+    assert other in there
+    await assert_missing(cloud, row)
+
+
+async def assert_missing(cloud: AwsTestAccount, row: AwsKindRow) -> None:
+    """Deleting what is not there is refused with AWS's code, or succeeds where AWS does not mind."""
+    client, missing = await cloud.client(row.service), row.missing(cloud.account)
+    try:
+        code = await row.remove(client, missing)
+    except ClientError as error:
+        code = error.response["Error"]["Code"]
+    assert code == ("" if row.deletes_missing else row.not_found[0])
 
 
 async def test_a_group_that_a_rule_of_another_group_names_is_not_deleted(cloud: AwsTestAccount) -> None:
@@ -195,13 +240,12 @@ async def test_an_endpoint_that_is_not_there_is_named_while_the_others_go(cloud:
     vpc = await builder.vpc()
     endpoint = await builder.endpoint(vpc, [], OURS)
     await cloud.aws.set_rate(0)
-    answer = await ec2.delete_vpc_endpoints(VpcEndpointIds=[endpoint, "vpce-00000000000000000"])
-    assert [one["ResourceId"] for one in answer["Unsuccessful"]] == ["vpce-00000000000000000"]
-    by_id = [{"Name": "vpc-endpoint-id", "Values": [endpoint]}]
-    going = await ec2.describe_vpc_endpoints(Filters=by_id)
-    assert [one["State"] for one in going["VpcEndpoints"]] == ["deleting"]
+    missing = ENDPOINT.missing()
+    answer = await ec2.delete_vpc_endpoints(VpcEndpointIds=[endpoint, missing])
+    assert [one["ResourceId"] for one in answer["Unsuccessful"]] == [missing]
+    assert [one["State"] for one in await ENDPOINT.shown(ec2, endpoint)] == ["deleting"]
     await cloud.aws.advance(6)
-    assert (await ec2.describe_vpc_endpoints(Filters=by_id))["VpcEndpoints"] == []
+    assert await ENDPOINT.shown(ec2, endpoint) == []
 
 
 async def test_a_volume_in_use_stays_and_a_snapshot_takes_its_time(cloud: AwsTestAccount) -> None:
@@ -288,7 +332,7 @@ async def test_an_instance_and_an_endpoint_hold_their_group_and_take_their_inter
             await ec2.delete_security_group(GroupId=group)
     await cloud.aws.behave(endpoint_goes=0)
     await ec2.terminate_instances(InstanceIds=[instance])
-    await ec2.delete_vpc_endpoints(VpcEndpointIds=[endpoint])
+    await ENDPOINT.remove(ec2, endpoint)
     assert await interfaces_in(cloud, of_instance, of_endpoint) == []
     for group in (of_instance, of_endpoint):
         await ec2.delete_security_group(GroupId=group)

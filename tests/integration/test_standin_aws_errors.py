@@ -13,6 +13,7 @@ from botocore.parsers import ResponseParserError
 from standins.aws import AssumableRole, AwsFault
 from standins.aws.tags import by_cloud_provider
 from tests.aws import AwsTestAccount, refusal
+from tests.aws_kinds import EC2_KINDS
 
 pytestmark = pytest.mark.long
 
@@ -47,12 +48,13 @@ async def test_each_action_of_ec2_has_a_bucket_that_refills_by_the_clock(cloud: 
 @pytest.mark.parametrize(
     ("operation", "arguments", "capacity"),
     [
-        ("delete_nat_gateway", {"NatGatewayId": "nat-00000000000000000"}, 10),
-        ("delete_vpc_endpoints", {"VpcEndpointIds": ["vpce-00000000000000000"]}, 4),
         ("describe_security_groups", {}, 50),
         ("describe_security_groups", {"Filters": [{"Name": "group-id", "Values": ["sg-1"]}]}, 100),
-        ("delete_volume", {"VolumeId": "vol-00000000000000000"}, 100),
-        ("release_address", {"AllocationId": "eipalloc-00000000000000000"}, 50),
+        *(
+            pytest.param(row.delete, row.deletes(row.missing()), row.delete_bucket[0], id=row.delete)
+            for row in EC2_KINDS.values()
+            if row.delete_bucket
+        ),
     ],
 )
 async def test_buckets_of_ec2_are_as_large_as_aws_has_them(

@@ -8,6 +8,7 @@ import pytest
 from standins.aws import StrayTagMapping
 from standins.aws.tags import by_cloud_provider
 from tests.aws import AwsTestAccount, refusal
+from tests.aws_kinds import EC2_KINDS
 
 pytestmark = pytest.mark.long
 
@@ -172,19 +173,22 @@ async def test_ec2_answers_in_pages_also_without_a_page_size(cloud: AwsTestAccou
     ec2, builder = await cloud.client("ec2"), cloud.builder
     vpc = await builder.vpc()
     for _ in range(3):
-        await builder.volume(OURS)
         await builder.instance(vpc, tags=OURS)
-        await builder.elastic_ip(OURS)
+        for row in EC2_KINDS.values():
+            await row.make(builder, vpc, OURS)
     await cloud.aws.behave(ec2_page_size=2)
     by_tag = [{"Name": "tag-key", "Values": ["kubernetes.io/cluster/c1"]}]
-    for operation, key in (("describe_volumes", "Volumes"), ("describe_instances", "Reservations")):
+    paged = [("describe_instances", "Reservations")]
+    paged += [(row.describe, row.items) for row in EC2_KINDS.values() if row.paged]
+    for operation, key in paged:
         ask = getattr(ec2, operation)
         for size in ({}, {"MaxResults": 100}):
             page = await ask(Filters=by_tag, **size)
             rest = await ask(Filters=by_tag, NextToken=page["NextToken"], **size)
-            assert (len(page[key]), len(rest[key]), "NextToken" in rest) == (2, 1, False)
-    # That one has no pages.
-    assert len((await ec2.describe_addresses(Filters=by_tag))["Addresses"]) == 3
+            assert (len(page[key]), len(rest[key]), "NextToken" in rest) == (2, 1, False), operation
+    for row in EC2_KINDS.values():
+        if not row.paged:
+            assert len((await getattr(ec2, row.describe)(Filters=by_tag))[row.items]) == 3
     with refusal("InvalidParameterValue"):
         await ec2.describe_volumes(NextToken="nobody's")
 

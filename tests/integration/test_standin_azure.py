@@ -9,6 +9,7 @@ from azure.core.rest import HttpRequest
 
 from standins.azure import GROUP, SUBSCRIPTION, Disk, LocalAzure, Nic, PublicIp, ResourceGroup, Vm, id_of
 from tests.azure import ArmClients, arm_on, refusal, said
+from tests.azure_kinds import ATTACHABLE_KINDS, AZURE_KINDS, AzureKindRow
 
 pytestmark = pytest.mark.long
 
@@ -32,6 +33,41 @@ async def arm(azure: LocalAzure) -> AsyncIterator[ArmClients]:
 
 async def names(azure: LocalAzure) -> list[tuple[str, str]]:
     return sorted((one.kind, one.name) for one in await azure.there())
+
+
+@pytest.mark.parametrize("row", AZURE_KINDS.values(), ids=lambda row: row.name)
+async def test_a_resource_of_any_kind_is_deleting_for_a_while_and_then_not_there(
+    azure: LocalAzure, arm: ArmClients, row: AzureKindRow
+) -> None:
+    methods, tags = row.methods(arm), {"owner": "pool"}
+    await azure.behave(**{row.takes: 7})
+    await row.make(azure, "aks-a", tags=tags)
+    await row.make(azure, "aks-b", tags=tags)
+    found = await methods.get(GROUP, "aks-a")
+    assert (found.id, found.tags) == (id_of(SUBSCRIPTION, GROUP, row.short, "aks-a"), tags)
+    assert await arm.delete_with(methods, "aks-a") == 202
+    assert arm.headers["retry-after"] == str(row.check_after)
+    await azure.advance(6.9)
+    assert (await methods.get(GROUP, "aks-a")).provisioning_state == "Deleting"
+    await azure.advance(0.2)
+    with refusal("ResourceNotFound", 404):
+        await methods.get(GROUP, "aks-a")
+    assert await arm.delete_with(methods, "aks-a") == 204
+    assert await names(azure) == [(row.short, "aks-b")]
+    asked = {row.read, row.delete}
+    assert {one.operation for one in await azure.requests()} == asked
+
+
+@pytest.mark.parametrize("row", ATTACHABLE_KINDS, ids=lambda row: row.name)
+async def test_a_resource_of_any_kind_that_is_attached_to_another_is_not_deleted(
+    azure: LocalAzure, arm: ArmClients, row: AzureKindRow
+) -> None:
+    assert row.attached_to is not None
+    assert row.in_use is not None
+    await row.make(azure, "aks-a", **{row.attached_to: "another"})
+    with refusal(*row.in_use):
+        await arm.delete_with(row.methods(arm), "aks-a")
+    assert await names(azure) == [(row.short, "aks-a")]
 
 
 async def test_an_interface_is_deleting_for_a_while_and_then_not_there(azure: LocalAzure, arm: ArmClients) -> None:

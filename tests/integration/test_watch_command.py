@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from service.engine.installation import Installation
+from service.sources.registry import SOURCES
 from standins.ports import free_ports
 from standins.redis_servers import LocalRedis
 from tests.api_servers import TestApi
@@ -17,6 +18,8 @@ from tests.integration.knell_process import AT_ONCE, KnellProcess, until, with_i
 from tests.integration.widget_source import WidgetSource, widget_source
 from tests.kube import Crd
 from tests.redis_servers import TestServer
+
+pytestmark = pytest.mark.long
 
 Start = Callable[..., KnellProcess]
 
@@ -337,7 +340,7 @@ def test_a_wrong_shard_count_refuses_in_one_sentence(widgets: WidgetSource, star
     [
         (
             {"collector": "magic"},
-            "sources.widgets.collector: 'magic' given; allowed: capa, karpenter-azure, none",
+            f"sources.widgets.collector: 'magic' given; allowed: {', '.join(sorted(known.name for known in SOURCES))}",
         ),
         ({"selector": "a=b=c"}, "sources.widgets.selector"),
         ({"sources": {}}, "there is nothing to watch"),

@@ -8,17 +8,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from service.contract.aws import (
-    AWS_FINALIZER,
-    CAPA,
-    CLUSTER_NAME,
-    CLUSTER_PAUSED,
-    DELETE_FOR_MOVE,
-    EXTERNAL_RESOURCE_GC,
-)
 from service.contract.names import FINALIZER, GC
+from service.policy.capi import CLUSTER_NAME, CLUSTER_PAUSED, DELETE_FOR_MOVE
 from service.settings import FeatureSettings, SourceSettings
-from service.watching.recognition import COLLECTORS
+from service.sources.capa import AWS_FINALIZER, CAPA, EXTERNAL_RESOURCE_GC, FEATURE
+from service.sources.registry import source_named
 from tests.api_servers import TestApi
 from tests.capi import AWS_CLUSTERS, AWS_MANAGED_CONTROL_PLANES, CLUSTERS, CapiObjects
 from tests.integration.watched_source import OTHER, InterceptedClient, RunningWatch, WatchedSource, watched_source
@@ -35,11 +29,18 @@ class WatchedCapiClusters(WatchedSource):
     capi: CapiObjects
 
     async def start_aws(self, crd: Crd = AWS_CLUSTERS, **how: Any) -> RunningWatch:
-        given = {"name": "aws", "resource": crd.resource, "collector": CAPA, "recognise": COLLECTORS[CAPA], **how}
+        given = {
+            "name": "aws",
+            "resource": crd.resource,
+            "collector": CAPA,
+            "recognise": source_named(CAPA).recognise,
+            **how,
+        }
         return await self.start(**given)
 
     def switch(self, *, on: bool) -> None:
-        self.settings = msgspec.structs.replace(self.settings, features=FeatureSettings(external_resource_gc=on))
+        features = FeatureSettings(frozenset({FEATURE} if on else ()))
+        self.settings = msgspec.structs.replace(self.settings, features=features)
 
     def owned(self, name: str, **labels: str) -> None:
         """An AWSCluster of a Cluster of the same name, with these labels besides."""
@@ -356,7 +357,7 @@ async def test_a_source_that_got_another_collector_withdraws_nothing(clusters: W
     clusters.capi.delete(AWS_CLUSTERS, "one")
     await clusters.until_published("one")
     await running.stop()
-    changed = await clusters.start_aws(collector="none", recognise=COLLECTORS["none"])
+    changed = await clusters.start_aws(collector="none", recognise=source_named("none").recognise)
     await clusters.until_listed_again(changed)
     (view,) = (await clusters.deletions()).values()
     assert (view.state, changed.source.counters.withdrawn) == ("published", 0)

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from service.contract.aws import AWS_FINALIZER
+from service.sources.capa import AWS_FINALIZER
 from tests.api_servers import TestApi
 from tests.capi import AWS_CLUSTERS, CapiObjects
 from tests.integration.knell_process import until

@@ -7,10 +7,10 @@ import msgspec
 import pytest
 
 from service.contract import Event
-from service.contract.aws import AWS_FINALIZER
 from service.contract.names import DRY_RUN, FINALIZER, GC
 from service.engine.script_arguments import UnplannedEvent, event_fields
 from service.settings import PolicySettings, SourceSettings
+from service.sources.capa import AWS_FINALIZER
 from service.watching import finalizer_queue
 from service.watching.source_status import MISSED
 from tests.api_servers import TestApi

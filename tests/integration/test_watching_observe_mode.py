@@ -7,9 +7,9 @@ import pytest
 
 from service.contract.names import GC
 from service.engine.inventory import end_undeclared_sources
+from service.sources.declaration import Unrecognisable
 from service.watching.absence import MissingObject, prove_absence
 from service.watching.cluster_identity import ConfirmedClient, WrongCluster
-from service.watching.recognition import Unrecognisable
 from tests.api_servers import TestApi
 from tests.integration.watched_source import OTHER, InterceptedClient, WatchedSource, spec_of
 from tests.kube import wait_until

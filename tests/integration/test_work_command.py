@@ -15,6 +15,7 @@ from service.contract import Event
 from service.contract.names import FINALIZER
 from service.engine.installation import Installation
 from service.settings import RedisSettings, RedisUrl
+from service.sources.registry import SOURCES
 from standins.ports import free_ports
 from standins.redis_servers import LocalRedis
 from tests.api_servers import TestApi
@@ -22,6 +23,8 @@ from tests.integration.knell_process import AT_ONCE, KnellProcess, until, with_i
 from tests.integration.widget_source import WidgetSource, widget_source
 from tests.redis_servers import TestServer
 from tests.simulated import Behaviour, ProviderProcess, Seed, SeededResource
+
+pytestmark = pytest.mark.long
 
 
 @pytest.fixture
@@ -116,7 +119,8 @@ def test_a_collector_that_does_not_exist_is_refused_with_those_that_do(
     process = knell(embedded_server.settings(), "--config", str(config), command)
     assert process.end() == 2
     said = " ".join(process.log.read_text().split())
-    assert "sources.clusters.collector: 'cappa' given; allowed: capa, karpenter-azure, none" in said
+    allowed = ", ".join(sorted(known.name for known in SOURCES))
+    assert f"sources.clusters.collector: 'cappa' given; allowed: {allowed}" in said
 
 
 @pytest.mark.long
@@ -233,9 +237,9 @@ def test_bad_settings_are_named_by_their_path(
 
 
 def test_a_taken_port_and_a_missing_provider_are_reported_in_one_sentence(
-    knell: Callable[..., KnellProcess], embedded_server: TestServer
+    knell: Callable[..., KnellProcess], widgets: WidgetSource
 ) -> None:
-    redis = embedded_server.settings()
+    redis, config = widgets.redis, widgets.config(collector="simulated")
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
         other.listen()
@@ -244,7 +248,7 @@ def test_a_taken_port_and_a_missing_provider_are_reported_in_one_sentence(
         assert taken.end() == 1
         assert f"Error: can't listen on 127.0.0.1:{port}" in taken.log.read_text()
     (nobody,) = free_ports(1)
-    lonely = knell(redis, "work", SIMULATED_PROVIDER=f"http://127.0.0.1:{nobody}")
+    lonely = knell(redis, "work", "--config", str(config), SIMULATED_PROVIDER=f"http://127.0.0.1:{nobody}")
     assert lonely.end() == 1
     assert "Error: can't reach the simulated provider" in lonely.log.read_text()
     assert "Traceback" not in taken.log.read_text() + lonely.log.read_text()

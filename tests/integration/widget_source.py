@@ -8,7 +8,6 @@ from typing import Any
 
 import msgspec
 
-from service.cli.extension import Extension
 from service.contract.names import FINALIZER
 from service.settings import RedisSettings
 from tests.api_servers import TestApi
@@ -51,12 +50,9 @@ class WidgetSource:
         *words: str,
         answer: str | None = None,
         variables: Mapping[str, str] | None = None,
-        extension: Extension | None = None,
     ) -> CommandResult:
-        return invoke(
-            {**environment(self.redis), **(variables or {})}, "--config", str(config), *words, answer=answer,
-            extension=extension,
-        )  # fmt: skip
+        given = {**environment(self.redis), **(variables or {})}
+        return invoke(given, "--config", str(config), *words, answer=answer)
 
     def start(self, config: Path, *words: str, **variables: str) -> KnellProcess:
         """A real process; whoever starts it sees to its end."""

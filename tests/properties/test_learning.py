@@ -10,6 +10,8 @@ from tests.properties.laws import broken
 from tests.properties.learning import LearningCase, LearningRun, Phase
 from tests.properties.rig import Rig
 
+pytestmark = pytest.mark.long
+
 CASES = list(learning.cases())
 FAULTS = (
     Fault("no bound is kept to", "reserve", "math.min(l.learned * STEP, l.most)", "l.learned * STEP", (learning.MOST,)),

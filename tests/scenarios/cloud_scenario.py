@@ -13,6 +13,7 @@ import msgspec
 
 from service.engine.installation import Installation
 from service.engine.views.deletions import DeletionView, list_deletions
+from service.engine.views.jobs import list_jobs
 from service.settings import RedisSettings, Settings, load
 from tests.api_servers import TestApi
 from tests.engine.waiting import stays, until
@@ -22,6 +23,14 @@ from tests.scenarios.watch.service import KnellReplica, Service
 PATIENCE: Final = timedelta(seconds=100)
 STEP: Final = 0.05
 """Between two looks; most go over HTTP."""
+QUICK: Final[dict[str, Any]] = {
+    "aws": {"check_after": "100ms"},
+    "watch": {"page": 100, "retry": "300ms"},
+    "worker": {"grace": "5s"},
+    "retry": {"base": "50ms", "cap": "1s", "refused_recheck": "300ms"},
+    "log": {"level": "info", "format": "json"},
+}
+"""Settings with short waits, for a source that needs no others."""
 
 
 class CloudScenario:
@@ -68,6 +77,12 @@ class CloudScenario:
         """A command, as an operator types it; from an async test in a thread, for it brings a loop of its own."""
         return invoke(environment(self.redis), "--config", str(self.config()), *words)
 
+    async def command(self, *words: str) -> Any:
+        """The JSON of a command that succeeds."""
+        answer = await asyncio.to_thread(self.knell, *words, "--output", "json")
+        assert answer.code == 0, (answer.out, answer.err)
+        return answer.json
+
     def config(self) -> Path:
         path = self.folder / "knell.yaml"
         path.write_bytes(msgspec.yaml.encode(self.document))
@@ -91,6 +106,15 @@ class CloudScenario:
             return await self._seen(look)
 
         return await until(what, seen, within, step=STEP)
+
+    async def until_job(self, *words: str) -> None:
+        """The only job says all of this about why it is where it is."""
+
+        async def look() -> bool:
+            jobs = (await list_jobs(self.installation)).jobs
+            return len(jobs) == 1 and all(word in jobs[0].reason for word in words)
+
+        await self.until(f"the job says {words}", look)
 
     async def stays(self, what: str, look: Callable[[], Any], during: timedelta = timedelta(seconds=1)) -> None:
         await stays(what, partial(self._seen, look), during, step=STEP)

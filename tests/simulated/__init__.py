@@ -1,7 +1,7 @@
 """Simulated provider: an HTTP server with resources, quotas, dependencies, reservations and a log of its own.
 The engine's tests, the scenarios and the bench use it as a cloud whose behaviour they choose. `server.py` is the
-provider, `handler.py` and `collector.py` are Knell's side of it, and `python -m tests.simulated` is the `knell` command
-line with that collector. Begin with `provider_state.py` and `handler.py`.
+provider, `source.py`, `collector.py` and `handler.py` are Knell's side of it, and `python -m tests.simulated` is the
+`knell` command line with that source. Begin with `provider_state.py` and `handler.py`.
 
 Times on the wire are real ones: what is set as 180 s, with a scale of 30, is announced and kept as 6 s.
 

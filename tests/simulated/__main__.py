@@ -1,9 +1,10 @@
-"""Command line of `knell` with the simulated collector: `SIMULATED_PROVIDER=URL python -m tests.simulated work`."""
+"""Command line of `knell` with the simulated source: `SIMULATED_PROVIDER=URL python -m tests.simulated work`."""
 
 import os
 
 from service.cli.main import main
-from tests.simulated.extension import ADDRESS, SimulatedExtension
+from tests.simulated.source import ADDRESS, register_simulated
 
 if __name__ == "__main__":
-    main(extension=SimulatedExtension(os.environ[ADDRESS]))
+    register_simulated(os.environ[ADDRESS])
+    main()

@@ -7,7 +7,7 @@ from typing import Literal
 import msgspec
 
 from service.contract import Hold, Plan, Target
-from service.watching.recognition import Unrecognisable
+from service.sources.declaration import Unrecognisable
 from workers.handlers.collector import ObjectFacts
 
 NAME = "simulated"

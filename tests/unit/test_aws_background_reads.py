@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 
 from tests.engine.waiting import until
-from workers.handlers.aws.client.background_reads import BackgroundReads, StillRunning
+from workers.providers.aws.client.background_reads import BackgroundReads, StillRunning
 
 SHORT = timedelta(milliseconds=20)
 LONG = timedelta(seconds=20)

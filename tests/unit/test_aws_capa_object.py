@@ -5,12 +5,11 @@ from typing import Any
 
 import pytest
 
-from service.contract.aws import AWS_ACCOUNT, AWS_CLUSTERS, AWS_MANAGED_CONTROL_PLANES, DEFAULT_TASKS
-from service.contract.aws import EXTERNAL_RESOURCE_TASKS as TASKS
-from service.settings.aws import AwsSettings
-from workers.handlers.aws.capa.accounts import account_fault
-from workers.handlers.aws.capa.capa_object import CapaObject, UnusableObject, parse_capa_object, require_complete
-from workers.handlers.aws.capa.tasks import tasks_of
+from service.sources.capa import AWS_ACCOUNT, AWS_CLUSTERS, AWS_MANAGED_CONTROL_PLANES, DEFAULT_TASKS, AwsSettings
+from service.sources.capa import EXTERNAL_RESOURCE_TASKS as TASKS
+from workers.collectors.capa.accounts import account_fault
+from workers.collectors.capa.capa_object import CapaObject, UnusableObject, parse_capa_object, require_complete
+from workers.collectors.capa.tasks import tasks_of
 
 OWNER = {"apiVersion": "cluster.x-k8s.io/v1beta1", "kind": "Cluster", "name": "prod", "uid": "c"}
 ACCOUNT = "111122223333"

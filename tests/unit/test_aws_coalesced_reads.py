@@ -6,8 +6,8 @@ from datetime import timedelta
 
 import pytest
 
-from workers.handlers.aws.client.coalesced_reads import CoalescedReads
-from workers.handlers.aws.model import AwsClient, CallScope
+from workers.providers.aws.client.coalesced_reads import CoalescedReads
+from workers.providers.aws.model import AwsClient, CallScope
 
 
 class UncallableClient:

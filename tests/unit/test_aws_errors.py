@@ -8,7 +8,8 @@ import pytest
 from botocore import exceptions as sdk
 from botocore.parsers import ResponseParserError
 
-from workers.handlers.aws.errors import AwsError, NoAccess, categorize, error_from_response, sanitize, translate
+from tests.aws_kinds import AWS_KINDS, AwsKindRow
+from workers.providers.aws.errors import AwsError, NoAccess, categorize, error_from_response, sanitize, translate
 
 ACTION = "ec2:DeleteSecurityGroup"
 
@@ -26,10 +27,8 @@ def client_error(code: str, status: int = 400, message: str = "no") -> sdk.Clien
     [
         (
             "gone",
-            "InvalidGroup.NotFound InvalidVolume.NotFound InvalidNetworkInterfaceID.NotFound "
-            "InvalidAllocationID.NotFound InvalidSnapshot.NotFound InvalidSubnetID.NotFound InvalidVpcID.NotFound "
-            "NatGatewayNotFound LoadBalancerNotFound TargetGroupNotFound ListenerNotFound "
-            "InvalidVpcEndpointId.NotFound ResourceNotFoundException",
+            "InvalidSnapshot.NotFound InvalidSubnetID.NotFound InvalidVpcID.NotFound ListenerNotFound "
+            "ResourceNotFoundException",
         ),
         ("depends", "DependencyViolation VolumeInUse ResourceInUse InvalidIPAddress.InUse"),
         ("protected", "OperationNotPermitted"),
@@ -46,6 +45,12 @@ def client_error(code: str, status: int = 400, message: str = "no") -> sdk.Clien
 )
 def test_a_code_means_what_the_facts_say(what: str, codes: str) -> None:
     assert {code: categorize(code, 400) for code in codes.split()} == dict.fromkeys(codes.split(), what)
+
+
+@pytest.mark.parametrize("row", AWS_KINDS.values(), ids=lambda row: row.name)
+def test_the_codes_for_a_missing_resource_of_a_kind_mean_that_it_is_gone(row: AwsKindRow) -> None:
+    assert row.not_found
+    assert {categorize(code, 400) for code in row.not_found} == {"gone"}
 
 
 def test_an_answer_without_a_code_is_no_answer_of_aws_and_never_a_missing_resource() -> None:
@@ -136,7 +141,7 @@ def test_a_message_is_one_line_of_a_bearable_length() -> None:
 
 def test_the_words_for_errors_and_limits_need_no_sdk() -> None:
     code = (
-        "import sys, workers.handlers.aws.errors, workers.handlers.aws.limits\n"
+        "import sys, workers.providers.aws.errors, workers.providers.aws.limits\n"
         "print(*(name for name in ('botocore', 'aiobotocore', 'aiohttp') if name in sys.modules))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)

@@ -7,11 +7,9 @@ import msgspec
 import pytest
 
 from service.cli.rbac import role_manifests
-from service.contract.aws import AWS_CLUSTERS, CAPA
 from service.settings import ClusterSettings, Settings, SourceSettings
-from service.settings.aws import AwsSettings
-from workers.handlers.aws.client.credentials import AwsCredentials
-from workers.handlers.aws.client.identity_objects import (
+from service.sources.capa import AWS_CLUSTERS, CAPA, AwsSettings
+from workers.collectors.capa.identity_objects import (
     AllowedNamespaces,
     AssumedRole,
     CapaIdentity,
@@ -19,8 +17,9 @@ from workers.handlers.aws.client.identity_objects import (
     parse_identity,
     permits,
 )
-from workers.handlers.aws.client.ttl_cache import TtlCache
-from workers.handlers.aws.errors import NoAccess
+from workers.providers.aws.client.credentials import AwsCredentials
+from workers.providers.aws.client.ttl_cache import TtlCache
+from workers.providers.aws.errors import NoAccess
 
 ROLE = "AWSClusterRoleIdentity/tenant"
 
@@ -246,7 +245,7 @@ def test_secrets_of_static_identities_may_be_read_where_the_settings_say_that_th
     settings = Settings(
         clusters={"here": ClusterSettings()},
         sources={"clusters": SourceSettings(resource=AWS_CLUSTERS, collector=CAPA)},
-        aws=AwsSettings(identity_namespace="providers"),
+        sections={"aws": AwsSettings(identity_namespace="providers")},
     )
     roles = [one for one in role_manifests(settings, "here") if one["kind"] == "Role"]
     readers = [

@@ -2,18 +2,24 @@
 
 import weakref
 from datetime import timedelta
+from typing import Any
 
 import msgspec
+import pytest
 
-from service.contract import Gone, Job, JobRecord, Pending
-from service.contract.aws import AWS_CLUSTERS
+from service.contract import Feedback, Gone, Job, JobRecord, Pending
 from service.contract.version import VERSION
-from workers.handlers.aws.capa.capa_object import CapaObject
-from workers.handlers.aws.capa.latest_objects import MAX_DELETIONS, RECHECK_INTERVAL, LatestObjects, ObjectState
-from workers.handlers.aws.model import CallScope, CapaCluster
+from service.sources.capa import AWS_CLUSTERS
+from workers.collectors.capa.capa_object import CapaObject
+from workers.collectors.capa.claim import CapaClaim
+from workers.collectors.capa.latest_objects import RETRY_SOON, LatestObjects, ObjectState
+from workers.handlers.protocol import NotCleared
+from workers.providers.aws.claims import MAX_DELETIONS
+from workers.providers.aws.model import CallScope
+from workers.providers.aws.rechecks import RECHECK_INTERVAL, ConsentRechecks
 
 WAITS = Pending(timedelta(seconds=5), "it is deleting")
-OWNER = CapaCluster(
+OWNER = CapaClaim(
     scope=CallScope(source="s", namespace="team", region="eu-west-1"), account="1" * 12, name="prod", vpc="vpc-1"
 )
 
@@ -25,25 +31,47 @@ class Annotations(dict[str, str]):
 class RecheckDecisions:
     def __init__(self) -> None:
         self.now = 1000.0
-        self.latest_objects = LatestObjects(lambda: self.now)
+        self.rechecks = ConsentRechecks(lambda: self.now)
 
     def asks(self, job: str, *, verdict: str = "check", ready: object = WAITS) -> bool:
         record = JobRecord(v=VERSION, stage=0, lane="aws/1/r/x", kind="aws.volume", target="vol-1", verdict=verdict)
-        return self.latest_objects.should_recheck(Job(job, 7, record), ready)
+        return self.rechecks.is_due(Job(job, 7, record), ready)
 
 
-def subject(annotations: dict[str, str], *, spared: tuple[str, ...] = ()) -> CapaObject:
-    return CapaObject(
+class ClearedBatch:
+    """A batch whose jobs are cleared, whoever records anything."""
+
+    def __init__(self, *jobs: Job) -> None:
+        self.lane, self.jobs = "aws/1/r/x", jobs
+
+    async def clear(self, *jobs: Job) -> None:
+        assert jobs
+
+    def report_quota(self, feedback: Feedback) -> None:
+        raise AssertionError(feedback)
+
+    def unused(self, limit: str, tokens: float = 1.0) -> None:
+        raise AssertionError(limit, tokens)
+
+
+def job_of(deletion: str, kind: str = "aws.security-group") -> Job:
+    record = JobRecord(v=VERSION, stage=0, lane="aws/1/r/x", kind=kind, target="sg-2")
+    return Job(f"{deletion}#1.1", 7, record)
+
+
+def state(annotations: dict[str, str], *, spared: tuple[str, ...] = ()) -> ObjectState:
+    subject = CapaObject(
         resource=AWS_CLUSTERS, namespace="team", object="prod", uid="u", cluster="prod", cluster_uid="c", name="prod",
         region="eu-west-1", vpc="vpc-1", spared=spared, identity="", records=(), annotations=annotations,
         vpc_deleted=False, deletion_timestamp="2026-11-16T20:00:00Z", has_finalizer=True,
     )  # fmt: skip
+    return ObjectState(subject=subject, source="s", account="1" * 12, tasks=("security-group",))
 
 
 def test_annotations_are_not_kept() -> None:
     latest_objects, annotations = LatestObjects(), Annotations(large="x" * 100_000)
     seen = weakref.ref(annotations)
-    latest_objects.record("one", ObjectState(subject(annotations, spared=("sg-1",)), ("security-group",)))
+    latest_objects.record("one", state(annotations, spared=("sg-1",)))
     del annotations
     assert seen() is None
     assert latest_objects.updated("one", OWNER).spared == ("sg-1",)
@@ -51,7 +79,7 @@ def test_annotations_are_not_kept() -> None:
 
 def test_those_that_were_looked_at_longest_ago_are_forgotten_first() -> None:
     latest_objects = LatestObjects()
-    terms = ObjectState(subject({}, spared=("sg-1",)), ("security-group",))
+    terms = state({}, spared=("sg-1",))
     for number in range(MAX_DELETIONS):
         latest_objects.record(f"d{number}", terms)
     latest_objects.record("d0", terms)
@@ -64,6 +92,44 @@ def test_those_that_were_looked_at_longest_ago_are_forgotten_first() -> None:
         == spared
     )
     assert latest_objects.updated("d1", OWNER) == OWNER
+
+
+@pytest.mark.invariant(8)
+@pytest.mark.parametrize(
+    ("what", "forged"),
+    [
+        ("source", {"scope": msgspec.structs.replace(OWNER.scope, source="another")}),
+        ("source", {"scope": msgspec.structs.replace(OWNER.scope, source="")}),
+        ("namespace", {"scope": msgspec.structs.replace(OWNER.scope, namespace="others")}),
+        ("region", {"scope": msgspec.structs.replace(OWNER.scope, region="us-east-1")}),
+        ("identity", {"scope": msgspec.structs.replace(OWNER.scope, identity="AWSClusterRoleIdentity/other")}),
+        ("account", {"account": "2" * 12}),
+        ("name in tags", {"name": "other"}),
+        ("VPC", {"vpc": "vpc-2"}),
+    ],
+)
+async def test_a_claim_that_is_not_of_the_recorded_object_is_held(what: str, forged: dict[str, Any]) -> None:
+    latest_objects, job = LatestObjects(), job_of("one")
+    latest_objects.record("one", state({}))
+    latest_objects.require_wanted(job, OWNER)
+    assert await latest_objects.confirm(ClearedBatch(job), job, OWNER) == (OWNER, ("security-group",))
+    claim = msgspec.structs.replace(OWNER, **forged)
+    with pytest.raises(NotCleared, match=f"the {what} of") as held:
+        latest_objects.require_wanted(job, claim)
+    assert (held.value.refused, held.value.deletion) == (True, "one")
+    with pytest.raises(NotCleared, match=f"the {what} of"):
+        await latest_objects.confirm(ClearedBatch(job), job, claim)
+
+
+@pytest.mark.invariant(8)
+async def test_without_a_recorded_object_nothing_is_confirmed_and_consent_is_asked_for_again_soon() -> None:
+    latest_objects, job = LatestObjects(), job_of("one")
+    latest_objects.record("another", state({}))
+    with pytest.raises(NotCleared, match="not recorded") as soon:
+        latest_objects.require_wanted(job, OWNER)
+    assert (soon.value.refused, soon.value.wait_ms) == (False, RETRY_SOON)
+    with pytest.raises(NotCleared, match="not recorded"):
+        await latest_objects.confirm(ClearedBatch(job), job, OWNER)
 
 
 def test_a_job_that_only_waits_rechecks_once_a_minute() -> None:

@@ -3,7 +3,9 @@
 from datetime import timedelta
 
 from service.contract import Blocked, Gone, Left, Pending, Refused, Verdict
-from workers.handlers.aws.capa.leftovers import (
+from workers.collectors.capa.claim import CapaClaim
+from workers.collectors.capa.kinds import CAPA_KINDS
+from workers.collectors.capa.leftovers import (
     MAX_LEFTOVERS,
     MAX_LIST_NAMES,
     Leftover,
@@ -13,23 +15,23 @@ from workers.handlers.aws.capa.leftovers import (
     leftovers_from,
     leftovers_of,
 )
-from workers.handlers.aws.capa.resource_finder import KIND_BY_NAME, OwnedResource
-from workers.handlers.aws.capa.tagging_api import is_unavailable
-from workers.handlers.aws.errors import AwsError
-from workers.handlers.aws.model import AwsResource, CallScope, CapaCluster
+from workers.collectors.capa.resource_finder import OwnedResource
+from workers.collectors.capa.tagging_api import is_unavailable
 from workers.handlers.protocol import NotCleared
+from workers.providers.aws.errors import AwsError
+from workers.providers.aws.model import AwsResource, CallScope
 
 ROUND = timedelta(seconds=5)
 PLACE, HOME = "aws/1/r", "aws/1/r/tag.GetResources"
 WAY = LeftoverLanes(PLACE, HOME, ROUND)
-OWNER = CapaCluster(scope=CallScope(source="s", namespace="n", region="r"), account="1", name="prod")
+OWNER = CapaClaim(scope=CallScope(source="s", namespace="n", region="r"), account="1", name="prod")
 GROUP, BALANCER = "aws.security-group", "aws.classic-balancer"
 DELETING = f"{PLACE}/ec2.DeleteSecurityGroup"
 CHECKING = f"{PLACE}/ec2.DescribeSecurityGroups"
 
 
 def claim(kind: str, name: str) -> OwnedResource:
-    return OwnedResource(KIND_BY_NAME[kind], OWNER, AwsResource(kind=kind, id=name, tags={}))
+    return OwnedResource(CAPA_KINDS[kind].kind, OWNER, AwsResource(kind=kind, id=name, tags={}))
 
 
 def carried(leftovers: Leftovers, verdict: Verdict | Exception, before: str = "check") -> tuple[Pending, Leftovers]:

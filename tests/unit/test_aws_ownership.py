@@ -3,29 +3,32 @@
 import msgspec
 import pytest
 
-from service.contract.aws import EKS_CLUSTER_NAME, capi_ownership_tag
+from service.sources.capa import EKS_CLUSTER_NAME, capi_ownership_tag
 from standins.aws.tags import by_balancer_controller, by_cloud_provider, by_cluster_api
-from workers.handlers.aws.capa.ownership import owner_tag, ownership_objection, removed_by
-from workers.handlers.aws.kinds import KINDS
-from workers.handlers.aws.kinds.load_balancers import LOAD_BALANCER
-from workers.handlers.aws.kinds.security_groups import SECURITY_GROUP
-from workers.handlers.aws.kinds.volumes import VOLUME
-from workers.handlers.aws.model import AwsResource, CallScope, CapaCluster
+from tests.aws_kinds import AWS_KINDS
+from workers.collectors.capa.claim import CapaClaim
+from workers.collectors.capa.kinds import CAPA_KINDS
+from workers.collectors.capa.ownership import owner_tag, ownership_objection, removed_by
+from workers.providers.aws.kinds.declaration import AwsKind
+from workers.providers.aws.kinds.load_balancers import LOAD_BALANCER
+from workers.providers.aws.kinds.security_groups import SECURITY_GROUP
+from workers.providers.aws.kinds.volumes import VOLUME
+from workers.providers.aws.model import AwsResource, CallScope
 
 WHOSE = CallScope(source="clusters", namespace="tenant", region="eu-west-1")
-OWNER = CapaCluster(scope=WHOSE, account="111122223333", name="c1", vpc="vpc-1")
-LBC = CapaCluster(scope=WHOSE, account="111122223333", name="c1", vpc="vpc-1", by="lbc")
+OWNER = CapaClaim(scope=WHOSE, account="111122223333", name="c1", vpc="vpc-1")
+LBC = CapaClaim(scope=WHOSE, account="111122223333", name="c1", vpc="vpc-1", by="lbc")
 
 
-def found(tags: dict[str, str], vpc: str = "vpc-1") -> AwsResource:
-    return AwsResource(kind="any", id="sg-1", tags=tags, vpc=vpc)
+def found(tags: dict[str, str], vpc: str = "vpc-1", kind: AwsKind = SECURITY_GROUP) -> AwsResource:
+    return AwsResource(kind=kind.name, id="sg-1", tags=tags, vpc=vpc)
 
 
 def test_what_carries_the_clusters_tag_in_its_vpc_is_its() -> None:
-    assert ownership_objection(found(by_cloud_provider("c1")), OWNER, SECURITY_GROUP) is None
-    assert ownership_objection(found(by_balancer_controller("c1")), LBC, SECURITY_GROUP) is None
+    assert ownership_objection(found(by_cloud_provider("c1")), OWNER) is None
+    assert ownership_objection(found(by_balancer_controller("c1")), LBC) is None
     # A volume is in no VPC.
-    assert ownership_objection(found(by_cloud_provider("c1"), vpc=""), OWNER, VOLUME) is None
+    assert ownership_objection(found(by_cloud_provider("c1"), vpc="", kind=VOLUME), OWNER) is None
 
 
 @pytest.mark.parametrize(
@@ -43,38 +46,39 @@ def test_what_carries_the_clusters_tag_in_its_vpc_is_its() -> None:
     ],
 )
 def test_other_tags_make_it_another_s(tags: dict[str, str], words: str) -> None:
-    assert words in (ownership_objection(found(tags), OWNER, SECURITY_GROUP) or "")
+    assert words in (ownership_objection(found(tags), OWNER) or "")
 
 
 def test_the_cloud_providers_tag_is_not_the_balancer_controllers() -> None:
     assert owner_tag(LBC) == ("elbv2.k8s.aws/cluster", "c1")
-    assert "not tagged elbv2.k8s.aws/cluster=c1" in (
-        ownership_objection(found(by_cloud_provider("c1")), LBC, SECURITY_GROUP) or ""
-    )
-    assert "not tagged" in (ownership_objection(found(by_balancer_controller("c2")), LBC, SECURITY_GROUP) or "")
+    assert "not tagged elbv2.k8s.aws/cluster=c1" in (ownership_objection(found(by_cloud_provider("c1")), LBC) or "")
+    assert "not tagged" in (ownership_objection(found(by_balancer_controller("c2")), LBC) or "")
 
 
 def test_a_balancer_must_be_made_for_a_service_unless_its_controller_made_it() -> None:
-    assert ownership_objection(found(by_cloud_provider("c1", "default/web")), OWNER, LOAD_BALANCER) is None
-    assert ownership_objection(found(by_balancer_controller("c1")), LBC, LOAD_BALANCER) is None
+    assert ownership_objection(found(by_cloud_provider("c1", "default/web"), kind=LOAD_BALANCER), OWNER) is None
+    assert ownership_objection(found(by_balancer_controller("c1"), kind=LOAD_BALANCER), LBC) is None
     for tags in (by_cloud_provider("c1"), {**by_cloud_provider("c1"), "kubernetes.io/service-name": ""}):
-        assert "no tag kubernetes.io/service-name" in (ownership_objection(found(tags), OWNER, LOAD_BALANCER) or "")
-    needing = {kind.name for kind in KINDS if kind.needs_service_tag}
+        assert "no tag kubernetes.io/service-name" in (
+            ownership_objection(found(tags, kind=LOAD_BALANCER), OWNER) or ""
+        )
+    needing = {name for name, row in CAPA_KINDS.items() if row.needs_service_tag}
+    assert needing == {row.name for row in AWS_KINDS.values() if row.has_service_tag}
     assert needing == {"aws.classic-balancer", "aws.balancer", "aws.target-group"}
 
 
 @pytest.mark.invariant(2)
 def test_another_vpc_or_an_unknown_one_is_another_s() -> None:
-    reason = ownership_objection(found(by_cloud_provider("c1"), vpc="vpc-2"), OWNER, SECURITY_GROUP)
+    reason = ownership_objection(found(by_cloud_provider("c1"), vpc="vpc-2"), OWNER)
     assert reason == "sg-1 is in VPC vpc-2, and cluster c1 in vpc-1"
-    nowhere = CapaCluster(scope=WHOSE, account="111122223333", name="c1")
-    assert "is not known" in (ownership_objection(found(by_cloud_provider("c1")), nowhere, SECURITY_GROUP) or "")
-    assert ownership_objection(found(by_cloud_provider("c1"), vpc=""), nowhere, VOLUME) is None
+    nowhere = CapaClaim(scope=WHOSE, account="111122223333", name="c1")
+    assert "is not known" in (ownership_objection(found(by_cloud_provider("c1")), nowhere) or "")
+    assert ownership_objection(found(by_cloud_provider("c1"), vpc="", kind=VOLUME), nowhere) is None
 
 
 def test_a_group_that_the_spec_names_is_the_users_whatever_its_tags() -> None:
-    sparing = CapaCluster(scope=WHOSE, account="111122223333", name="c1", vpc="vpc-1", spared=("sg-1",))
-    reason = ownership_objection(found(by_cloud_provider("c1")), sparing, SECURITY_GROUP)
+    sparing = CapaClaim(scope=WHOSE, account="111122223333", name="c1", vpc="vpc-1", spared=("sg-1",))
+    reason = ownership_objection(found(by_cloud_provider("c1")), sparing)
     assert "names it as the user's" in (reason or "")
 
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from workers.handlers.aws.client.paging import require_list
-from workers.handlers.aws.errors import AwsError
+from workers.providers.aws.client.paging import require_list
+from workers.providers.aws.errors import AwsError
 
 
 def test_a_list_that_is_empty_is_one_and_a_list_that_is_not_there_is_none() -> None:

@@ -2,13 +2,14 @@
 
 import pytest
 
-from service.contract.aws import Task
-from workers.handlers.aws.capa.resource_finder import KIND_BY_NAME, FoundResources, OwnedResource, UnreadableKind
-from workers.handlers.aws.capa.targets import targets_of
-from workers.handlers.aws.errors import AwsError
-from workers.handlers.aws.model import AwsResource, CallScope, CapaCluster
+from workers.collectors.capa.claim import CapaClaim
+from workers.collectors.capa.kinds import CAPA_KINDS
+from workers.collectors.capa.resource_finder import FoundResources, OwnedResource, UnreadableKind
+from workers.collectors.capa.targets import targets_of
+from workers.providers.aws.errors import AwsError
+from workers.providers.aws.model import AwsResource, CallScope
 
-OWNER = CapaCluster(scope=CallScope(source="s", namespace="n", region="r"), account="1", name="prod")
+OWNER = CapaClaim(scope=CallScope(source="s", namespace="n", region="r"), account="1", name="prod")
 DENIED = AwsError("denied", "elasticloadbalancing:DescribeLoadBalancers", "AccessDenied", "no")
 BALANCER, CLASSIC, TARGETS, GROUP = "aws.balancer", "aws.classic-balancer", "aws.target-group", "aws.security-group"
 FIRST, SECOND = ("network", 0), ("network", 1)
@@ -17,12 +18,12 @@ FIRST, SECOND = ("network", 0), ("network", 1)
 def claim(kind: str, name: str, *, groups: tuple[str, ...] = (), behind: tuple[str, ...] = ()) -> OwnedResource:
     facts = behind if kind == TARGETS else None
     return OwnedResource(
-        KIND_BY_NAME[kind], OWNER, AwsResource(kind=kind, id=name, tags={}, groups=groups, facts=facts)
+        CAPA_KINDS[kind].kind, OWNER, AwsResource(kind=kind, id=name, tags={}, groups=groups, facts=facts)
     )
 
 
 def unread(kind: str, *ids: str) -> UnreadableKind:
-    return UnreadableKind(KIND_BY_NAME[kind], OWNER, ids, DENIED)
+    return UnreadableKind(CAPA_KINDS[kind].kind, OWNER, ids, DENIED)
 
 
 def places(*claims: OwnedResource, denied: tuple[UnreadableKind, ...] = ()) -> dict[str, tuple[str, int]]:
@@ -65,10 +66,10 @@ def test_groups_that_may_not_be_read_are_derived_from_the_balancers_or_wait() ->
     assert found == {"app": FIRST, "sg-app": SECOND, "sg-loose": ("groups", 0), "unknown": SECOND}
 
 
-@pytest.mark.parametrize("task", ["volume", "network-interface", "elastic-ip", "nat-gateway", "vpc-endpoint"])
-def test_all_others_are_where_their_kind_says(task: Task) -> None:
-    kind = next(kind for kind in KIND_BY_NAME.values() if kind.task == task)
-    assert places(claim(kind.name, "one")) == {"one": (kind.chain, kind.stage)}
+@pytest.mark.parametrize("name", sorted(CAPA_KINDS.keys() - {BALANCER, CLASSIC, TARGETS, GROUP}))
+def test_all_others_are_where_their_kind_says(name: str) -> None:
+    kind = CAPA_KINDS[name]
+    assert places(claim(name, "one")) == {"one": (kind.chain, kind.stage)}
 
 
 def test_a_target_has_its_lane_and_its_owner() -> None:

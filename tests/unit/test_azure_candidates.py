@@ -3,11 +3,15 @@
 from collections.abc import AsyncIterator
 from typing import Any
 
+import pytest
+
 from service.policy.guard import held_reason, orphans_guard_name, split_guard_name
-from service.settings import AzureNodes, GuardSettings
-from workers.handlers.azure.kinds import NIC, VM, AzureKind
-from workers.handlers.azure.model import AzureResource
-from workers.sweeps.candidates import OrphanCandidate, OrphanCandidates
+from service.settings import GuardSettings
+from service.sources.karpenter_azure import AzureNodes
+from workers.collectors.karpenter_azure.candidates import gained_machine, gather, is_other, orphan_ids
+from workers.handlers.orphans import OrphanCandidate, OrphanCandidates
+from workers.providers.azure.kinds import NIC, VM, AzureKind
+from workers.providers.azure.model import AzureResource
 
 HERE = AzureNodes(
     subscription="0aaaaaaa-0000-4000-8000-000000000001", resource_group="g", region="westeurope", cluster="prod"
@@ -34,18 +38,20 @@ def nic(claim: str, **given: str) -> AzureResource:
     return AzureResource(kind=NIC.name, tags={}, **named)
 
 
-async def gathered(
-    *found: AzureResource, group_number: int = 0, into: OrphanCandidates | None = None
-) -> OrphanCandidates:
+async def gathered(*found: AzureResource, place: int = 0, into: OrphanCandidates | None = None) -> OrphanCandidates:
     candidates = into or OrphanCandidates()
     lists: Any = ListedResources(*found)
-    await candidates.gather(lists, HERE, group_number, "graph", lambda _: None)
+    await gather(candidates, lists, HERE, place, "graph", lambda _words, _count: None)
     return candidates
+
+
+def candidate(vm: str, nic: str, place: int) -> OrphanCandidate:
+    return OrphanCandidate(orphan_ids(vm, nic), place)
 
 
 async def test_a_machine_and_an_interface_without_one_are_candidates_of_their_claim() -> None:
     found = await gathered(vm("a"), nic("a"), nic("b"))
-    assert dict(found) == {"a": OrphanCandidate("v-a", "n-a", 0), "b": OrphanCandidate("", "n-b", 0)}
+    assert dict(found) == {"a": candidate("v-a", "n-a", 0), "b": candidate("", "n-b", 0)}
     assert [one.ids for _, one in found] == ["v-a n-a", " n-b"]
     assert (len(found), found.listed) == (2, 3)
 
@@ -62,17 +68,35 @@ async def test_what_is_being_deleted_or_in_use_or_not_named_after_a_claim_is_no_
 
 async def test_an_interface_that_its_machine_has_goes_with_that() -> None:
     found = await gathered(vm("a"), nic("a", used_by="/vm"))
-    assert dict(found) == {"a": OrphanCandidate("v-a", "", 0)}
+    assert dict(found) == {"a": candidate("v-a", "", 0)}
     assert found.names() == {"a"}
 
 
 async def test_one_name_in_two_groups_is_two_candidates_and_one_claim_speaks_for_both() -> None:
-    found = await gathered(nic("a"), group_number=1, into=await gathered(vm("a")))
-    assert sorted(found) == [("a", OrphanCandidate("", "n-a", 1)), ("a", OrphanCandidate("v-a", "", 0))]
+    found = await gathered(nic("a"), place=1, into=await gathered(vm("a")))
+    assert sorted(found) == [("a", candidate("", "n-a", 1)), ("a", candidate("v-a", "", 0))]
     assert len(found) == 2
     found.remove("a")
     found.remove("never")
     assert (len(found), found.names()) == (0, set())
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "other", "gained"),
+    [
+        ("v n", "v n", False, False),
+        ("v n", " n", False, False),
+        (" n", "v n", False, True),
+        (" n", "v ", False, True),
+        ("v n", "w n", True, False),
+        (" n", " m", True, False),
+        ("", "v n", False, False),
+    ],
+)
+def test_only_another_id_is_another_resource_and_a_new_machine_is_more(
+    before: str, now: str, other: bool, gained: bool
+) -> None:
+    assert (is_other(before, now), gained_machine(before, now)) == (other, gained)
 
 
 async def test_names_are_compared_as_claims_have_them() -> None:

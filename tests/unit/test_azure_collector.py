@@ -7,13 +7,21 @@ import msgspec
 import pytest
 
 from service.contract import Hold, Plan, Target
-from service.contract.azure import KARPENTER_AZURE, NODECLAIMS, NodeClaimFacts, read_node_claim
-from service.settings import AzureNodes, AzureSettings, SourceSettings
-from service.watching.recognition import COLLECTORS, Unrecognisable
-from workers.handlers.azure.collector import KarpenterCollector, OrphanIds
-from workers.handlers.azure.kinds import KINDS
-from workers.handlers.azure.model import AzureOwner
+from service.settings import SourceSettings
+from service.sources.declaration import Unrecognisable
+from service.sources.karpenter_azure import (
+    KARPENTER_AZURE,
+    NODECLAIMS,
+    AzureNodes,
+    AzureSettings,
+    NodeClaimFacts,
+    read_node_claim,
+)
+from service.sources.registry import source_named
+from workers.collectors.karpenter_azure.claim import KarpenterClaim
+from workers.collectors.karpenter_azure.collector import KarpenterCollector, OrphanIds
 from workers.handlers.collector import ObjectFacts, ObjectRef
+from workers.providers.azure.kinds import KINDS
 
 ONE = "0aaaaaaa-0000-4000-8000-000000000001"
 TWO = "0bbbbbbb-0000-4000-8000-000000000002"
@@ -48,8 +56,8 @@ def kept(provider_id: str = "", group: str = "karpenter.azure.com") -> str:
     return msgspec.json.encode(NodeClaimFacts(group, provider_id)).decode()
 
 
-def owner(target: Target) -> AzureOwner:
-    return msgspec.json.decode(target.data, type=AzureOwner)
+def claimed(target: Target) -> KarpenterClaim:
+    return msgspec.json.decode(target.data, type=KarpenterClaim)
 
 
 async def planned(made: KarpenterCollector, found: ObjectFacts) -> list[Target]:
@@ -81,8 +89,8 @@ async def test_karpenter_has_a_grace_for_its_own_work_before_the_first_look() ->
 
 async def test_whose_it_is_travels_with_each_target() -> None:
     (first, *_) = await planned(collector(THERE), facts(kept()))
-    whose = owner(first)
-    assert (whose.claim, whose.cluster, whose.source) == ("pool-a", "prod", "nodes")
+    whose = claimed(first)
+    assert (whose.collector, whose.claim, whose.cluster, whose.source) == (KARPENTER_AZURE, "pool-a", "prod", "nodes")
     assert (whose.where.subscription, whose.where.group, whose.where.region) == (TWO, "mc_prod", "northeurope")
     assert whose.judged == ""
     # What its tags must say is read in the settings at every turn.
@@ -93,7 +101,7 @@ async def test_a_claim_that_was_launched_names_its_place_in_whatever_case() -> N
     for spelt in (machine(), machine().lower(), machine(TWO).upper().replace("AZURE://", "azure://")):
         targets = await planned(collector(HERE, THERE), facts(kept(spelt)))
         assert len(targets) == len(KINDS)
-        assert {owner(target).where.subscription for target in targets} == {TWO if TWO[:8] in spelt.lower() else ONE}
+        assert {claimed(target).where.subscription for target in targets} == {TWO if TWO[:8] in spelt.lower() else ONE}
 
 
 async def test_a_claim_that_never_launched_may_have_left_something_in_any_place() -> None:
@@ -101,7 +109,7 @@ async def test_a_claim_that_never_launched_may_have_left_something_in_any_place(
     assert [(target.chain, target.kind) for target in targets] == [
         (chain, kind) for chain in ("main", "main-2") for kind in KIND_NAMES
     ]
-    assert {owner(target).where.subscription for target in targets} == {ONE, TWO}
+    assert {claimed(target).where.subscription for target in targets} == {ONE, TWO}
     # Each begins for itself, and neither before the grace is over.
     assert [target.after > timedelta(0) for target in targets] == [True, False, False, False] * 2
 
@@ -161,7 +169,7 @@ def sighted(**changes: str) -> str:
 async def test_an_orphaned_machine_takes_all_with_it_and_goes_by_the_id_that_was_judged() -> None:
     targets = await planned(collector(HERE), facts(sighted(vm="v", nic="n"), orphan=True))
     assert [target.kind for target in targets] == KIND_NAMES
-    assert [owner(target).judged for target in targets] == ["v", "n", "", ""]
+    assert [claimed(target).judged for target in targets] == ["v", "n", "", ""]
     lanes = [target.lane.rpartition("/")[2] for target in targets]
     # What was judged goes straight to its removal, which reads it again.
     assert lanes == ["compute.delete", "network.delete", "compute.read", "network.read"]
@@ -170,7 +178,7 @@ async def test_an_orphaned_machine_takes_all_with_it_and_goes_by_the_id_that_was
 
 async def test_an_orphaned_interface_is_all_that_was_seen() -> None:
     (target,) = await planned(collector(HERE), facts(sighted(nic="n"), orphan=True))
-    assert (target.kind, owner(target).judged) == ("azure-network-interface", "n")
+    assert (target.kind, claimed(target).judged) == ("azure-network-interface", "n")
 
 
 @pytest.mark.parametrize("changes", [{"subscription": TWO}, {"group": "mc_other"}, {"cluster": "staging"}])
@@ -184,7 +192,7 @@ async def test_of_two_clusters_in_one_group_the_one_that_was_seen_is_meant() -> 
     blue = msgspec.structs.replace(HERE, cluster="blue")
     for cluster in ("prod", "blue"):
         targets = await planned(collector(HERE, blue), facts(sighted(nic="n", cluster=cluster), orphan=True))
-        assert {owner(target).cluster for target in targets} == {cluster}
+        assert {claimed(target).cluster for target in targets} == {cluster}
 
 
 @pytest.mark.parametrize("data", ["", "{", '{"subscription": 1}', '{"group": "g"}'])
@@ -203,15 +211,15 @@ def test_of_a_claim_its_node_class_and_its_machine_are_kept() -> None:
     spec = {"nodeClassRef": {"group": "karpenter.azure.com", "kind": "AKSNodeClass", "name": "default"}}
     raw = text(spec=spec, status={"providerID": machine(), "conditions": []})
     assert read_node_claim(raw) == NodeClaimFacts("karpenter.azure.com", machine())
-    recognised = COLLECTORS[KARPENTER_AZURE](raw)
+    recognised = source_named(KARPENTER_AZURE).recognise(raw)
     assert msgspec.json.decode(recognised, type=NodeClaimFacts) == read_node_claim(raw)
 
 
 def test_a_claim_that_is_new_has_no_machine_yet() -> None:
     assert read_node_claim(text()) == NodeClaimFacts()
-    assert COLLECTORS[KARPENTER_AZURE](text()) == "{}"
+    assert source_named(KARPENTER_AZURE).recognise(text()) == "{}"
 
 
 def test_a_claim_that_is_none_is_not_recognised() -> None:
     with pytest.raises(Unrecognisable):
-        COLLECTORS[KARPENTER_AZURE](text(status={"providerID": 7}))
+        source_named(KARPENTER_AZURE).recognise(text(status={"providerID": 7}))

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from azure.core import exceptions as sdk
 
-from workers.handlers.azure.errors import RESERVED, AzureError, answered, fit, retry_after, translated
+from workers.providers.azure.errors import RESERVED, AzureError, answered, fit, retry_after, translated
 
 CALL = "DELETE Microsoft.Network/networkInterfaces/aks-a"
 HELD = (
@@ -235,8 +235,8 @@ def test_a_message_is_one_line_of_a_bearable_length() -> None:
 def test_the_words_for_errors_limits_and_ownership_need_no_sdk() -> None:
     code = (
         "import sys\n"
-        "import workers.handlers.azure.errors, workers.handlers.azure.limits, workers.handlers.azure.ownership\n"
-        "import workers.handlers.azure.collector\n"
+        "import workers.providers.azure.errors, workers.providers.azure.limits\n"
+        "import workers.collectors.karpenter_azure.ownership, workers.collectors.karpenter_azure.collector\n"
         "print(*(name for name in ('azure.core', 'azure.mgmt', 'aiohttp') if name in sys.modules))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)

@@ -1,13 +1,16 @@
 """Rate limits of Azure calls: the documented buckets, by subscription, region and identity, less the reserve."""
 
+import dataclasses
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
 from service.contract import Limit, place_of
-from service.settings import AzureNodes
-from workers.handlers.azure.limits import LATE, call_draws, lane_draws, remaining
-from workers.handlers.azure.model import AzureScope
+from service.sources.karpenter_azure import AzureNodes
+from workers.providers.azure.kinds import DISK, KINDS, VM
+from workers.providers.azure.limits import CALLS, LATE, LaneLimits, UndeclaredLimits, call_draws, remaining
+from workers.providers.azure.model import AzureScope
 
 SUBSCRIPTION = "0aaaaaaa-0000-4000-8000-000000000001"
 CLIENT = "0bbbbbbb-0000-4000-8000-000000000002"
@@ -21,7 +24,7 @@ def size(limit: Limit) -> tuple[float, float]:
 
 
 def costs(where: AzureScope, operation: str) -> dict[str, float]:
-    draws = lane_draws(where.lane(operation), 0.2)
+    draws = LaneLimits(KINDS, 0.2).draws(where.lane(operation))
     assert draws is not None
     return {draw.limit.name: draw.cost for draw in draws}
 
@@ -123,7 +126,44 @@ def test_one_spelling_of_a_place_makes_one_lane() -> None:
     "lane", ["aws/1/eu-west-1/ec2.DeleteVolume", "azure/s/westeurope", "azure/1/2/3/4/5", "release"]
 )
 def test_a_lane_of_another_provider_is_ignored(lane: str) -> None:
-    assert lane_draws(lane, 0.2) is None
+    assert LaneLimits(KINDS, 0.2).draws(lane) is None
+
+
+# ---- calls without limits
+
+
+def test_every_call_of_every_kind_has_declared_limits() -> None:
+    for kind in KINDS:
+        assert {kind.reading, kind.removing} <= CALLS.keys(), kind.name
+        for operation in (kind.reading, kind.removing):
+            assert costs(OWN, operation), kind.name
+
+
+@pytest.mark.invariant(7)
+@pytest.mark.parametrize("field", ["reading", "removing"])
+def test_a_kind_whose_limits_are_not_declared_is_not_added(field: str) -> None:
+    changes: dict[str, Any] = {"name": "azure-thing", field: "thing.call"}
+    unlimited = dataclasses.replace(KINDS[0], **changes)
+    with pytest.raises(UndeclaredLimits, match=r"kind azure-thing makes a call 'thing\.call' .*CALLS in .*limits\.py"):
+        LaneLimits(KINDS, 0.2).add(unlimited)
+
+
+@pytest.mark.invariant(7)
+def test_a_call_without_declared_limits_is_not_made() -> None:
+    with pytest.raises(UndeclaredLimits, match=r"a call 'thing\.call' on Azure without declared limits"):
+        call_draws(OWN, "thing.call", 0.2)
+
+
+def test_nothing_is_reserved_in_a_lane_that_no_kind_has() -> None:
+    assert LaneLimits(KINDS, 0.2).draws(OWN.lane("thing.call")) == ()
+
+
+def test_an_added_kind_has_room_for_its_calls_beside_those_of_the_others() -> None:
+    limits = LaneLimits(KINDS, 0.2)
+    limits.draws(OWN.lane("disk.delete"))
+    limits.add(dataclasses.replace(DISK, name="azure-thing", host=VM, reading="network.read"))
+    drawn = {draw.limit.name: draw.cost for draw in limits.draws(OWN.lane("disk.delete")) or ()}
+    assert drawn == costs(OWN, "disk.delete") | {"westeurope/own/arm.reads": 2, "westeurope/network.reads": 1}
 
 
 # ---- what answers tell

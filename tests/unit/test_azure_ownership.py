@@ -2,19 +2,20 @@
 
 import pytest
 
-from service.contract.azure import (
+from service.sources.azure import KEEP_TAG, RETAINED
+from service.sources.karpenter_azure import (
     AKS_MACHINE_TAG,
     CLUSTER_TAG,
-    KEEP_TAG,
     NODEPOOL_TAG,
-    RETAINED,
     node_claim_of,
     resource_name,
 )
-from workers.handlers.azure.kinds import DISK, NIC, VM
-from workers.handlers.azure.listing import is_of
-from workers.handlers.azure.model import AzureRemovalProgress, AzureResource
-from workers.handlers.azure.ownership import of_csi, ownership_of
+from workers.collectors.karpenter_azure.claim import STAGES
+from workers.collectors.karpenter_azure.listing import is_of
+from workers.collectors.karpenter_azure.ownership import ownership_of
+from workers.providers.azure.kinds import DISK, NIC, VM
+from workers.providers.azure.kinds.disk import of_csi
+from workers.providers.azure.model import AzureRemovalProgress, AzureResource
 
 OURS = {CLUSTER_TAG: "prod", NODEPOOL_TAG: "default"}
 
@@ -129,7 +130,7 @@ def test_what_is_being_deleted_says_so_in_any_casing(state: str) -> None:
         AzureRemovalProgress("g", 3, 4),
         AzureRemovalProgress("0aa-1", 12, 0),
         AzureRemovalProgress("", 1, 2),
-        AzureRemovalProgress("", machine="m"),
+        AzureRemovalProgress("", host="m"),
     ],
 )
 def test_progress_is_read_as_it_was_written(progress: AzureRemovalProgress) -> None:
@@ -142,5 +143,4 @@ def test_without_stored_progress_it_begins_with_the_guid_of_the_sweep(text: str)
 
 
 def test_every_kind_has_its_place_in_the_order() -> None:
-    stages = {kind.name: kind.stage for kind in (VM, NIC, DISK)}
-    assert stages[VM.name] < stages[NIC.name] < stages[DISK.name]
+    assert STAGES[VM] < STAGES[NIC] < STAGES[DISK]

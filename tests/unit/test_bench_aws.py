@@ -20,7 +20,8 @@ from bench.rows.aws_clean import TAGGING
 from bench.rows.row import RoundSize
 from service.contract import Limit
 from tests.unit.test_bench_report import line_of, row
-from workers.handlers.aws.limits import CALL_DELAY, kind_lane_draws, limits_of
+from workers.providers.aws.kinds import KINDS
+from workers.providers.aws.limits import CALL_DELAY, AwsLimits
 
 pytestmark = pytest.mark.long
 
@@ -127,7 +128,7 @@ async def test_a_call_that_is_let_through_at_last_answers() -> None:
 
 @pytest.mark.parametrize("operation", USED)
 def test_every_limit_that_knell_keeps_there_is_scaled_and_none_twice(operation: str) -> None:
-    for drawn in limits_of("eu-central-1", operation):
+    for drawn in AwsLimits(KINDS).of("eu-central-1", operation):
         limit = drawn.limit
         samples = [
             sample_of("eu-central-1", pattern, sample)
@@ -147,7 +148,7 @@ def test_a_scaled_limit_is_as_much_faster_and_never_larger_than_the_accounts() -
 
 @pytest.mark.parametrize("operation", [one for one in USED if ".Delete" in one])
 def test_a_lane_that_deletes_gathers_jobs_whichever_of_its_limits_is_scarce(operation: str) -> None:
-    draws = kind_lane_draws(f"aws/111122223333/eu-central-1/{operation}")
+    draws = AwsLimits(KINDS).of_lane(f"aws/111122223333/eu-central-1/{operation}")
     assert draws is not None
     assert min(draw.together for draw in draws) > 1
 

@@ -20,8 +20,8 @@ from bench.rows import ROWS
 from bench.rows.row import RoundSize
 from standins.azure import AzureBehaviour, AzureJournalEntry, BucketSize
 from tests.unit.test_bench_report import line_of, row
-from workers.handlers.azure.limits import LATE, Call, call_draws
-from workers.handlers.azure.model import AzureScope
+from workers.providers.azure.limits import LATE, Call, call_draws
+from workers.providers.azure.model import AzureScope
 
 pytestmark = pytest.mark.long
 

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from service.cli.doctor.account_checks import UnknownAccount, judge_accounts
-from service.contract.aws import AWS_ACCOUNT
-from service.policy.aws_accounts import identity_without_account
+from service.sources.capa import AWS_ACCOUNT
+from workers.collectors.capa.account_records import identity_without_account
+from workers.collectors.capa.checks_accounts import UnknownAccount, judge_accounts
 
 ACCOUNT = "111122223333"
 STATIC = "AWSClusterStaticIdentity/tenant"

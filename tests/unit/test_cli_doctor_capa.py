@@ -3,9 +3,9 @@
 import msgspec
 import pytest
 
-from service.cli.doctor.capa_checks import capa_collects, ignored_settings, judge_capa
-from service.contract.aws import AWS_CLUSTERS, CAPA, EXTERNAL_RESOURCE_GC
-from service.settings import AwsSettings, FeatureSettings, PolicySettings, Settings, SourceSettings
+from service.settings import FeatureSettings, PolicySettings, Settings, SourceSettings
+from service.sources.capa import AWS_CLUSTERS, CAPA, EXTERNAL_RESOURCE_GC, FEATURE, AwsSettings
+from workers.collectors.capa.checks_own_gc import capa_collects, ignored_settings, judge_capa
 
 IMAGE = "registry.k8s.io/cluster-api-aws/cluster-api-aws-controller"
 
@@ -67,11 +67,11 @@ def test_settings_that_capa_ignores_are_named() -> None:
     source = SourceSettings(resource=AWS_CLUSTERS, collector=CAPA)
     off = Settings(sources={"aws": source})
     assert differences(off) == "features.ExternalResourceGC is off"
-    plain = msgspec.structs.replace(off, features=FeatureSettings(external_resource_gc=True))
+    plain = msgspec.structs.replace(off, features=FeatureSettings(frozenset({FEATURE})))
     assert differences(plain) == ""
     more = AwsSettings(tasks=("load-balancer", "target-group", "security-group", "volume"), snapshot_first=True)
-    assert differences(msgspec.structs.replace(plain, aws=more)) == ""
-    fewer = msgspec.structs.replace(plain, aws=AwsSettings(tasks=("volume",)))
+    assert differences(msgspec.structs.replace(plain, sections={"aws": more})) == ""
+    fewer = msgspec.structs.replace(plain, sections={"aws": AwsSettings(tasks=("volume",))})
     assert differences(fewer) == "aws.tasks leaves out load-balancer, target-group, security-group"
     retained = msgspec.structs.replace(plain, policy=PolicySettings(deletion_policy="retain", dry_run=True))
     assert differences(retained) == "policy.dry_run is on; source aws retains"

@@ -17,6 +17,8 @@ UNUSED = (
     "standins",
 )
 
+SDKS = ("aiobotocore", "azure", "botocore")
+
 _COMMAND = """
 import click
 from service.cli.main import cli
@@ -38,6 +40,11 @@ def run(code: str) -> str:
 @pytest.mark.parametrize("command", ["work", "watch", "run"])
 def test_a_long_running_command_imports_nothing_that_it_does_not_use(command: str) -> None:
     assert run(_COMMAND.format(name=command) + _LOADED.format(unused=UNUSED)).split() == []
+
+
+@pytest.mark.parametrize("command", ["plan", "sweep", "kept", "doctor"])
+def test_a_command_imports_no_sdk_before_it_knows_that_a_source_needs_it(command: str) -> None:
+    assert run(_COMMAND.format(name=command) + _LOADED.format(unused=SDKS)).split() == []
 
 
 @pytest.mark.long

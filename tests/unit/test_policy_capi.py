@@ -5,27 +5,26 @@ from typing import Any
 import msgspec
 import pytest
 
-from service.contract.aws import (
-    AWS_CLUSTERS,
-    AWS_FINALIZER,
-    AWS_MANAGED_CONTROL_PLANES,
-    CAPA,
-    CLUSTER_NAME,
-    CLUSTER_PAUSED,
-    DELETE_FOR_MOVE,
-    EXTERNAL_RESOURCE_GC,
-    FEATURE,
-)
 from service.contract.names import FINALIZER, GC
-from service.contract.traits import FINALIZERS, traits_of
 from service.policy import capi
 from service.policy.annotations import AnnotationValue
+from service.policy.capi import CLUSTER_NAME, CLUSTER_PAUSED, DELETE_FOR_MOVE
 from service.policy.evaluation import PolicyInput, evaluate_policy
 from service.policy.scope import gc_switch, scope_decision
 from service.policy.stale_finalizers import stale_finalizer
 from service.settings import FeatureSettings, PolicySettings, SourceSettings
+from service.sources.capa import (
+    AWS_CLUSTERS,
+    AWS_FINALIZER,
+    AWS_MANAGED_CONTROL_PLANES,
+    CAPA,
+    EXTERNAL_RESOURCE_GC,
+    FEATURE,
+)
+from service.sources.registry import known_finalizers, source_named
 
-ON = FeatureSettings(external_resource_gc=True)
+ON = FeatureSettings(frozenset({FEATURE}))
+KINDS = source_named(CAPA).capi_kinds
 SOURCE = SourceSettings(resource=AWS_CLUSTERS, collector=CAPA)
 PLAIN = SourceSettings(resource=AWS_CLUSTERS, collector="none")
 CORE = "cluster.x-k8s.io"
@@ -44,9 +43,9 @@ def judged(annotations: dict[str, str], features: FeatureSettings = ON, **change
 
 
 def test_each_collector_has_one_finalizer_and_all_of_them_are_known() -> None:
-    assert traits_of(CAPA).finalizer == AWS_FINALIZER
-    assert {traits_of(name).finalizer for name in ("none", "simulated", "anything")} == {FINALIZER}
-    assert set(FINALIZERS) == {FINALIZER, AWS_FINALIZER}
+    assert source_named(CAPA).finalizer == AWS_FINALIZER
+    assert {source_named(name).finalizer for name in ("none", "simulated", "anything")} == {FINALIZER}
+    assert set(known_finalizers()) == {FINALIZER, AWS_FINALIZER}
 
 
 def test_a_finalizer_that_no_source_of_the_resource_stands_for_is_astray() -> None:
@@ -202,12 +201,12 @@ def test_a_cluster_leads_to_what_it_has_on_aws(old: bool) -> None:
 
     kubeadm = ref({"kind": "KubeadmControlPlane", "name": "k"}, PLANES)
     unmanaged = {"spec": {"infrastructureRef": ref(AWS, INFRA), "controlPlaneRef": kubeadm}}
-    assert capi.infrastructure_of(text(unmanaged)) == (AWS_CLUSTERS, "a")
+    assert capi.infrastructure_of(text(unmanaged), KINDS) == (AWS_CLUSTERS, "a")
     shell = ref({"kind": "AWSManagedCluster", "name": "m"}, INFRA)
     managed = {"spec": {"infrastructureRef": shell, "controlPlaneRef": ref(EKS, PLANES)}}
-    assert capi.infrastructure_of(text(managed)) == (AWS_MANAGED_CONTROL_PLANES, "p")
+    assert capi.infrastructure_of(text(managed), KINDS) == (AWS_MANAGED_CONTROL_PLANES, "p")
     both = {"spec": {"infrastructureRef": ref(EKS, PLANES), "controlPlaneRef": ref(EKS, PLANES)}}
-    assert capi.infrastructure_of(text(both)) == (AWS_MANAGED_CONTROL_PLANES, "p")
+    assert capi.infrastructure_of(text(both), KINDS) == (AWS_MANAGED_CONTROL_PLANES, "p")
 
 
 @pytest.mark.parametrize(
@@ -215,10 +214,10 @@ def test_a_cluster_leads_to_what_it_has_on_aws(old: bool) -> None:
     [
         ({}, "names nothing yet"),
         ({"infrastructureRef": {"kind": "AzureCluster", "name": "z", "apiGroup": INFRA}}, "AzureCluster z"),
-        ({"infrastructureRef": {**AWS, "apiGroup": "example.com"}}, "not collected on AWS"),
+        ({"infrastructureRef": {**AWS, "apiGroup": "example.com"}}, "no known source collects"),
         ({"controlPlaneRef": {**EKS, "apiGroup": "example.com"}}, "names nothing yet"),
     ],
 )
 def test_a_cluster_that_has_nothing_on_aws_says_what_it_has(spec: dict[str, Any], words: str) -> None:
     with pytest.raises(capi.NoInfrastructure, match=words):
-        capi.infrastructure_of(text({"spec": spec}))
+        capi.infrastructure_of(text({"spec": spec}), KINDS)

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from service.contract.aws import DEFAULT_TASKS, TASKS
 from service.settings import SettingsError, load
+from service.sources.capa import DEFAULT_TASKS, TASKS, AwsSettings
 
 CLUSTERS = "awsclusters.infrastructure.cluster.x-k8s.io"
 
@@ -25,14 +25,17 @@ def refused(config: Path | None = None, **environ: str) -> str:
 
 def test_nothing_is_on_and_little_is_removed_by_default() -> None:
     settings = load(None, {})
-    assert not settings.features.external_resource_gc
     assert not settings.features.on("ExternalResourceGC")
     # What needs no feature does not wait for one; a feature that nobody knows is not on.
     assert settings.features.on("")
     assert not settings.features.on("Unheard")
-    assert (settings.aws.tasks, settings.aws.finding) == (DEFAULT_TASKS, "auto")
-    assert settings.aws.settle == timedelta(seconds=60)
-    dangerous = (settings.aws.snapshot_first, settings.aws.lift_deletion_protection, settings.aws.revoke_foreign_rules)
+    assert (settings.section(AwsSettings).tasks, settings.section(AwsSettings).finding) == (DEFAULT_TASKS, "auto")
+    assert settings.section(AwsSettings).settle == timedelta(seconds=60)
+    dangerous = (
+        settings.section(AwsSettings).snapshot_first,
+        settings.section(AwsSettings).lift_deletion_protection,
+        settings.section(AwsSettings).revoke_foreign_rules,
+    )
     assert dangerous == (False, False, False)
 
 
@@ -44,21 +47,27 @@ def test_a_file_and_the_environment_set_them(tmp_path: Path) -> None:
     """
     settings = load(written(tmp_path, text), {})
     assert settings.features.on("ExternalResourceGC")
-    assert settings.aws.tasks == ("volume", "load-balancer")
-    assert (settings.aws.account, settings.aws.endpoint) == ("012345678901", "http://127.0.0.1:5000")
-    assert settings.aws.drain_check == timedelta(milliseconds=250)
+    assert settings.section(AwsSettings).tasks == ("volume", "load-balancer")
+    assert (settings.section(AwsSettings).account, settings.section(AwsSettings).endpoint) == (
+        "012345678901",
+        "http://127.0.0.1:5000",
+    )
+    assert settings.section(AwsSettings).drain_check == timedelta(milliseconds=250)
     above = {"KNELL_FEATURES_EXTERNALRESOURCEGC": "false", "KNELL_AWS_TASKS": "nat-gateway, elastic-ip"}
     over = load(tmp_path / "knell.yaml", above)
-    assert not over.features.external_resource_gc
-    assert over.aws.tasks == ("nat-gateway", "elastic-ip")
-    assert over.aws.snapshot_first
+    assert not over.features.on("ExternalResourceGC")
+    assert over.section(AwsSettings).tasks == ("nat-gateway", "elastic-ip")
+    assert over.section(AwsSettings).snapshot_first
 
 
 def test_what_tenants_may_choose_is_what_is_done_by_default_unless_settings_allow_more(tmp_path: Path) -> None:
-    assert load(None, {}).aws.allowed == DEFAULT_TASKS
-    assert load(written(tmp_path, "aws: {tasks: [volume]}"), {}).aws.allowed == ("volume",)
+    assert load(None, {}).section(AwsSettings).allowed == DEFAULT_TASKS
+    assert load(written(tmp_path, "aws: {tasks: [volume]}"), {}).section(AwsSettings).allowed == ("volume",)
     more = load(written(tmp_path, "aws: {tasks: [volume], allowed_tasks: [elastic-ip, volume]}"), {})
-    assert (more.aws.tasks, more.aws.allowed) == (("volume",), ("elastic-ip", "volume"))
+    assert (more.section(AwsSettings).tasks, more.section(AwsSettings).allowed) == (
+        ("volume",),
+        ("elastic-ip", "volume"),
+    )
     less = refused(written(tmp_path, "aws: {tasks: [volume, load-balancer], allowed_tasks: [load-balancer]}"))
     assert "aws.tasks" in less
     assert "names volume, which aws.allowed_tasks does not allow" in less

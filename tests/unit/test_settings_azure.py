@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from service.settings import SettingsError, load
+from service.sources.karpenter_azure import AzureSettings
 
 ONE = "0aaaaaaa-0000-4000-8000-000000000001"
 SOURCES = """
@@ -34,7 +35,7 @@ def nodes(text: str) -> str:
 
 
 def test_the_defaults_are_careful(tmp_path: Path) -> None:
-    azure = load(written(tmp_path, nodes(f"[{PLACE}]")), {}).azure
+    azure = load(written(tmp_path, nodes(f"[{PLACE}]")), {}).section(AzureSettings)
     assert (azure.grace, azure.not_ready, azure.reserve) == (timedelta(seconds=60), timedelta(minutes=10), 0.2)
     assert (azure.sweep.enabled, azure.sweep.listing) == (True, "graph")
     assert (azure.sweep.every, azure.sweep.age) == (timedelta(minutes=5), timedelta(minutes=5))
@@ -57,14 +58,16 @@ azure:
          client_id: {ONE}}}
 """
     )
-    azure = load(written(tmp_path, text), {"KNELL_AZURE_GRACE": "7s", "KNELL_AZURE_RESERVE": "0"}).azure
+    azure = load(written(tmp_path, text), {"KNELL_AZURE_GRACE": "7s", "KNELL_AZURE_RESERVE": "0"}).section(
+        AzureSettings
+    )
     assert (azure.grace, azure.reserve, azure.sweep.listing) == (timedelta(seconds=7), 0, "provider")
     assert [place.resource_group for place in azure.nodes["nodes"]] == ["MC_prod", "MC_two"]
     assert (azure.nodes["nodes"][1].tags, azure.nodes["nodes"][1].client_id) == ({"team": "a"}, ONE)
 
 
 def test_places_are_compared_without_case(tmp_path: Path) -> None:
-    (place,) = load(written(tmp_path, nodes(f"[{PLACE}]")), {}).azure.nodes["nodes"]
+    (place,) = load(written(tmp_path, nodes(f"[{PLACE}]")), {}).section(AzureSettings).nodes["nodes"]
     assert place.describes(ONE.upper(), "mc_PROD")
     assert not place.describes(ONE, "MC_prod2")
 
@@ -139,7 +142,7 @@ sources:
     assert "azure.nodes.two[0]: stands under one already" in said
     other = PLACE.replace("cluster: prod", "cluster: blue")
     both = load(written(tmp_path, f"{two}\nazure: {{nodes: {{one: [{PLACE}], two: [{other}]}}}}"), {})
-    assert set(both.azure.nodes) == {"one", "two"}
+    assert set(both.section(AzureSettings).nodes) == {"one", "two"}
 
 
 def test_its_objects_are_never_held_back(tmp_path: Path) -> None:

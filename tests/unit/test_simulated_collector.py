@@ -2,7 +2,7 @@
 
 import pytest
 
-from service.watching.recognition import Unrecognisable
+from service.sources.declaration import Unrecognisable
 from tests.simulated.collector import recognise
 
 

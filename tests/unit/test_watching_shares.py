@@ -4,8 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.settings import SettingsError, SourceSettings
-from service.watching.recognition import COLLECTORS, check_collectors
+from service.settings import SettingsError, SourceSettings, check_collectors
+from service.sources.declaration import Source
+from service.sources.registry import SOURCES, register, source_named
 from service.watching.shares import shares_of
 
 
@@ -35,19 +36,19 @@ def test_leases_and_lists_are_named_after_their_part() -> None:
 
 def test_all_unknown_collectors_are_named_at_once() -> None:
     wrong = {"one": source(), "two": SourceSettings(resource="x", collector="magic")}
-    with pytest.raises(
-        SettingsError, match=r"sources\.two\.collector: 'magic' given; allowed: capa, karpenter-azure, none"
-    ):
+    allowed = ", ".join(sorted(known.name for known in SOURCES))
+    with pytest.raises(SettingsError, match=rf"sources\.two\.collector: 'magic' given; allowed: {allowed}"):
         check_collectors({**wrong, "three": SourceSettings(resource="x", collector="more")})
     check_collectors({"one": source()})
 
 
 def test_a_collector_that_is_added_may_be_named() -> None:
     more = {"one": SourceSettings(resource="x", collector="more")}
-    check_collectors(more, {**COLLECTORS, "more": COLLECTORS["none"]})
+    with register(Source(name="more")):
+        check_collectors(more)
     with pytest.raises(SettingsError, match=r"sources\.one\.collector: 'more' given"):
         check_collectors(more)
 
 
 def test_nothing_is_kept_of_an_object_that_owns_nothing() -> None:
-    assert COLLECTORS["none"](b'{"kind":"W","spec":{"owner":"me"},"status":{}}') == ""
+    assert source_named("none").recognise(b'{"kind":"W","spec":{"owner":"me"},"status":{}}') == ""

@@ -98,8 +98,10 @@ class HasObjections(Protocol):
 class EmptyCollector:
     """Collector of sources whose objects own nothing outside their cluster."""
 
-    name = "none"
     metadata_only = True
+
+    def __init__(self, name: str = "none") -> None:
+        self.name = name
 
     async def collect(self, facts: ObjectFacts) -> Plan:
         del facts

@@ -17,7 +17,7 @@ class UnknownKind(Exception):
 class HandlerRegistry:
     """`consent` is asked before every destructive call; without one no call is checked against a live object.
     `listener` learns which jobs are held or waiting; `closing` functions are called by `aclose`; `background_tasks` run
-    for as long as the worker does."""
+    for as long as the worker does. Raises ValueError for two handlers of the same kind."""
 
     def __init__(
         self,
@@ -31,7 +31,10 @@ class HandlerRegistry:
     ) -> None:
         self.consent, self.listener = consent, listener
         self._closing, self.background_tasks = list(closing), tuple(background_tasks)
-        self._handlers = {handler.kind: handler for handler in handlers}
+        self._handlers: dict[str, Handler] = {}
+        for handler in handlers:
+            if self._handlers.setdefault(handler.kind, handler) is not handler:
+                raise ValueError(f"there are two handlers of kind {handler.kind}; each kind must have one")
         self._planners = dict(planners)
         self._draws: dict[str, tuple[Draw, ...]] = {}
 

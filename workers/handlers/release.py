@@ -9,12 +9,12 @@ from typing import Any, Final
 
 from service.contract import Draw, Gone, Job, Limit, Pending, Refused, Throttled, Verdict
 from service.contract.targets import RELEASE
-from service.contract.traits import traits_of
 from service.kubernetes import Conflict, Forbidden, Invalid, KubeObject, NotFound, NotServed, TooMany, Unauthorized
 from service.kubernetes.finalizers import finalizer_removal, has_finalizer
-from service.policy.scope import capi_decision, dry_run_decision, pause_decision
+from service.policy.scope import dry_run_decision, object_pause_decision, pause_decision
 from service.policy.stale_finalizers import stale_finalizer, stale_finalizer_reason
 from service.settings import FeatureSettings, PolicySettings, SourceSettings
+from service.sources.registry import source_named
 from workers.handlers.batch_adapter import BatchAdapter
 from workers.handlers.collector import ObjectRef
 from workers.handlers.protocol import Batch, NotCleared
@@ -114,12 +114,14 @@ class ReleaseHandler:
             live = await cluster.get(ref.resource, ref.namespace, ref.name)
         except NotServed:
             return False
-        return live is not None and live.uid == ref.uid and has_finalizer(live, traits_of(source.collector).finalizer)
+        return (
+            live is not None and live.uid == ref.uid and has_finalizer(live, source_named(source.collector).finalizer)
+        )
 
     async def _remove_finalizer(self, ref: ObjectRef, source: SourceSettings, cluster: SourceCluster) -> Verdict:
         """A recent read is as good as a new one: the patch names its resource version, so any change since is a
         conflict, after which everything is read again."""
-        finalizer = traits_of(source.collector).finalizer
+        finalizer = source_named(source.collector).finalizer
         live = cluster.take_recent(ref.uid)
         for _ in range(TRIES):
             marks = cluster.marks(ref.namespace) if ref.namespace else None
@@ -151,7 +153,7 @@ class ReleaseHandler:
     ) -> None:
         if not live.going:
             raise _held(ref, f"{ref.label} lives: it has no deletionTimestamp, and keeps our finalizer")
-        stop = pause_decision(self._policy, source, self._features) or capi_decision(live.annotations, source)
+        stop = pause_decision(self._policy, source, self._features) or object_pause_decision(live.annotations, source)
         if stop is None or stop.kind == "retain":
             # An object that moves to another cluster is released; its resources are not touched.
             stop = dry_run_decision(live.annotations, namespace, self._policy, source)

@@ -8,10 +8,10 @@ from datetime import timedelta
 from typing import Any, NamedTuple, TypeVar
 
 from service.contract.names import part_of, share_lease, sweep_lease
-from service.contract.traits import traits_of
 from service.kubernetes import CrdState, KubeObject, KubernetesClient, NotServed, ServedResource, Unreadable
 from service.policy.cluster_names import identity_fault
 from service.settings import Settings
+from service.sources.registry import source_named
 from workers.handlers.fresh_reads import FreshReads
 
 V = TypeVar("V")
@@ -168,7 +168,7 @@ class SourceClusters:
         if place is None or declared is None:
             return f"this process has no way to the cluster of source {source}"
         leases = [share_lease(source, part_of(namespace, declared.shares))]
-        if traits_of(declared.collector).swept:
+        if source_named(declared.collector).swept:
             leases.append(sweep_lease(source))
         key = LeaseWitness(place.client, uid, tuple(leases))
         return await asyncio.shield(self._witnesses.ask(key)) or None

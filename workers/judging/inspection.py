@@ -8,11 +8,11 @@ from collections.abc import Callable
 import msgspec
 
 from service.contract import Undecodable
-from service.contract.traits import traits_of
 from service.engine.inventory import Inventory, InventoryRecord
 from service.kubernetes import KubeObject, NotFound, NotServed, RecentObjects
 from service.policy.stale_finalizers import stale_finalizer, stale_finalizer_reason
 from service.settings import Settings, SourceSettings
+from service.sources.registry import source_named
 from workers.handlers.collector import ObjectFacts, ObjectRef
 from workers.handlers.source_clusters import SourceCluster, SourceClusters
 
@@ -77,7 +77,7 @@ class Inspector:
         return seen if seen is not None and self._finalizer_objection(ref, seen, source) is None else None
 
     def _finalizer_objection(self, ref: ObjectRef, live: KubeObject | None, source: SourceSettings) -> Objection | None:
-        finalizer = traits_of(source.collector).finalizer
+        finalizer = source_named(source.collector).finalizer
         found = finalizer_objection(ref, live, finalizer)
         if found is None or live is None or not live.going or live.uid != ref.uid:
             return found
@@ -118,7 +118,7 @@ class Inspector:
 
     async def _orphan(self, ref: ObjectRef, source: SourceSettings, cluster: SourceCluster) -> ObjectFacts | Objection:
         """There must be no object: while one has that name, nothing of it is orphaned."""
-        if not traits_of(source.collector).swept:
+        if not source_named(source.collector).swept:
             return Objection(f"source {ref.source} has collector {source.collector}, which has no sweep")
         live = await cluster.get(ref.resource, ref.namespace, ref.name, metadata_only=True)
         fault = await cluster.fault(ref.cluster)

@@ -1,14 +1,15 @@
 """Builder of a worker's handler registry from settings: planner, consent, release and status reporter.
-The caller supplies the cluster clients, and the collectors and handlers of the providers."""
+The composition root (`workers/app.py`) supplies the cluster clients, and the opened collectors and handlers."""
 
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from functools import partial
 from typing import Any
 
 from msgspec.structs import replace
+from redis.exceptions import RedisError
 
-from service.contract.traits import traits_of
 from service.engine.batch_reads import texts
+from service.engine.calls import ServerUnavailable
 from service.engine.guard import DeletedObject, Guard
 from service.engine.installation import Installation
 from service.engine.inventory import Inventory
@@ -18,6 +19,7 @@ from service.engine.restore_detection import RestoreDetector
 from service.engine.withdrawal import withdraw
 from service.kubernetes import KubernetesClient, RecentObjects
 from service.settings import Settings
+from service.sources.registry import source_named
 from workers.handlers.collector import Collector, EmptyCollector, ObjectRef
 from workers.handlers.protocol import Handler
 from workers.handlers.registry import HandlerRegistry
@@ -66,7 +68,7 @@ def build_registry(
 
     async def forget(ref: ObjectRef) -> str:
         inventory = Inventory(installation, ref.source)
-        if traits_of(settings.sources[ref.source].collector).swept:
+        if source_named(settings.sources[ref.source].collector).swept:
             (ending,) = await deletion_outcomes(installation, [ref.deletion])
             known = await inventory.get(ref.uid) if ending.kept else None
             if known is not None:
@@ -91,13 +93,24 @@ def build_registry(
 
 
 def build_source_clusters(
-    settings: Settings, clusters: Mapping[str, KubernetesClient], installation: Installation
+    settings: Settings,
+    clusters: Mapping[str, KubernetesClient],
+    installation: Installation,
+    *,
+    os_errors: bool = False,
 ) -> SourceClusters:
-    """The clusters of all sources; each must have the uid that the settings or the watcher's records say."""
+    """The clusters of all sources; each must have the uid that the settings or the watcher's records say. With
+    `os_errors` a read of those records raises OSError if Redis can't be reached, for callers that know nothing of
+    Redis."""
     key = installation.keys.of(0, CLUSTERS)
 
     async def remembered() -> dict[str, str]:
-        return texts(await installation.caller.command("HGETALL", key))
+        try:
+            return texts(await installation.caller.command("HGETALL", key))
+        except (RedisError, ServerUnavailable) as error:
+            if not os_errors:
+                raise
+            raise OSError(f"Redis can't be reached: {error}") from error
 
     async def witness(asked: LeaseWitness) -> str:
         return await RestoreDetector(

@@ -7,17 +7,13 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Final, NamedTuple
 
-import msgspec
 from msgspec.structs import replace
 
 from service.contract import Event
 from service.engine.installation import Installation
 from service.engine.orphans import OrphanSighting, OrphanSightings
 from service.engine.outcomes import FINAL, deletion_outcomes
-from service.settings import AzureNodes
-from workers.handlers.azure.collector import OrphanIds
-from workers.handlers.azure.listing import ListingMethod
-from workers.sweeps.candidates import OrphanCandidate
+from workers.handlers.orphans import OrphanCandidate, OrphanFinder
 
 MOST_UNPLANNED: Final = 100
 """Most unplanned events in the streams when a sweep adds more. Events are planned in order, so urgent ones must not
@@ -31,7 +27,7 @@ class DueOrphan(NamedTuple):
     """An orphan whose waiting period is over, and the uid of its deletion."""
 
     uid: str
-    claim: str
+    owner: str
     one: OrphanCandidate
 
 
@@ -50,17 +46,17 @@ class OrphanPublisher:
         self,
         installation: Installation,
         orphans: OrphanSightings,
+        finder: OrphanFinder,
         source: str,
         resource: str,
-        nodes: Sequence[AzureNodes],
     ) -> None:
-        self._installation, self._orphans = installation, orphans
-        self._source, self._resource, self._nodes = source, resource, nodes
+        self._installation, self._orphans, self._finder = installation, orphans, finder
+        self._source, self._resource = source, resource
+        self._fronts = [f"orphan.{place.name.replace('/', '.')}." for place in finder.places(source)]
 
-    def uid(self, claim: str, one: OrphanCandidate) -> str:
-        """Made of group and NodeClaim name, so that there is only one open deletion for both."""
-        nodes = self._nodes[one.group_number]
-        return f"orphan.{nodes.subscription}.{nodes.resource_group}.{claim}".lower()
+    def uid(self, owner: str, one: OrphanCandidate) -> str:
+        """Made of the place and the owner's name, so that there is only one open deletion for both."""
+        return f"{self._fronts[one.place]}{owner}".lower()
 
     async def open_deletions(
         self, due: Sequence[DueOrphan], sightings: Mapping[str, OrphanSighting], cluster: str
@@ -78,9 +74,11 @@ class OrphanPublisher:
         sightings: dict[str, OrphanSighting],
         cluster: str,
         now: int,
-        way: ListingMethod,
+        *,
+        current: bool,
     ) -> PublishResult:
-        """Updates the sightings of those that are published again or kept."""
+        """Updates the sightings of those that are published again or kept. With a `current` list, a resource whose
+        deletion is done exists again; otherwise the list may lag."""
         some = [one for one in due if not sightings[one.uid].left]
         events = {one.uid: self._event(one, sightings[one.uid], cluster, now) for one in some}
         if not events:
@@ -92,20 +90,19 @@ class OrphanPublisher:
                 sightings[one.uid] = replace(sightings[one.uid], told=one.one.ids)
         over = [one for one in some if states[one.uid] in FINAL]
         ended = await deletion_outcomes(self._installation, [events[one.uid].deletion for one in over])
-        # The open deletion is about an interface alone, but a machine uses it now. The interface waits for that
-        # machine, which needs a deletion of its own.
+        # The open deletion is about a part alone, which may wait for the rest: that needs a deletion of its own.
         again = [
             one
             for one in some
-            if states[one.uid] not in (*FINAL, "added") and one.one.gained_machine(sightings[one.uid].told)
+            if states[one.uid] not in (*FINAL, "added") and self._finder.has_more(sightings[one.uid].told, one.one.ids)
         ]
         stale = 0
         for one, ending in zip(over, ended, strict=True):
             # A decision to keep does not apply to another resource of the same name.
-            same = not one.one.is_other(sightings[one.uid].told)
+            same = not self._finder.is_other(sightings[one.uid].told, one.one.ids)
             if same and ending.kept:
                 sightings[one.uid] = replace(sightings[one.uid], left=now)
-            elif not same or way == "provider":
+            elif not same or current:
                 again.append(one)
             stale += same and not ending.kept
         if again:
@@ -125,14 +122,9 @@ class OrphanPublisher:
         return {one.uid: answer.state for one, answer in zip(over, answers, strict=True)}
 
     def _event(self, due: DueOrphan, seen: OrphanSighting, cluster: str, now: int) -> Event:
-        nodes = self._nodes[due.one.group_number]
-        data = OrphanIds(
-            subscription=nodes.subscription.lower(), group=nodes.resource_group.lower(), vm=due.one.vm,
-            nic=due.one.nic, cluster=nodes.cluster,
-        )  # fmt: skip
         return Event(
-            cluster=cluster, resource=self._resource, uid=due.uid, name=due.claim, source=self._source,
-            reason="orphan", round=seen.round, urgent=0, at=now, data=msgspec.json.encode(data).decode(),
+            cluster=cluster, resource=self._resource, uid=due.uid, name=due.owner, source=self._source,
+            reason="orphan", round=seen.round, urgent=0, at=now, data=self._finder.event_data(self._source, due.one),
         )  # fmt: skip
 
 

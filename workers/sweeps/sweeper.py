@@ -14,7 +14,7 @@ from service.engine.orphans import OrphanSightings
 from service.engine.restore_detection import LeaseCounter
 from service.kubernetes import ClusterError, KubernetesClient, Lease, LeaseWriteCounter
 from service.settings import Settings
-from workers.handlers.azure.listing import AzureLister
+from workers.handlers.orphans import OrphanFinder, SweepSchedule
 from workers.handlers.source_clusters import SourceCluster, SourceClusters
 from workers.sweeps.sweep_pass import SweepPass, SweepResult
 
@@ -39,12 +39,13 @@ class Sweeper:
         orphans: OrphanSightings,
         source: str,
         holder: str,
+        schedule: SweepSchedule,
         one_pass: Callable[[], Awaitable[SweepResult]],
         counting: Counting,
     ) -> None:
         self._counting = counting
         self._settings, self._clusters, self._orphans, self._pass = settings, clusters, orphans, one_pass
-        self._source, self._holder = source, holder
+        self._source, self._holder, self._schedule = source, holder, schedule
         self._log = log.bind(source=source)
 
     async def run(self) -> None:
@@ -81,7 +82,7 @@ class Sweeper:
             await asyncio.wait([sweeping, losing])
 
     async def _sweep(self) -> None:
-        every = self._settings.azure.sweep.every / timedelta(milliseconds=1)
+        every = self._schedule.every / timedelta(milliseconds=1)
         while True:
             wait = await self._orphans.last_pass_at() + every - await self._orphans.now()
             # If the clock went back, the last pass lies in the future.
@@ -101,18 +102,19 @@ class Sweeper:
             return False
         await self._orphans.set_problem("sweep: " + "; ".join(swept.trouble) if swept.trouble else "")
         self._log.info(
-            "swept", by=swept.way, listed=swept.listed, claims=swept.claims, orphans=swept.found,
+            "swept", by=swept.method, listed=swept.listed, owners=swept.owners, orphans=swept.found,
             published=swept.published, unidentified=swept.unidentified, policy=swept.decision.kind,
         )  # fmt: skip
         return True
 
 
 def build_sweeper(
-    settings: Settings, installation: Installation, clusters: SourceClusters, lister: AzureLister, source: str
+    settings: Settings, installation: Installation, clusters: SourceClusters, finder: OrphanFinder, source: str
 ) -> Sweeper:
-    one = SweepPass(settings, installation, clusters, lister, source)
+    one = SweepPass(settings, installation, clusters, finder, source)
     orphans, counting = OrphanSightings(installation, source), lease_counting(settings, installation)
-    return Sweeper(settings, clusters, orphans, source, settings.worker.name, one.run, counting)
+    schedule = finder.schedule(source)
+    return Sweeper(settings, clusters, orphans, source, settings.worker.name, schedule, one.run, counting)
 
 
 def lease_counting(settings: Settings, installation: Installation) -> Counting:

@@ -9,22 +9,21 @@ import msgspec
 from msgspec.structs import replace
 
 from service.engine.orphans import OrphanSighting, OrphanSightings, PassStart
-from workers.handlers.azure.listing import ListingMethod
-from workers.sweeps.candidates import OrphanCandidate
+from workers.handlers.orphans import OrphanCandidate, OrphanFinder
 from workers.sweeps.orphan_events import DueOrphan, OrphanPublisher, PublishResult
 
 Becomes = Literal["waits", "told", "known", "left", "doubted", "stays", "would be told"]
 
 
 class Orphan(msgspec.Struct, frozen=True, kw_only=True):
-    """A resource without an owner. `becomes` is what this pass did with it: `told` was published, `doubted` is a
-    machine in a group in which no Node of this cluster runs, `stays` is kept by policy, `left` by an operator's
-    decision."""
+    """Resources without an owner, whose name is `owner`. `becomes` is what this pass did with them: `told` was
+    published, `doubted` is in a place that is not proven to be this cluster's, `stays` is kept by policy, `left` by an
+    operator's decision."""
 
-    claim: str
+    owner: str
     uid: str
-    group_number: int
-    machine: bool
+    place: int
+    ids: str
     first: int
     passes: int
     becomes: Becomes
@@ -40,56 +39,58 @@ class BatchResult(msgspec.Struct, frozen=True):
 
 
 class WaitingPeriod:
-    """Waiting periods of one pass. `groups_with_nodes` are the groups proven to be this cluster's; without `writes`
-    nothing is stored."""
+    """Waiting periods of one pass. `proven` are the places proven to be this cluster's; without `writes` nothing is
+    stored."""
 
     def __init__(
         self,
         orphans: OrphanSightings,
         publisher: OrphanPublisher,
+        finder: OrphanFinder,
         begun: PassStart,
         cluster: str,
         age: timedelta,
         *,
         writes: bool,
     ) -> None:
-        self._orphans, self._publisher, self._begun, self._cluster = orphans, publisher, begun, cluster
+        self._orphans, self._publisher, self._finder = orphans, publisher, finder
+        self._begun, self._cluster = begun, cluster
         self._age, self._writes = age / timedelta(milliseconds=1), writes
 
     async def process_batch(
         self,
         part: Sequence[tuple[str, OrphanCandidate]],
-        way: ListingMethod,
-        groups_with_nodes: set[int],
+        proven: set[int],
         *,
+        current: bool,
         acts: bool,
         policy: bool,
     ) -> BatchResult:
-        uids = [self._publisher.uid(claim, one) for claim, one in part]
+        uids = [self._publisher.uid(owner, one) for owner, one in part]
         known = await self._orphans.get_many(uids)
         sightings = {uid: self._seen(known.get(uid), one) for uid, (_, one) in zip(uids, part, strict=True)}
         due = [
-            DueOrphan(uid, claim, one)
-            for uid, (claim, one) in zip(uids, part, strict=True)
+            DueOrphan(uid, owner, one)
+            for uid, (owner, one) in zip(uids, part, strict=True)
             if self._is_due(sightings[uid])
         ]
-        publishable = [one for one in due if not one.one.vm or one.one.group_number in groups_with_nodes]
+        publishable = [one for one in due if self._is_proven(one.one, proven)]
         if acts:
-            published = await self._publisher.publish(publishable, sightings, self._cluster, self._begun.now, way)
+            published = await self._publisher.publish(
+                publishable, sightings, self._cluster, self._begun.now, current=current
+            )
         else:
             under_way = await self._publisher.open_deletions(publishable, sightings, self._cluster)
             published = PublishResult(dict.fromkeys(under_way, "known"), 0)
         if self._writes:
             await self._orphans.save(sightings)
-        becoming = {
-            one.uid: self._becomes(one, sightings[one.uid], published, groups_with_nodes, policy=policy) for one in due
-        }
+        becoming = {one.uid: self._becomes(one, sightings[one.uid], published, proven, policy=policy) for one in due}
         orphans = [
             Orphan(
-                claim=claim, uid=uid, group_number=one.group_number, machine=bool(one.vm), first=sightings[uid].first,
+                owner=owner, uid=uid, place=one.place, ids=one.ids, first=sightings[uid].first,
                 passes=sightings[uid].passes, becomes=becoming.get(uid, "waits"),
             )
-            for uid, (claim, one) in zip(uids, part, strict=True)
+            for uid, (owner, one) in zip(uids, part, strict=True)
         ]  # fmt: skip
         new = sum(state == "added" for state in published.states.values())
         return BatchResult(orphans, new, len(published.states) - new, published.stale)
@@ -101,7 +102,7 @@ class WaitingPeriod:
         if before.ids != one.ids or before.first > now:
             # Another resource has that name now, or only a part of the old one is left, or the server's clock went
             # back. A decision to keep does not apply to another resource.
-            left = 0 if one.is_other(before.ids) else before.left
+            left = 0 if self._finder.is_other(before.ids, one.ids) else before.left
             return replace(before, first=now, last=number, passes=1, ids=one.ids, left=left)
         # A pass that is repeated with the other listing method counts once.
         return replace(before, last=number, passes=before.passes + (before.last != number))
@@ -110,12 +111,15 @@ class WaitingPeriod:
         # A dry run counts as a pass, although it is not stored.
         return seen.passes >= 2 and self._begun.now - seen.first >= self._age
 
+    def _is_proven(self, one: OrphanCandidate, proven: set[int]) -> bool:
+        return one.place in proven or not self._finder.needs_proof(one.ids)
+
     def _becomes(
         self,
         one: DueOrphan,
         seen: OrphanSighting,
         published: PublishResult,
-        groups_with_nodes: set[int],
+        proven: set[int],
         *,
         policy: bool,
     ) -> Becomes:
@@ -123,7 +127,7 @@ class WaitingPeriod:
             return "left"
         if one.uid in published.states:
             return "told" if published.states[one.uid] == "added" else "known"
-        if one.one.vm and one.one.group_number not in groups_with_nodes:
+        if not self._is_proven(one.one, proven):
             return "doubted"
         if not policy:
             return "stays"

@@ -9,10 +9,9 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from service.cli import output
-from service.cli.doctor.capa_checks import check_capa
-from service.cli.doctor.check_result import CheckResult, CheckState
 from service.cli.enabled_time_comparison import compare_enabled_times
 from service.cli.rbac import UNINSTALL_SUFFIX, role_manifests
+from service.contract.checks import CheckResult, CheckState
 from service.engine.enabled_times import EnabledTimes
 from service.engine.installation import Installation
 from service.engine.lease_counters import RestoreRecord
@@ -119,8 +118,6 @@ async def _check_cluster(
     tell(await _check_namespace(cluster, name, settings.watch.namespace))
     for source in sources:
         tell(await _check_source(cluster, settings, name, source))
-    for finding in await check_capa(cluster, settings, name, sources):
-        tell(finding)
     tell(await _check_permissions(cluster, settings, name))
 
 

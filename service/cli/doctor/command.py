@@ -14,13 +14,13 @@ from rich.padding import Padding
 from rich.text import Text
 
 from service.cli import output, session
-from service.cli.doctor.check_result import CheckResult
 from service.cli.doctor.redis_checks import check_redis
-from service.contract.aws import CAPA
+from service.contract.checks import CheckResult
 from service.engine.calls import ServerUnavailable
 from service.engine.installation import Installation
 from service.engine.lease_counters import LeaseCounterStore, RestoreRecord
 from service.settings import RedisSettings, Settings
+from service.sources.registry import source_named
 
 _STYLES: Final = {"fine": "green", "warning": "yellow", "wrong": "bold red", "unknown": "cyan"}
 _WORDS: Final = {"unknown": "can't tell"}
@@ -75,10 +75,8 @@ async def _run_checks(settings: Settings) -> list[CheckResult]:
         results = [result async for result in check_redis(installation)]
         if settings.clusters:
             results += [result async for result in _check_clusters(installation)]
-        if any(source.collector == CAPA for source in settings.sources.values()):
-            results += [result async for result in _check_aws(installation)]
-        if settings.azure.nodes:
-            results += [result async for result in _check_azure(installation)]
+        if any(source_named(source.collector).components for source in settings.sources.values()):
+            results += [result async for result in _check_collectors(installation)]
         return results
     finally:
         await installation.aclose()
@@ -104,17 +102,16 @@ async def _check_clusters(installation: Installation) -> AsyncIterator[CheckResu
             yield result
 
 
-async def _check_aws(installation: Installation) -> AsyncIterator[CheckResult]:
+async def _check_collectors(installation: Installation) -> AsyncIterator[CheckResult]:
+    """The checks that collectors bring, of the clouds that their sources need. No budget is drawn on."""
     # Imported only here, as above.
-    from service.cli.doctor.aws_checks import check_aws
+    from service.cli.cluster_clients import connect_clusters
+    from workers.app import open_app
 
-    async for result in check_aws(installation):
-        yield result
-
-
-async def _check_azure(installation: Installation) -> AsyncIterator[CheckResult]:
-    # Imported only here, as above.
-    from service.cli.doctor.azure_checks import check_azure
-
-    async for result in check_azure(installation):
-        yield result
+    settings = installation.settings
+    async with (
+        connect_clusters(settings) as clusters,
+        open_app(settings, clusters, installation, counted=False) as app,
+    ):
+        async for result in app.run_checks():
+            yield result

@@ -11,8 +11,8 @@ import msgspec
 from redis.exceptions import NoPermissionError, ResponseError
 
 from service.cli import output, session
-from service.cli.doctor.check_result import CheckResult
 from service.cli.doctor.redis_permissions import missing_permissions
+from service.contract.checks import CheckResult
 from service.engine.batch_reads import StoredShards, node_options, stored_shards
 from service.engine.clients import is_unavailable
 from service.engine.installation import Installation

@@ -8,6 +8,8 @@ from typing import Any, Final
 import msgspec
 
 from standins.aws.builder import AwsBuilder
+from tests.aws import described
+from tests.aws_kinds import AWS_KINDS
 
 Holdings = Mapping[str, str]
 """By id: a name for classic balancers, an ARN for the others and for target groups, an id of EC2 for the rest."""
@@ -16,18 +18,16 @@ _TAGS_AT_ONCE: Final = 20
 _EC2: Final[tuple[tuple[str, str, str, dict[str, Any]], ...]] = (
     ("describe_vpcs", "Vpcs", "VpcId", {}),
     ("describe_subnets", "Subnets", "SubnetId", {}),
-    ("describe_network_interfaces", "NetworkInterfaces", "NetworkInterfaceId", {}),
-    ("describe_volumes", "Volumes", "VolumeId", {}),
     ("describe_snapshots", "Snapshots", "SnapshotId", {"OwnerIds": ["self"]}),
-    ("describe_addresses", "Addresses", "AllocationId", {}),
-    ("describe_vpc_endpoints", "VpcEndpoints", "VpcEndpointId", {}),
 )
+# Kinds that are more than their describe call shows.
+_DETAILED: Final = ("aws.security-group", "aws.classic-balancer", "aws.balancer", "aws.target-group")
 
 
 async def account_contents(builder: AwsBuilder) -> Holdings:
     parts = await asyncio.gather(
-        _plain(builder), _groups(builder), _nat_gateways(builder), _instances(builder), _classic(builder),
-        _balancers(builder), _target_groups(builder),
+        _plain(builder), _groups(builder), _instances(builder), _classic(builder), _balancers(builder),
+        _target_groups(builder),
     )  # fmt: skip
     return {id_: _text(item) for part in parts for id_, item in part.items()}
 
@@ -58,16 +58,13 @@ def _text(item: Any) -> str:
     return msgspec.json.encode(item, order="deterministic").decode()
 
 
-async def _all(client: Any, operation: str, key: str, **given: Any) -> list[Any]:
-    if not client.can_paginate(operation):
-        return list((await getattr(client, operation)(**given))[key])
-    return [one async for page in client.get_paginator(operation).paginate(**given) for one in page[key]]
-
-
 async def _plain(builder: AwsBuilder) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for operation, key, id_, given in _EC2:
-        found |= {one[id_]: one for one in await _all(builder.ec2, operation, key, **given)}
+        found |= {one[id_]: one for one in await described(builder.ec2, operation, key, **given)}
+    for name, row in AWS_KINDS.items():
+        if name not in _DETAILED:
+            found |= await row.there(builder)
     for one in found.values():
         # It counts the interfaces in a subnet.
         one.pop("AvailableIpAddressCount", None)
@@ -76,29 +73,22 @@ async def _plain(builder: AwsBuilder) -> dict[str, Any]:
 
 async def _groups(builder: AwsBuilder) -> dict[str, Any]:
     """With their rules by id; the summary of them would only say the same again."""
-    groups = await _all(builder.ec2, "describe_security_groups", "SecurityGroups")
-    rules = await _all(builder.ec2, "describe_security_group_rules", "SecurityGroupRules")
+    groups = await described(builder.ec2, "describe_security_groups", "SecurityGroups")
+    rules = await described(builder.ec2, "describe_security_group_rules", "SecurityGroupRules")
     for group in groups:
         del group["IpPermissions"], group["IpPermissionsEgress"]
         group["Rules"] = {one["SecurityGroupRuleId"]: one for one in rules if one["GroupId"] == group["GroupId"]}
     return {group["GroupId"]: group for group in groups}
 
 
-async def _nat_gateways(builder: AwsBuilder) -> dict[str, Any]:
-    """Those that are gone show for an hour."""
-    found = await _all(builder.ec2, "describe_nat_gateways", "NatGateways")
-    return {one["NatGatewayId"]: one for one in found if one["State"] != "deleted"}
-
-
 async def _instances(builder: AwsBuilder) -> dict[str, Any]:
-    found = await _all(builder.ec2, "describe_instances", "Reservations")
+    found = await described(builder.ec2, "describe_instances", "Reservations")
     all_ = [one for reservation in found for one in reservation["Instances"]]
     return {one["InstanceId"]: one for one in all_ if one["State"]["Name"] != "terminated"}
 
 
 async def _classic(builder: AwsBuilder) -> dict[str, Any]:
-    found = await _all(builder.elb, "describe_load_balancers", "LoadBalancerDescriptions")
-    named = {one["LoadBalancerName"]: one for one in found}
+    named = await AWS_KINDS["aws.classic-balancer"].there(builder)
     for some in _chunks(list(named)):
         answer = await builder.elb.describe_tags(LoadBalancerNames=some)
         for tags in answer["TagDescriptions"]:
@@ -107,20 +97,17 @@ async def _classic(builder: AwsBuilder) -> dict[str, Any]:
 
 
 async def _balancers(builder: AwsBuilder) -> dict[str, Any]:
-    found = await _all(builder.elbv2, "describe_load_balancers", "LoadBalancers")
-    named = {one["LoadBalancerArn"]: one for one in found}
+    named = await AWS_KINDS["aws.balancer"].there(builder)
     await _tag(builder, named)
     for arn, balancer in named.items():
-        balancer["Listeners"] = await _all(builder.elbv2, "describe_listeners", "Listeners", LoadBalancerArn=arn)
+        balancer["Listeners"] = await described(builder.elbv2, "describe_listeners", "Listeners", LoadBalancerArn=arn)
         attributes = await builder.elbv2.describe_load_balancer_attributes(LoadBalancerArn=arn)
         balancer["Attributes"] = attributes["Attributes"]
     return named
 
 
 async def _target_groups(builder: AwsBuilder) -> dict[str, Any]:
-    named = {
-        one["TargetGroupArn"]: one for one in await _all(builder.elbv2, "describe_target_groups", "TargetGroups")
-    }  # fmt: skip
+    named = await AWS_KINDS["aws.target-group"].there(builder)
     await _tag(builder, named)
     return named
 

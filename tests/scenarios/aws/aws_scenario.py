@@ -10,9 +10,9 @@ from typing import Any, Final
 
 import msgspec
 
-from service.contract.aws import CAPA, TASKS
 from service.engine.views.deletions import DeletionView, one_deletion
 from service.settings import RedisSettings
+from service.sources.capa import CAPA, TASKS
 from standins.aws import AwsBehaviour, AwsJournalEntry, LocalAws
 from standins.aws.builder import REGION, AwsBuilder
 from tests.api_servers import TestApi

@@ -7,8 +7,8 @@ from typing import Any
 
 import msgspec
 
-from service.contract.aws import AWS_FINALIZER
 from service.contract.names import CONDITION
+from service.sources.capa import AWS_FINALIZER
 from standins.aws.builder import REGION, AwsBuilder, Vpc
 from tests.capi import AWS_CLUSTERS, AWS_MANAGED_CONTROL_PLANES, CapiObjects
 from tests.kube import Crd, Kube

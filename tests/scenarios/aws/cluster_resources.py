@@ -5,7 +5,7 @@ import asyncio
 
 import msgspec
 
-from service.contract.aws import OWNED, ownership_tag
+from service.sources.capa import OWNED, ownership_tag
 from standins.aws.builder import AwsBuilder, Vpc
 from standins.aws.tags import by_cloud_provider, by_cluster_api
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import msgspec
 import pytest
 
-from service.contract.aws import EXTERNAL_RESOURCE_TASKS, ownership_tag
+from service.sources.capa import EXTERNAL_RESOURCE_TASKS, ownership_tag
 from standins.aws import AwsFault, AwsJournalEntry
 from standins.aws.tags import by_cloud_provider
 from tests.scenarios.aws.account_contents import assert_gone

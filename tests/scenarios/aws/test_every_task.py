@@ -2,13 +2,18 @@
 
 import pytest
 
-from service.contract.aws import TASKS, ownership_tag
+from service.sources.capa import TASKS, ownership_tag
 from standins.aws.tags import by_balancer_controller, by_cloud_provider
+from tests.aws_kinds import AWS_KINDS
 from tests.scenarios.aws.account_contents import assert_gone
 from tests.scenarios.aws.aws_scenario import AwsScenario
 from tests.scenarios.aws.cluster_resources import a_few
+from workers.collectors.capa.kinds import CAPA_KINDS
 
 pytestmark = pytest.mark.long
+
+BY_ONE_TAG = [AWS_KINDS[name] for name, row in CAPA_KINDS.items() if not row.needs_service_tag]
+"""Kinds that a cluster owns by its tag alone, without a Service."""
 
 
 async def test_every_task_collects_what_it_is_named_for_and_leaves_what_is_not_the_clusters(
@@ -26,12 +31,8 @@ async def test_every_task_collects_what_it_is_named_for_and_leaves_what_is_not_t
         group = await builder.group(infra.vpc, tags)
         made = [
             address,
-            await builder.elastic_ip(tags),
-            await builder.nat_gateway(infra.vpc, address, tags),
-            await builder.endpoint(infra.vpc, [group], tags),
-            await builder.interface(infra.vpc, [group], tags),
-            await builder.volume(tags),
             group,
+            *[await row.make(builder, infra.vpc, tags, groups=[group], address=address) for row in BY_ONE_TAG],
         ]
         (doomed if tags is ours else spared).update(made)
     # By the AWS Load Balancer Controller, which has a tag of its own.

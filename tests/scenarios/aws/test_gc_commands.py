@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from service.contract.aws import AWS_ACCOUNT, EXTERNAL_RESOURCE_GC, EXTERNAL_RESOURCE_TASKS
+from service.sources.capa import AWS_ACCOUNT, EXTERNAL_RESOURCE_GC, EXTERNAL_RESOURCE_TASKS
 from standins.aws.tags import by_cloud_provider
 from tests.capi import AWS_CLUSTERS, reference
 from tests.integration.command_line import CommandResult

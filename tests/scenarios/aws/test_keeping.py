@@ -12,6 +12,7 @@ from service.engine.kept_store import KeptStore
 from service.engine.views.jobs import list_jobs
 from standins.aws.builder import REGION, Vpc
 from standins.aws.tags import by_cloud_provider
+from tests.aws_kinds import AWS_KINDS
 from tests.capi import CLUSTERS
 from tests.scenarios.aws.aws_scenario import AwsScenario
 from tests.scenarios.aws.capi_clusters import Infra
@@ -143,7 +144,7 @@ async def again(scenario: AwsScenario, name: str, vpc: Vpc) -> Infra:
 
 
 async def volumes(scenario: AwsScenario) -> set[str]:
-    return {one["VolumeId"] for one in (await scenario.builder.ec2.describe_volumes())["Volumes"]}
+    return set(await AWS_KINDS["aws.volume"].there(scenario.builder))
 
 
 @pytest.mark.invariant(10)

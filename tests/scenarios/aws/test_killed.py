@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from service.contract.aws import DEFAULT_TASKS, Task
+from service.sources.capa import DEFAULT_TASKS, Task
 from standins.aws import AwsFault
 from standins.aws.tags import by_cloud_provider
 from tests.scenarios.aws.account_contents import assert_gone

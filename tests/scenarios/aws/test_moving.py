@@ -8,7 +8,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from service.contract.aws import AWS_FINALIZER, DELETE_FOR_MOVE, EXTERNAL_RESOURCE_GC
+from service.policy.capi import DELETE_FOR_MOVE
+from service.sources.capa import AWS_FINALIZER, EXTERNAL_RESOURCE_GC
 from standins.kubernetes_api import EmbeddedApi
 from tests.capi import AWS_CLUSTERS, AWS_MANAGED_CLUSTERS, AWS_MANAGED_CONTROL_PLANES, CLUSTERS, CapiObjects
 from tests.kube import Crd, Kube

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from service.contract.aws import EXTERNAL_RESOURCE_GC
+from service.sources.capa import EXTERNAL_RESOURCE_GC
 from tests.scenarios.aws.account_contents import Holdings, assert_gone
 from tests.scenarios.aws.aws_scenario import AwsScenario
 from tests.scenarios.aws.cluster_resources import a_few, one_of_each

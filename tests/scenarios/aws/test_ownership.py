@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from service.contract.aws import AWS_ACCOUNT, DEFAULT_TASKS, EXTERNAL_RESOURCE_GC, EXTERNAL_RESOURCE_TASKS
+from service.sources.capa import AWS_ACCOUNT, DEFAULT_TASKS, EXTERNAL_RESOURCE_GC, EXTERNAL_RESOURCE_TASKS
 from standins.aws.builder import REGION, AwsBuilder
 from standins.aws.tags import by_cloud_provider
+from tests.aws_kinds import AWS_KINDS
 from tests.capi import AWS_CLUSTERS, MACHINES, STATIC_IDENTITIES, CapiObjects
 from tests.scenarios.aws.account_contents import account_contents, assert_gone
 from tests.scenarios.aws.aws_scenario import AwsScenario
@@ -126,7 +127,7 @@ async def test_a_tenant_does_not_choose_what_the_settings_do_not_allow(scenario:
 
     await scenario.until("it is held for the namesake", held_for_the_namesake)
     assert await scenario.changes() == []
-    assert volume in {one["VolumeId"] for one in (await scenario.builder.ec2.describe_volumes())["Volumes"]}
+    assert volume in await AWS_KINDS["aws.volume"].there(scenario.builder)
 
 
 async def test_a_cluster_that_still_runs_is_waited_for_and_what_runs_is_named(scenario: AwsScenario) -> None:

@@ -13,12 +13,12 @@ from typing import Any, Final
 
 import msgspec
 
-from service.contract.azure import CLUSTER_TAG, KARPENTER_AZURE, NODEPOOL_TAG, resource_name
 from service.engine.batch_reads import text
 from service.engine.orphans import OrphanSighting, OrphanSightings
 from service.engine.views.deletions import DeletionView, deletion_details, one_deletion
 from service.engine.views.jobs import JobView, list_jobs
 from service.settings import RedisSettings
+from service.sources.karpenter_azure import CLUSTER_TAG, KARPENTER_AZURE, NODEPOOL_TAG, resource_name
 from standins.azure import (
     GROUP,
     REGION,

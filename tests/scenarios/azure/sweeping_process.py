@@ -10,11 +10,10 @@ import msgspec
 
 from service import logs
 from service.cli.cluster_clients import connect_clusters
-from service.cli.work import open_azure
 from service.engine.installation import Installation
 from service.settings import load
 from tests.scenarios.azure.azure_scenario import SOURCE
-from workers.judging.registry_builder import build_source_clusters
+from workers.app import open_app
 from workers.sweeps.sweep_pass import SweepPass
 
 _STATUS: Final = Path("/proc/self/status")
@@ -36,18 +35,16 @@ async def sweep(config: Path) -> None:
     logs.configure(settings.log)
     installation = Installation(settings)
     try:
-        async with connect_clusters(settings) as clusters:
-            places = build_source_clusters(settings, clusters, installation)
-            async with open_azure(settings, places, installation) as side:
-                while places.of(SOURCE) is None:  # noqa: ASYNC110 - clusters come in without a bell
-                    await asyncio.sleep(0.05)
-                while await asyncio.to_thread(sys.stdin.readline):
-                    _forget_peak()
-                    one = await SweepPass(settings, installation, places, side.lister, SOURCE).run()
-                    made = PassResult(one.listed, one.found, one.published, one.way, _bytes("VmHWM"), _bytes("VmRSS"))
-                    sys.stdout.write(msgspec.json.encode(made).decode() + "\n")
-                    sys.stdout.flush()
-            await places.aclose()
+        async with connect_clusters(settings) as clusters, open_app(settings, clusters, installation) as app:
+            places, finder = app.source_clusters, app.orphan_finder(SOURCE)
+            while places.of(SOURCE) is None:  # noqa: ASYNC110 - clusters come in without a bell
+                await asyncio.sleep(0.05)
+            while await asyncio.to_thread(sys.stdin.readline):
+                _forget_peak()
+                one = await SweepPass(settings, installation, places, finder, SOURCE).run()
+                made = PassResult(one.listed, one.found, one.published, one.method, _bytes("VmHWM"), _bytes("VmRSS"))
+                sys.stdout.write(msgspec.json.encode(made).decode() + "\n")
+                sys.stdout.flush()
     finally:
         await installation.aclose()
 

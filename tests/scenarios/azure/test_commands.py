@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from service.contract.azure import resource_name
+from service.sources.karpenter_azure import resource_name
 from standins.azure import AzureFault
 from tests.integration.command_line import CommandResult
 from tests.scenarios.azure.azure_scenario import SOURCE, AzureScenario

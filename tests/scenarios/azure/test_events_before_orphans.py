@@ -6,7 +6,7 @@ from typing import Final
 
 import pytest
 
-from service.contract.azure import resource_name
+from service.sources.karpenter_azure import resource_name
 from standins.azure import Nic
 from tests.scenarios.azure.azure_scenario import TAGS, AzureScenario
 

@@ -6,19 +6,20 @@ from datetime import timedelta
 
 import pytest
 
-from service.contract.azure import resource_name
 from service.engine.views.jobs import JobView
+from service.sources.karpenter_azure import resource_name
+from tests.azure_kinds import AZURE_KINDS
 from tests.scenarios.azure.azure_scenario import NIC, VM, AzureScenario
 
 pytestmark = pytest.mark.long
 
 
-@pytest.mark.parametrize(("kind", "operation"), [(NIC, "nic.delete"), (VM, "vm.delete")])
+@pytest.mark.parametrize("kind", [NIC, VM])
 async def test_a_delete_that_is_accepted_and_fails_is_tried_again_later_and_later(
-    scenario: AzureScenario, kind: str, operation: str
+    scenario: AzureScenario, kind: str
 ) -> None:
     await scenario.azure.behave(vm_goes=1.0, nic_goes=1.0)
-    await scenario.trouble("fails", operation, code="InternalExecutionError", message="not this time")
+    await scenario.trouble("fails", AZURE_KINDS[kind].delete, code="InternalExecutionError", message="not this time")
     await scenario.start()
     claim = scenario.name("a")
     uid = await scenario.claimed(claim)

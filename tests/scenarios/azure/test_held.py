@@ -6,7 +6,7 @@ from functools import partial
 
 import pytest
 
-from service.contract.azure import resource_name
+from service.sources.karpenter_azure import resource_name
 from standins.azure import GROUP, Vm, id_of
 from tests.scenarios.azure.azure_scenario import NIC, SOURCE, VM, AzureScenario
 

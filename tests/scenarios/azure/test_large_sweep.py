@@ -11,7 +11,7 @@ from typing import Any, Final
 import msgspec
 import pytest
 
-from service.contract.azure import resource_name
+from service.sources.karpenter_azure import resource_name
 from standins.azure import Nic, Vm
 from tests.scenarios.azure.azure_scenario import TAGS, AzureScenario
 from tests.scenarios.azure.sweeping_process import PassResult

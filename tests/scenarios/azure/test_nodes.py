@@ -1,6 +1,6 @@
 """Deleted NodeClaim: its leftovers on Azure are deleted in order, and nothing is done if Karpenter has deleted them."""
 
-from service.contract.azure import resource_name
+from service.sources.karpenter_azure import resource_name
 from standins.azure import Disk, PublicIp
 from tests.scenarios.azure.azure_scenario import TAGS, AzureScenario
 

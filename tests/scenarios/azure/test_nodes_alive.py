@@ -7,8 +7,8 @@ from functools import partial
 import pytest
 
 from service.cli.rbac import ServiceAccount, role_manifests
-from service.contract.azure import resource_name
 from service.settings import load
+from service.sources.karpenter_azure import resource_name
 from standins.controlplane import ControlPlane
 from tests.karpenter import NODES
 from tests.scenarios.azure.azure_scenario import VM, AzureScenario

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from service.contract.azure import AKS_MACHINE_TAG, CLUSTER_TAG, KEEP_TAG, NODEPOOL_TAG, resource_name
+from service.sources.azure import KEEP_TAG
+from service.sources.karpenter_azure import AKS_MACHINE_TAG, CLUSTER_TAG, NODEPOOL_TAG, resource_name
 from standins.azure import Disk, PublicIp, Vm
 from tests.scenarios.azure.azure_scenario import DISK, NIC, TAGS, VM, AzureScenario
 

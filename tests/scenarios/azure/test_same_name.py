@@ -6,9 +6,10 @@ from functools import partial
 
 import pytest
 
-from service.contract.azure import resource_name
 from service.engine.views.deletions import DeletionView
-from standins.azure import Nic, Vm
+from service.sources.karpenter_azure import resource_name
+from standins.azure import Vm
+from tests.azure_kinds import AZURE_KINDS
 from tests.scenarios.azure.azure_scenario import NIC, TAGS, VM, AzureScenario
 
 pytestmark = pytest.mark.long
@@ -76,7 +77,7 @@ async def test_a_claim_that_is_made_again_right_before_its_machine_would_go_keep
     assert {one.kind for one in await scenario.there()} == {"vm", "nic"}
 
 
-@pytest.mark.parametrize("kind", ["vm", "nic"])
+@pytest.mark.parametrize("kind", [VM, NIC])
 async def test_what_was_made_again_under_the_same_name_stays_and_the_old_one_is_gone(
     scenario: AzureScenario, kind: str
 ) -> None:
@@ -85,21 +86,21 @@ async def test_what_was_made_again_under_the_same_name_stays_and_the_old_one_is_
     claim = scenario.name("a")
     name = resource_name(claim)
     uid = await scenario.claimed(claim)
-    made = Nic if kind == "nic" else Vm
-    one = made(name=name, tags=TAGS, subscription=scenario.subscription)
-    (first,) = await scenario.azure.make(one)
-    await scenario.trouble("gate", f"{kind}.get")
+    row = AZURE_KINDS[kind]
+    given = {"tags": TAGS, "subscription": scenario.subscription}
+    first = await row.make(scenario.azure, name, **given)
+    await scenario.trouble("gate", row.read)
     await scenario.unclaimed(claim)
-    await scenario.until_delayed(f"{kind}.get")
+    await scenario.until_delayed(row.read)
     await scenario.azure.open()
-    await scenario.until_delayed(f"{kind}.get")
-    await scenario.azure.remove(kind, name, subscription=scenario.subscription)  # type: ignore[arg-type] # as it says
-    (second,) = await scenario.azure.make(one)
+    await scenario.until_delayed(row.read)
+    await scenario.azure.remove(row.short, name, subscription=scenario.subscription)
+    second = await row.make(scenario.azure, name, **given)
     assert second != first
     await scenario.azure.set_faults()
     await scenario.azure.open()
     record = await scenario.until_done(uid)
-    (job,) = [job for job in await scenario.all_jobs(record) if job.kind == {"vm": VM, "nic": NIC}[kind]]
+    (job,) = [job for job in await scenario.all_jobs(record) if job.kind == kind]
     assert (job.state, second in job.detail) == ("gone", True)
     assert [there.guid for there in await scenario.there()] == [second]
     assert await scenario.deletes() == []

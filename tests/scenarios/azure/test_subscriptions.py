@@ -4,7 +4,7 @@ import uuid
 
 import pytest
 
-from service.contract.azure import resource_name
+from service.sources.karpenter_azure import resource_name
 from standins.azure import GROUP, AzureJournalEntry, Nic, ResourceGroup
 from tests.scenarios.azure.azure_scenario import SOURCE, TAGS, VM, AzureScenario
 

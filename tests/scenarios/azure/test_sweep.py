@@ -7,8 +7,9 @@ from functools import partial
 
 import pytest
 
-from service.contract.azure import AKS_MACHINE_TAG, CLUSTER_TAG, KEEP_TAG, NODEPOOL_TAG, resource_name
 from service.engine.views.deletions import DeletionView
+from service.sources.azure import KEEP_TAG
+from service.sources.karpenter_azure import AKS_MACHINE_TAG, CLUSTER_TAG, NODEPOOL_TAG, resource_name
 from standins.azure import GROUP, Vm, id_of
 from tests.scenarios.azure.azure_scenario import SOURCE, TAGS, VM, AzureScenario
 from tests.scenarios.watch.service import KnellReplica

@@ -12,8 +12,8 @@ from typing import Final
 import msgspec
 import pytest
 
-from service.contract.azure import CLUSTER_TAG, KARPENTER_AZURE, NODEPOOL_TAG
 from service.contract.names import FINALIZER
+from service.sources.karpenter_azure import CLUSTER_TAG, KARPENTER_AZURE, NODEPOOL_TAG
 from standins.aws import AssumableRole as AwsRole
 from standins.aws import AwsBehaviour, LocalAws
 from standins.aws.builder import REGION, AwsBuilder

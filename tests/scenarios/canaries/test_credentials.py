@@ -14,8 +14,8 @@ from service.settings import Settings
 from service.settings.redis import RedisUrl, Secret
 from service.settings.values import is_struct, unwrap_type
 from tests.scenarios.canaries import credentials
-from workers.handlers.aws.client.sessions import new_session
-from workers.handlers.azure.clients import AzureClients
+from workers.providers.aws.client.sessions import new_session
+from workers.providers.azure.clients import AzureClients
 
 
 def leaves(kind: Any, path: str = "") -> Iterator[tuple[str, Any]]:

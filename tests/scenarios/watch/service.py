@@ -10,7 +10,6 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from service.cli.extension import Extension, known_collectors
 from service.cli.work import open_registry
 from service.engine.installation import Installation
 from service.kubernetes import RecentObjects
@@ -25,11 +24,9 @@ from workers.runtime.worker import Worker
 class Service:
     """Both sides, inside this process. `watches` and `works` say which of them it has."""
 
-    def __init__(
-        self, settings: Settings, extension: Extension | None = None, *, watches: bool = True, works: bool = True
-    ) -> None:
+    def __init__(self, settings: Settings, *, watches: bool = True, works: bool = True) -> None:
         self.settings = settings
-        self._extension, self._watches, self._works = extension, watches, works
+        self._watches, self._works = watches, works
         self.watcher: Watcher | None = None
         self.worker: Worker | None = None
         self._task: asyncio.Task[None] | None = None
@@ -90,12 +87,11 @@ class Service:
         installation, recent_objects = Installation(self.settings), RecentObjects()
         try:
             async with (
-                open_registry(self.settings, installation, recent_objects, self._extension) as registry,
+                open_registry(self.settings, installation, recent_objects) as registry,
                 asyncio.TaskGroup() as group,
             ):
                 if self._watches:
-                    collectors = known_collectors(self._extension)
-                    self.watcher = Watcher(self.settings, installation, recent_objects, collectors)
+                    self.watcher = Watcher(self.settings, installation, recent_objects)
                     group.create_task(self.watcher.run())
                 if self._works:
                     self.worker = Worker(installation, registry)

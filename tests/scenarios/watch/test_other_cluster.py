@@ -14,7 +14,6 @@ from tests.scenarios.watch.evidence import assert_story, until_released
 from tests.scenarios.watch.objects import DISKS, VMS, finalizers, is_going
 from tests.scenarios.watch.service import Service
 from tests.scenarios.watch.watch_scenario import WatchScenario
-from tests.simulated.extension import SimulatedExtension
 
 pytestmark = pytest.mark.long
 
@@ -46,7 +45,7 @@ async def test_a_context_that_leads_to_another_cluster_is_refused(
     async with Admin(embedded_api) as other:
         there = await _rebuild(scenario, other, vms[0])
         embedded_api.kubeconfig(way)
-        astray = Service(load(scenario.config(), {}), SimulatedExtension(scenario.provider.address))
+        astray = Service(load(scenario.config(), {}))
         scenario.services.append(astray)
         await astray.start()
         assert astray.watcher is not None

@@ -17,7 +17,7 @@ from tests.api_servers import ApiServer
 from tests.kube import Crd
 from tests.scenarios.watch.objects import DISKS, VMS, ScenarioObjects, kinds_of
 from tests.scenarios.watch.service import KnellReplica, Service
-from tests.simulated.extension import SimulatedExtension
+from tests.simulated.source import simulated_source
 
 QUICK: Final[dict[str, Any]] = {
     "watch": {"page": 100, "retry": "500ms"},
@@ -97,9 +97,7 @@ class WatchScenario(ScenarioObjects):
 
     async def start(self, *sources: str, watches: bool = True, works: bool = True) -> Service:
         """Both sides in this process, with the settings as they stand; returns when these sources are listed."""
-        service = Service(
-            load(self.config(), {}), SimulatedExtension(self.provider.address), watches=watches, works=works
-        )
+        service = Service(load(self.config(), {}), watches=watches, works=works)
         self.services.append(service)
         await service.start()
         if watches:
@@ -178,12 +176,13 @@ class WatchScenario(ScenarioObjects):
 async def opened(server: ApiServer, redis: RedisSettings, folder: Path) -> AsyncIterator[WatchScenario]:
     scenario = WatchScenario(server, redis, folder)
     async with scenario.provider, scenario.admin:
-        try:
-            await scenario.prepare()
-            yield scenario
-        finally:
-            await scenario.aclose()
-            await scenario.clear()
+        with simulated_source(scenario.provider.address):
+            try:
+                await scenario.prepare()
+                yield scenario
+            finally:
+                await scenario.aclose()
+                await scenario.clear()
 
 
 def control_plane(server: ApiServer) -> ControlPlane:

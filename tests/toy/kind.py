@@ -1,0 +1,31 @@
+"""Sets of DHCP options. They are in no VPC, and can't be deleted while a VPC uses them."""
+
+from workers.providers.aws.kinds.declaration import AwsKind
+from workers.providers.aws.model import AwsClient, AwsResource
+from workers.providers.aws.reading.ec2 import Ec2Reader, Item, tags_of
+
+NAME = "aws.dhcp-options"
+
+
+def _parse(item: Item) -> AwsResource:
+    return AwsResource(kind=NAME, id=item["DhcpOptionsId"], tags=tags_of(item))
+
+
+async def _delete(client: AwsClient, resource: AwsResource) -> None:
+    await client.call("ec2", "delete_dhcp_options", DhcpOptionsId=resource.id)
+
+
+_READER = Ec2Reader("describe_dhcp_options", "DhcpOptions", "dhcp-options-id", _parse)
+
+DHCP_OPTIONS = AwsKind(
+    name=NAME,
+    service="ec2",
+    delete_operation="ec2.DeleteDhcpOptions",
+    check_operation="ec2.DescribeDhcpOptions",
+    arn=("ec2", "dhcp-options"),
+    read=_READER.read,
+    read_operations=("ec2.DescribeDhcpOptions",),
+    list_all=_READER.list_all,
+    in_vpc=False,
+    delete=_delete,
+)

@@ -1,0 +1,56 @@
+"""Targets of a plan, ordered into chains and stages: groups wait for the load balancers that use them, and for no
+others. A load balancer that can't be deleted then blocks what it uses, and little else of the cluster."""
+
+from collections.abc import Iterator
+
+import msgspec
+
+from service.contract import Target
+from workers.collectors.capa.claim import CapaClaim
+from workers.collectors.capa.kinds import CAPA_KINDS
+from workers.collectors.capa.resource_finder import FoundResources
+from workers.providers.aws.kinds.classic_load_balancers import CLASSIC_LOAD_BALANCER
+from workers.providers.aws.kinds.declaration import AwsKind
+from workers.providers.aws.kinds.load_balancers import LOAD_BALANCER
+from workers.providers.aws.kinds.security_groups import SECURITY_GROUP
+from workers.providers.aws.kinds.target_groups import TARGET_GROUP
+from workers.providers.aws.model import AwsResource
+
+
+def targets_of(finds: FoundResources) -> Iterator[Target]:
+    """Includes ids that can't be read: their attempt is refused and shows the missing permission."""
+    uses = _BalancerGroups(finds)
+    named: list[tuple[AwsKind, CapaClaim, str, AwsResource | None]] = [
+        (item.kind, item.claim, item.resource.id, item.resource) for item in finds.owned
+    ]
+    named += [(unread.kind, unread.claim, one, None) for unread in finds.unreadable for one in unread.ids]
+    for kind, claim, one, found in named:
+        chain, stage = uses.place_of(kind, one, found)
+        yield Target(
+            kind=kind.name, id=one, lane=f"{claim.place}/{kind.delete_operation}", chain=chain, stage=stage,
+            data=msgspec.json.encode(claim).decode(),
+        )  # fmt: skip
+
+
+class _BalancerGroups:
+    """The groups that the load balancers of a plan use."""
+
+    def __init__(self, finds: FoundResources) -> None:
+        self._balancers = {item.resource.id for item in finds.owned if item.kind is LOAD_BALANCER}
+        self._balancers.update(one for unread in finds.unreadable if unread.kind is LOAD_BALANCER for one in unread.ids)
+        self._of_balancers, self._of_classic = _groups(finds, LOAD_BALANCER), _groups(finds, CLASSIC_LOAD_BALANCER)
+
+    def place_of(self, kind: AwsKind, one: str, found: AwsResource | None) -> tuple[str, int]:
+        """Chain and stage. What a load balancer of the plan uses waits for it; what none is known to use starts at
+        once, and if it is in use all the same, its own attempts find out."""
+        if kind is TARGET_GROUP and found is not None and self._balancers.isdisjoint(found.facts):
+            return "targets", 0
+        if kind is SECURITY_GROUP and one not in self._of_balancers:
+            classic = CAPA_KINDS[CLASSIC_LOAD_BALANCER.name]
+            return (classic.chain, classic.stage + 1) if one in self._of_classic else ("groups", 0)
+        row = CAPA_KINDS[kind.name]
+        return row.chain, row.stage
+
+
+def _groups(finds: FoundResources, kind: AwsKind) -> set[str]:
+    return {group for item in finds.owned if item.kind is kind for group in item.resource.groups}

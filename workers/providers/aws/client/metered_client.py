@@ -1,0 +1,44 @@
+"""Client whose calls spend the tokens reserved for a batch. A call beyond what was reserved draws on the shared budget
+itself."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+from workers.handlers.batch_tokens import BatchTokens
+from workers.providers.aws.client.operations import operation_names
+from workers.providers.aws.client.paging import paginate
+from workers.providers.aws.errors import AwsError
+from workers.providers.aws.limits import AwsLimits
+from workers.providers.aws.model import AwsClient, CallScope
+
+
+class MeteredClient:
+    """`beyond` returns a paced client for calls that were not reserved."""
+
+    def __init__(
+        self, client: AwsClient, tokens: BatchTokens, beyond: Callable[[], Awaitable[AwsClient]], limits: AwsLimits
+    ) -> None:
+        self._client, self._tokens, self._beyond, self._limits = client, tokens, beyond, limits
+
+    @property
+    def scope(self) -> CallScope:
+        return self._client.scope
+
+    @property
+    def account(self) -> str:
+        return self._client.account
+
+    async def call(self, service: str, operation: str, /, **arguments: Any) -> dict[str, Any]:
+        draws = self._limits.of(self.scope.region, operation_names(service, operation).limited)
+        if not self._tokens.spend(draws):
+            return await (await self._beyond()).call(service, operation, **arguments)
+        try:
+            return await self._client.call(service, operation, **arguments)
+        except AwsError as error:
+            if error.what == "throttled" and draws:
+                told, *others = (draw.limit.name for draw in draws)
+                self._tokens.refused(told, error.after, others=tuple(others))
+            raise
+
+    def pages(self, service: str, operation: str, key: str, /, **arguments: Any) -> AsyncIterator[list[dict[str, Any]]]:
+        return paginate(self.call, service, operation, key, arguments)
