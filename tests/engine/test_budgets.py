@@ -1,5 +1,6 @@
 """Budgets under running workers: several limits per call, shared by all workers, corrected by responses."""
 
+import asyncio
 import time
 from collections.abc import Sequence
 from datetime import timedelta
@@ -12,7 +13,7 @@ from service.engine.budgets import ReservationRequest
 from service.settings import LimitOverride
 from tests.engine.engine_under_test import EngineUnderTest
 from tests.engine.scripted_provider import ScriptedProvider, event, thing
-from workers.handlers.protocol import Batch
+from workers.handlers.protocol import Batch, NotCleared
 
 MINUTE = timedelta(minutes=1)
 
@@ -154,6 +155,36 @@ async def test_tokens_for_a_call_that_was_not_needed_are_given_back(engine: Engi
         return float((await engine.budget())["calls|tokens"]) > 9.9
 
     await engine.until("the tokens are back", full)
+
+
+@pytest.mark.parametrize("ends", ["verdict", "not cleared", "error", "timeout"])
+async def test_a_handler_that_counts_its_calls_keeps_exactly_what_they_drew(engine: EngineUnderTest, ends: str) -> None:
+    """However the attempt ends; the first attempt makes one call of the four that were reserved."""
+    limit = Limit.bucket("calls", 10, 10 / 36_000)
+    provider = ScriptedProvider(draws_on=lambda _lane: (Draw(limit, 4),))
+    if ends == "timeout":
+        engine.change("worker", attempt_timeout=timedelta(milliseconds=200))
+
+    async def counted(_job: Job, batch: Batch) -> Verdict:
+        assert batch.meter.spend((Draw(limit),))
+        match ends:
+            case "not cleared":
+                raise NotCleared("paused", 3_600_000)
+            case "error":
+                raise RuntimeError("no answer")
+            case "timeout":
+                await asyncio.Event().wait()
+        return Gone("seen by a read")
+
+    provider.always = counted
+    engine.change("retry", base=timedelta(hours=200), cap=timedelta(hours=200))
+    await engine.lay(event("a"), [thing("one")])
+    await engine.start(provider)
+
+    async def one_is_spent() -> bool:
+        return 8.9 < float((await engine.budget()).get("calls|tokens", 0)) < 9.1
+
+    await engine.until("one token of ten stays drawn", one_is_spent)
 
 
 async def test_settings_put_another_limit_in_the_place_of_a_declared_one(engine: EngineUnderTest) -> None:

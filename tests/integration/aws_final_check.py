@@ -7,35 +7,27 @@ from typing import Any
 
 import msgspec
 
-from service.contract import Blocked, Feedback, Job, JobRecord, Pending, Refused, Target, Verdict
+from service.contract import Blocked, Job, JobRecord, Pending, Refused, Target, Verdict
 from service.contract.version import VERSION
 from service.sources.capa import CAPA
 from standins.aws.builder import Vpc
 from tests.integration.capa_states import record_objects
 from tests.integration.capi_fixture import CapaSide, CapiFixture
-from workers.collectors.capa.final_check import FINAL_CHECK
+from tests.recording_batch import RecordingBatch
+from workers.collectors.capa.final_check import FINAL_CHECK, OPERATION
+from workers.providers.aws.kinds import KINDS
+from workers.providers.aws.limits import AwsLimits
 
 GOES_ON = "listing goes on"
+LIMITS = AwsLimits(KINDS)
 
 
-class Taken:
+class Taken(RecordingBatch):
     """A batch that a test controls."""
 
     def __init__(self, lane: str, *jobs: Job) -> None:
-        self.lane, self.jobs = lane, tuple(jobs)
-        self.cleared: list[str] = []
-        self.told: list[Feedback] = []
-        self.returned: list[str] = []
-
-    async def clear(self, *jobs: Job) -> None:
-        self.cleared += [job.id for job in jobs]
-
-    def report_quota(self, feedback: Feedback) -> None:
-        self.told.append(feedback)
-
-    def unused(self, limit: str, tokens: float = 1.0) -> None:
-        del tokens
-        self.returned.append(limit)
+        draws = LIMITS.of_reads(lane) if lane.endswith(f"/{OPERATION}") else LIMITS.of_lane(lane)
+        super().__init__(lane, jobs, draws or ())
 
 
 def job_of(target: Target, **changed: Any) -> Job:

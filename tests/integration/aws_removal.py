@@ -9,7 +9,7 @@ from typing import Any, Literal
 import msgspec
 import pytest
 
-from service.contract import Event, Feedback, Job, JobRecord, Plan, Target, Verdict
+from service.contract import Event, Job, JobRecord, Plan, Target, Verdict
 from service.contract.version import VERSION
 from service.sources.capa import CAPA, AwsSettings
 from standins.aws import AwsJournalEntry
@@ -18,24 +18,26 @@ from tests.aws import AwsTestAccount
 from tests.engine.engine_under_test import EngineUnderTest, RunningWorker
 from tests.engine.scripted_provider import ScriptedProvider, event
 from tests.integration.capa_states import record_object, record_objects
+from tests.recording_batch import RecordingBatch
 from tests.redis_servers import TestServer
 from workers.collectors.capa.claim import CapaClaim
 from workers.collectors.capa.judge import CapaJudge
 from workers.collectors.capa.kinds import CAPA_KINDS
 from workers.collectors.capa.latest_objects import LatestObjects
-from workers.providers.aws.batch_reader import RemovalContext
 from workers.providers.aws.claims import ClaimRegistry
 from workers.providers.aws.client.clients import SdkClients
+from workers.providers.aws.kind_calls import AwsKindCalls, RemovalContext
 from workers.providers.aws.kinds import KINDS, kind_named
 from workers.providers.aws.kinds.declaration import AwsKind
 from workers.providers.aws.limits import AwsLimits
 from workers.providers.aws.model import CallScope
 from workers.providers.aws.rechecks import ConsentRechecks
-from workers.providers.aws.removal import AwsRemoval
+from workers.removal import Removal
 
 QUICK = AwsSettings(check_after=timedelta(milliseconds=300), drain_check=timedelta(milliseconds=300))
 REGION = "eu-west-1"
 SOURCE = "clusters"
+LIMITS = AwsLimits(KINDS)
 
 
 def named(name: str) -> AwsKind:
@@ -60,29 +62,15 @@ def capa_claims(settings: AwsSettings, *consented: str, latest_objects: LatestOb
     return claims
 
 
-def aws_removal(kind: AwsKind, reach: SdkClients, settings: AwsSettings, claims: ClaimRegistry) -> AwsRemoval:
-    return AwsRemoval(kind, RemovalContext(reach, settings, claims, reach.limits, ConsentRechecks()))
+def aws_removal(kind: AwsKind, reach: SdkClients, settings: AwsSettings, claims: ClaimRegistry) -> Removal[Any]:
+    return Removal(AwsKindCalls(kind, RemovalContext(reach, settings, claims, reach.limits, ConsentRechecks())))
 
 
-class AwsRecordingBatch:
-    """A batch of one lane, with a log of what the handler requested of the runtime."""
+class AwsRecordingBatch(RecordingBatch):
+    """A batch of one lane of AWS, which reserves what that lane draws on."""
 
     def __init__(self, lane: str, jobs: Sequence[Job], *, clear: Exception | None = None) -> None:
-        self.lane, self.jobs, self._clear = lane, jobs, clear
-        self.cleared: list[str] = []
-        self.told: list[Feedback] = []
-        self.returned: dict[str, float] = {}
-
-    async def clear(self, *jobs: Job) -> None:
-        if self._clear is not None:
-            raise self._clear
-        self.cleared += [job.id for job in jobs]
-
-    def report_quota(self, feedback: Feedback) -> None:
-        self.told.append(feedback)
-
-    def unused(self, limit: str, tokens: float = 1.0) -> None:
-        self.returned[limit] = self.returned.get(limit, 0.0) + tokens
+        super().__init__(lane, jobs, LIMITS.of_lane(lane) or (), clear=clear)
 
 
 class AwsRemovalFixture:

@@ -12,7 +12,7 @@ from typing import Any, Final
 import msgspec
 import pytest
 
-from service.contract import Draw, Feedback, Job, JobRecord, Pause, Verdict
+from service.contract import Draw, Job, JobRecord, Pause, Verdict
 from service.contract.version import VERSION
 from service.kubernetes import KubernetesClient, connect
 from service.settings import Settings, SourceSettings
@@ -37,21 +37,22 @@ from standins.azure import (
 from tests.api_servers import ApiServer, TestApi
 from tests.azure_kinds import AZURE_KINDS, AzureKindRow
 from tests.karpenter import KarpenterObjects
+from tests.recording_batch import RecordingBatch
 from tests.recording_proxy import RecordingProxy
 from workers.collectors.karpenter_azure.claim import KarpenterClaim
 from workers.collectors.karpenter_azure.judge import KarpenterJudge
 from workers.collectors.karpenter_azure.node_protection import NodeProtection
 from workers.handlers.kept_resources import KeptRecords, NoKeptRecords
-from workers.handlers.protocol import NotCleared
 from workers.handlers.source_clusters import SourceClusters
 from workers.providers.azure.call_meters import BudgetCallMeter
 from workers.providers.azure.calls import AzureCalls
 from workers.providers.azure.claims import AzureClaim, ClaimJudges, ConsentedObject, Consents
 from workers.providers.azure.clients import AzureClients
+from workers.providers.azure.kind_calls import AzureKindCalls
 from workers.providers.azure.kinds import KINDS, AzureKind
 from workers.providers.azure.limits import Call, LaneLimits, call_draws
 from workers.providers.azure.model import AzureScope, CallMeter
-from workers.providers.azure.removal import AzureRemoval
+from workers.removal import Removal
 
 NAME: Final = "aks-a"
 TAGS: Final = {CLUSTER_TAG: "prod", NODEPOOL_TAG: "default"}
@@ -67,38 +68,15 @@ _CALLS: Final[dict[str, Call]] = {
 }
 
 
-class AzureRecordingBatch:
-    """A batch of one lane, as the runtime has it: what was reserved for a job that was not cleared goes back by itself.
-    `clear` is raised where the way is not free."""
+class AzureRecordingBatch(RecordingBatch):
+    """A batch of one lane of Azure, which reserves what that lane draws on."""
 
     def __init__(self, lane: str, jobs: Sequence[Job], *, clear: Exception | None = None) -> None:
-        self.lane, self.jobs, self._clear = lane, jobs, clear
-        self.called: set[str] = set()
-        self.told: list[Feedback] = []
-        self.returned: dict[str, float] = {}
+        super().__init__(lane, jobs, LANES.draws(lane) or (), clear=clear)
 
-    async def clear(self, *jobs: Job) -> None:
-        if self._clear is not None:
-            raise self._clear
-        self.called |= {job.id for job in jobs}
-
-    def report_quota(self, feedback: Feedback) -> None:
-        self.told.append(feedback)
-
-    def unused(self, limit: str, tokens: float = 1.0) -> None:
-        self.returned[limit] = self.returned.get(limit, 0.0) + tokens
-
-    def land(self, job: Job, verdict: Verdict | Exception) -> None:
-        if isinstance(verdict, NotCleared) and job.id not in self.called:
-            for draw in LANES.draws(self.lane) or ():
-                self.unused(draw.limit.name, draw.cost)
-
-    @property
-    def spent(self) -> dict[str, float]:
-        """What stays drawn after everything has come back."""
-        reserved = {draw.limit.name: draw.cost * len(self.jobs) for draw in LANES.draws(self.lane) or ()}
-        left = {name: tokens - self.returned.get(name, 0.0) for name, tokens in reserved.items()}
-        return {name: tokens for name, tokens in left.items() if tokens}
+    def moved(self, lane: str) -> "AzureRecordingBatch":
+        """A batch of the same jobs in another lane."""
+        return type(self)(lane, self.jobs, clear=self._clear)
 
     @property
     def pauses(self) -> dict[str, timedelta | None]:
@@ -133,6 +111,7 @@ class AzureRemovalFixture(KarpenterObjects):
         # The groups that the settings name.
         self.named = (self.group_named(),)
         self.since = 0
+        self.judge: type[KarpenterJudge] = KarpenterJudge
 
     def group_named(self, **changes: Any) -> AzureNodes:
         given = {"subscription": self.subscription, "resource_group": GROUP, "region": REGION, "cluster": "prod"}
@@ -200,14 +179,14 @@ class AzureRemovalFixture(KarpenterObjects):
             jobs.append(Job(f"{deletion}#1.0", 7, JobRecord(**{**given, **record})))
         return of(lane, jobs, clear=clear)
 
-    def removal(self, kind: AzureKind) -> AzureRemoval:
+    def removal(self, kind: AzureKind) -> Removal[Any]:
         def calling(where: AzureScope, meter: CallMeter) -> AzureCalls:
             return self.calls(meter, where)
 
         settings = AzureSettings(nodes={SOURCE: self.named}, reserve=RESERVE)
         judges = ClaimJudges(self.collector_of)
-        judges.register(KARPENTER_AZURE, KarpenterJudge(settings, self.nodes, self.memory))
-        return AzureRemoval(kind, calling, LANES, judges, self.consents)
+        judges.register(KARPENTER_AZURE, self.judge(settings, self.nodes, self.memory))
+        return Removal(AzureKindCalls(kind, calling, LANES, judges, self.consents))
 
     def collector_of(self, source: str) -> str:
         declared = self.settings.sources.get(source)
@@ -219,7 +198,6 @@ class AzureRemovalFixture(KarpenterObjects):
         self.since = len(await self.azure.journal())
         found: dict[str, Verdict | Exception] = {}
         async for job, verdict in self.removal(kind).attempt(batch):
-            batch.land(job, verdict)
             found[job.target] = verdict
         if balances:
             asked = await self.drawn()
@@ -270,7 +248,7 @@ async def azure(local_azure: LocalAzure, monkeypatch: pytest.MonkeyPatch) -> Asy
     for name, value in local_azure.identity().items():
         monkeypatch.setenv(name, value)
     # On a busy machine what was read may be old by the time that it is acted on.
-    for name in ("handlers.evidence_age.FRESH", "providers.azure.removal.FRESH_SIGNS"):
+    for name in ("handlers.evidence_age.FRESH", "providers.azure.kind_calls.FRESH_SIGNS"):
         monkeypatch.setattr(f"workers.{name}", timedelta(minutes=5))
     async with prepared(local_azure) as made:
         yield made

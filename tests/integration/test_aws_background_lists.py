@@ -108,7 +108,7 @@ async def test_what_was_drawn_for_the_tagging_api_and_not_used_goes_back_each_ti
     await slowly(clusters)
     batch = Taken(target.lane, job_of(target))
     left(await attempted(side, batch))
-    assert batch.returned == [f"{REGION}/tag.GetResources"]
+    assert batch.returned == {f"{REGION}/tag.GetResources": 1.0}
 
 
 @pytest.mark.long

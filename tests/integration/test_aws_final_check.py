@@ -32,7 +32,7 @@ async def test_an_empty_list_releases_the_cluster(clusters: CapiFixture) -> None
         assert target.after == clusters.settings.section(AwsSettings).settle
         batch = Taken(target.lane, job_of(target))
         assert isinstance(await listed(side, batch), Gone)
-        assert batch.returned == []
+        assert batch.returned == {}
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ async def test_a_denied_read_is_refused_and_names_the_permission(clusters: CapiF
         assert isinstance(verdict, Refused)
         assert "elasticloadbalancing:DescribeLoadBalancers is denied" in verdict.reason
         # What the lane had drawn for the tagging API was not needed.
-        assert batch.returned == [f"{REGION}/tag.GetResources"]
+        assert batch.returned == {f"{REGION}/tag.GetResources": 1.0}
 
 
 async def test_a_throttled_list_is_reported_to_the_budget_and_spends_no_attempt(clusters: CapiFixture) -> None:

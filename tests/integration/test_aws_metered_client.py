@@ -12,7 +12,7 @@ from standins.aws import AwsFault
 from standins.aws.tags import by_cloud_provider
 from tests.engine.waiting import until
 from tests.integration.aws_removal import REGION, AwsRecordingBatch, AwsRemovalFixture, removing
-from workers.handlers.batch_tokens import BatchTokens
+from workers.handlers.lane_meter import LaneMeter
 from workers.handlers.protocol import NotCleared
 from workers.providers.aws.client.metered_client import MeteredClient
 from workers.providers.aws.errors import BUDGET_EXHAUSTED, AwsError
@@ -47,13 +47,11 @@ def quota(removing: AwsRemovalFixture) -> CountedBudget:
     return made
 
 
-async def counted(
-    removing: AwsRemovalFixture, batch: AwsRecordingBatch, jobs: int
-) -> tuple[MeteredClient, BatchTokens]:
+async def counted(removing: AwsRemovalFixture, batch: AwsRecordingBatch, jobs: int) -> tuple[MeteredClient, LaneMeter]:
     """The client of a batch with one reserved read per job."""
-    tokens, scope = BatchTokens(batch, LIMITS.of(REGION, READ), jobs), removing.owner().scope
+    meter, scope = LaneMeter(LIMITS.of(REGION, READ), jobs, batch.report_quota), removing.owner().scope
     beyond = partial(removing.reach.client, scope, paced=True)
-    return MeteredClient(await removing.reach.client(scope), tokens, beyond, LIMITS), tokens
+    return MeteredClient(await removing.reach.client(scope), meter, beyond, LIMITS), meter
 
 
 async def exhaust(removing: AwsRemovalFixture, quota: CountedBudget) -> None:
@@ -66,7 +64,7 @@ async def test_what_is_reserved_costs_no_word_to_the_budget_and_what_is_not_draw
     removing: AwsRemovalFixture, quota: CountedBudget
 ) -> None:
     batch = removing.batch(removing.owner(), "aws.target-group", "a", "b")
-    client, tokens = await counted(removing, batch, 2)
+    client, meter = await counted(removing, batch, 2)
     for _ in range(2):
         await client.call("elbv2", "describe_target_groups")
     assert quota.drawn == 0
@@ -74,8 +72,7 @@ async def test_what_is_reserved_costs_no_word_to_the_budget_and_what_is_not_draw
     assert quota.drawn == 1
     await client.call("ec2", "describe_volumes")
     assert quota.drawn == 2
-    tokens.give_back()
-    assert batch.returned == {}
+    assert meter.close() == {}
 
 
 async def test_a_refusal_names_every_limit_that_the_call_drew_on(
@@ -138,35 +135,15 @@ async def test_jobs_for_which_there_is_no_room_wait_and_the_limit_is_not_paused_
 # ---- returned tokens
 
 
-class ReturningBatch(AwsRecordingBatch):
-    """Like a leased batch of the runtime: tokens of a job without consent are returned by themselves."""
-
-    def hand_back(self, jobs: int) -> None:
-        for draw in LIMITS.of_lane(self.lane) or ():
-            self.unused(draw.limit.name, draw.cost * jobs)
-
-
-def reserved(batch: AwsRecordingBatch) -> dict[str, float]:
-    return {draw.limit.name: draw.cost * len(batch.jobs) for draw in LIMITS.of_lane(batch.lane) or ()}
-
-
-def spent(batch: AwsRecordingBatch) -> dict[str, float]:
-    """What stays drawn after everything was returned."""
-    left = {name: tokens - batch.returned.get(name, 0.0) for name, tokens in reserved(batch).items()}
-    return {name: tokens for name, tokens in left.items() if tokens}
-
-
 async def test_reads_that_were_made_for_a_job_that_is_not_cleared_stay_drawn(removing: AwsRemovalFixture) -> None:
     build = removing.cloud.builder
     vpc = await build.vpc()
     volume = await build.volume(by_cloud_provider("c1"))
-    batch = removing.batch(removing.owner(vpc), "aws.volume", volume, clear=NotCleared("paused"))
-    one = ReturningBatch(batch.lane, batch.jobs, clear=NotCleared("paused"))
+    one = removing.batch(removing.owner(vpc), "aws.volume", volume, clear=NotCleared("paused"))
     assert isinstance((await removing.attempt(one))[volume], NotCleared)
-    one.hand_back(1)
     asked = await removing.asked()
     assert asked == ["ec2.DescribeVolumes"]
-    assert spent(one) == {f"{REGION}/ec2.DescribeVolumes": 1.0}
+    assert one.spent == {f"{REGION}/ec2.DescribeVolumes": 1.0}
 
 
 async def test_a_batch_that_is_called_off_gives_nothing_back_twice(removing: AwsRemovalFixture) -> None:
@@ -176,7 +153,7 @@ async def test_a_batch_that_is_called_off_gives_nothing_back_twice(removing: Aws
     batch = removing.batch(removing.owner(vpc), "aws.volume", *volumes)
     held, arrived = asyncio.Event(), list[str]()
 
-    class HeldBatch(ReturningBatch):
+    class HeldBatch(AwsRecordingBatch):
         async def clear(self, *jobs: object) -> None:
             arrived.append("here")
             await held.wait()
@@ -190,5 +167,4 @@ async def test_a_batch_that_is_called_off_gives_nothing_back_twice(removing: Aws
     await until("both are in front of their calls", before_the_call)
     attempt.cancel()
     await asyncio.gather(attempt, return_exceptions=True)
-    one.hand_back(2)
-    assert spent(one) == {f"{REGION}/ec2.DescribeVolumes": 1.0}
+    assert one.spent == {f"{REGION}/ec2.DescribeVolumes": 1.0}

@@ -110,7 +110,12 @@ async def attempts(removing: AwsRemovalFixture, client: AwsClient, volumes: list
     batch = removing.batch(owner, "aws.volume", *volumes)
     found = await named("aws.volume").read(client, volumes)
     judge, aws = removing.judge, removing.aws
-    return [AwsAttempt(job, owner, judge, found[job.target], client, batch, aws) for job in batch.jobs]
+    return [
+        AwsAttempt(
+            job=job, claim=owner, judge=judge, resource=found[job.target], client=client, batch=batch, settings=aws
+        )
+        for job in batch.jobs
+    ]
 
 
 async def test_all_pages_of_instances_are_waited_for(removing: AwsRemovalFixture, client: AwsClient, vpc: Vpc) -> None:

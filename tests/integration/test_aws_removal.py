@@ -1,16 +1,20 @@
 """Removal when AWS refuses, does not respond, or reports another owner; and what it costs."""
 
+from datetime import timedelta
+
 import msgspec
 import pytest
 
 from service.contract import Blocked, Gone, Job, Pause, Pending, Refused, Throttled
 from standins.aws import AwsFault
 from standins.aws.tags import by_cloud_provider, by_cluster_api
-from tests.integration.aws_removal import AwsRemovalFixture, aws_removal, capa_claims, named, removing
+from tests.integration.aws_removal import LIMITS, AwsRemovalFixture, aws_removal, capa_claims, named, removing
 from workers.handlers.protocol import NotCleared
-from workers.providers.aws.batch_reader import NOT_OWNED_HINT
 from workers.providers.aws.errors import AwsError
+from workers.providers.aws.kind_calls import NOT_OWNED_HINT, AwsKindCalls, RemovalContext
 from workers.providers.aws.kinds.load_balancers import MAX_LIFTS
+from workers.providers.aws.rechecks import ConsentRechecks
+from workers.removal import LONGEST_REPEAT, RemovalProgress
 
 __all__ = ["removing"]
 
@@ -113,9 +117,37 @@ async def test_a_name_that_came_back_as_another_s_is_not_ours_any_more(removing:
 
     assert await check(deleted.resume) == Gone()
     await build.classic(vpc, THEIRS, name=name)
-    # moto reuses the DNS name of a name; AWS never does.
-    assert await check(f"{deleted.resume}-of-before") == Gone("it is gone, and another one has its name by now")
+    gone = await check(deleted.resume)
+    assert isinstance(gone, Gone)
+    assert gone.detail.startswith("it is gone, and another one has its name by now")
     assert name in await build.standing()
+
+
+async def test_deletes_that_are_accepted_without_effect_are_repeated_later_and_later(
+    removing: AwsRemovalFixture,
+) -> None:
+    volume = await removing.cloud.builder.volume(OURS)
+    waits = []
+    for deletes in (1, 2, 3, 4, 5000):
+        resume = str(RemovalProgress("", deletes))
+        batch = removing.batch(removing.owner(), "aws.volume", volume, operation="ec2.DescribeVolumes", resume=resume)
+        again = (await removing.attempt(batch))[volume]
+        assert isinstance(again, Pending)
+        assert str(again.lane).endswith("/ec2.DeleteVolume")
+        assert f"its deletion was accepted {deletes} times" in again.detail
+        waits.append(again.check_after.total_seconds())
+    assert waits == [0, 15, 30, 60, LONGEST_REPEAT.total_seconds()]
+
+
+async def test_a_deletion_that_goes_on_is_looked_at_less_often_after_a_while(removing: AwsRemovalFixture) -> None:
+    removing.aws = msgspec.structs.replace(removing.aws, check_after=timedelta(minutes=10))
+    calls = AwsKindCalls(
+        named("aws.nat-gateway"),
+        RemovalContext(removing.reach, removing.aws, capa_claims(removing.aws), LIMITS, ConsentRechecks()),
+    )
+    # Aligned with the checks of other resources: between half a period and one and a half.
+    for checks, period in ((0, 10), (3, 10), (4, 20), (8, 40), (5000, 40)):
+        assert period / 2 <= calls.check_delay(checks).total_seconds() / 60 <= period * 1.5
 
 
 # ---- reading
@@ -359,8 +391,8 @@ async def test_what_the_runtime_gives_back_for_jobs_that_were_not_cleared_is_not
     found = await removing.attempt(batch)
     assert {type(one) for one in found.values()} == {NotCleared}
     # All but the reads, which were made.
-    assert batch.returned == {
-        "eu-west-1/ec2.DescribeSecurityGroups": -3.0, "eu-west-1/ec2.DescribeNetworkInterfaces": -1.0,
+    assert batch.spent == {
+        "eu-west-1/ec2.DescribeSecurityGroups": 3.0, "eu-west-1/ec2.DescribeNetworkInterfaces": 1.0,
     }  # fmt: skip
     assert changes(await removing.asked()) == []
 

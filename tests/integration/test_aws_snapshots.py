@@ -109,7 +109,16 @@ async def test_a_snapshot_that_failed_holds_the_volume(removing: AwsRemovalFixtu
     found = AwsResource(kind=VOLUME, id="vol-1", tags=OURS, state="available")
     client = await removing.reach.client(owner.scope)
     verdict = await require_snapshot(
-        AwsAttempt(job, owner, removing.judge, found, client, batch, removing.aws, looked_up=seen)
+        AwsAttempt(
+            job=job,
+            claim=owner,
+            judge=removing.judge,
+            resource=found,
+            client=client,
+            batch=batch,
+            settings=removing.aws,
+            looked_up=seen,
+        )
     )
     assert isinstance(verdict, Refused)
     assert "snap-1 of vol-1 is error: the key is disabled" in verdict.reason
@@ -127,7 +136,16 @@ async def test_a_complete_snapshot_that_is_old_by_now_is_made_anew(removing: Aws
         snapshots = [VolumeSnapshot("snap-1", "completed", "", datetime.now(UTC) - age) for age in began]
         seen = {("vol-1", job.deletion): snapshots}
         verdict = await require_snapshot(
-            AwsAttempt(job, owner, removing.judge, found, client, batch, removing.aws, looked_up=seen)
+            AwsAttempt(
+                job=job,
+                claim=owner,
+                judge=removing.judge,
+                resource=found,
+                client=client,
+                batch=batch,
+                settings=removing.aws,
+                looked_up=seen,
+            )
         )
         assert verdict is None or (isinstance(verdict, Pending) and str(verdict.lane).endswith(CREATE))
         return verdict is None

@@ -11,7 +11,7 @@ from standins.azure import GROUP
 from tests.integration.azure_removal import NAME, AzureRemovalFixture, azure, own_api, removing
 from workers.handlers.kept_resources import NoKeptRecords
 from workers.providers.azure.kinds import ADDRESS, DISK, NIC, VM, AzureKind
-from workers.providers.azure.model import AzureRemovalProgress
+from workers.removal import RemovalProgress
 
 __all__ = ["azure", "own_api", "removing"]
 
@@ -65,7 +65,7 @@ async def test_what_an_abandoned_machine_uses_is_left(
 async def test_the_job_of_an_interface_deletes_no_abandoned_machine(removing: AzureRemovalFixture) -> None:
     machine = await node(removing)
     removing.memory = abandoned(removing)
-    made = removing.batch(NIC, resume=str(AzureRemovalProgress("", host=machine)))
+    made = removing.batch(NIC, resume=str(RemovalProgress("", state=machine)))
     found = await removing.one(type(made)(removing.where.lane(VM.removing), made.jobs))
     assert isinstance(found, Left), found
     assert "vm.delete" not in await removing.asked()

@@ -14,7 +14,7 @@ from workers.collectors.karpenter_azure.claim import KarpenterClaim
 from workers.handlers.protocol import NotCleared
 from workers.providers.azure.claims import AzureClaim, ConsentedObject
 from workers.providers.azure.kinds import NIC, VM, AzureKind
-from workers.providers.azure.model import AzureRemovalProgress
+from workers.removal import RemovalProgress
 
 __all__ = ["azure", "own_api", "removing", "sweeping"]
 
@@ -48,7 +48,7 @@ async def test_a_machine_that_came_late_goes_only_with_the_claim_that_consented(
     machine = await removing.vm(nics=(NAME,))
     await removing.nic(vm=NAME)
     claim = removing.claim_of()
-    made = removing.batch(NIC, resume=str(AzureRemovalProgress("", host=machine)))
+    made = removing.batch(NIC, resume=str(RemovalProgress("", state=machine)))
     batch = type(made)(claim.where.lane(VM.removing), made.jobs)
     removing.consents.record("deletion", ConsentedObject(KARPENTER_AZURE, SOURCE, "b"))
     found = await removing.one(batch, balances=False)
@@ -103,7 +103,7 @@ async def test_a_job_of_an_orphaned_interface_deletes_no_machine_in_whatever_lan
     machine = await removing.vm(nics=(NAME,))
     guid = await removing.nic(vm=NAME)
     claim = removing.claim_of(judged=guid)
-    made = removing.batch(NIC, claim=claim, resume=str(AzureRemovalProgress(guid, host=machine)))
+    made = removing.batch(NIC, claim=claim, resume=str(RemovalProgress(guid, state=machine)))
     found = await removing.one(type(made)(claim.where.lane(VM.removing), made.jobs))
     assert isinstance(found, ValueError)
     assert await removing.asked() == []

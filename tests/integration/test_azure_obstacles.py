@@ -23,7 +23,7 @@ from tests.integration.azure_removal import (
 from workers.handlers.protocol import NotCleared
 from workers.providers.azure.errors import AzureError
 from workers.providers.azure.kinds import KINDS, NIC, VM
-from workers.providers.azure.model import AzureRemovalProgress
+from workers.removal import RemovalProgress
 
 __all__ = ["azure", "own_api", "removing"]
 
@@ -57,9 +57,8 @@ async def test_an_interface_waits_for_a_machine_of_its_name_that_is_not_ours_to_
 
 def late(removing: AzureRemovalFixture, machine: str, name: str = NAME, **how: Any) -> AzureRecordingBatch:
     """The job of an interface in the lane in which machines are removed."""
-    batch = removing.batch(NIC, name, resume=str(AzureRemovalProgress("", host=machine)), **how)
-    batch.lane = removing.where.lane(VM.removing)
-    return batch
+    batch = removing.batch(NIC, name, resume=str(RemovalProgress("", state=machine)), **how)
+    return batch.moved(removing.where.lane(VM.removing))
 
 
 async def test_a_machine_that_came_late_goes_before_its_interface_and_not_before_the_grace(
@@ -70,10 +69,10 @@ async def test_a_machine_that_came_late_goes_before_its_interface_and_not_before
     found = await removing.one(removing.batch(NIC))
     assert isinstance(found, Pending)
     assert (found.check_after, found.lane) == (timedelta(seconds=60), removing.where.lane(VM.removing))
-    assert (found.resume, await removing.asked()) == (str(AzureRemovalProgress("", host=machine)), ["vm.get"])
+    assert (found.resume, await removing.asked()) == (str(RemovalProgress("", state=machine)), ["vm.get"])
     found = await removing.one(late(removing, machine))
     assert isinstance(found, Pending)
-    assert (found.lane, found.resume) == (removing.where.lane(NIC.reading), str(AzureRemovalProgress("")))
+    assert (found.lane, found.resume) == (removing.where.lane(NIC.reading), str(RemovalProgress("")))
     assert await removing.asked() == ["vm.get", "vm.delete"]
     await removing.azure.advance(30)
     assert isinstance(await removing.one(removing.batch(NIC, looks=True, resume=found.resume)), Gone)

@@ -3,17 +3,21 @@ Accepted is not gone, and nothing is deleted but the very resource that was chec
 
 from datetime import timedelta
 
+import msgspec
 import pytest
 
 from service.contract import Blocked, Gone, Left, Pending, Refused
-from service.sources.azure import KEEP_TAG
+from service.sources.azure import KEEP_TAG, RETAINED
 from service.sources.karpenter_azure import AKS_MACHINE_TAG, CLUSTER_TAG
 from standins.azure import AzureFault
 from tests.azure_kinds import AZURE_KINDS
 from tests.integration.azure_removal import NAME, TAGS, AzureRemovalFixture, azure, own_api, removing
+from workers.collectors.karpenter_azure.claim import KarpenterClaim
+from workers.collectors.karpenter_azure.judge import KarpenterJudge
+from workers.providers.azure.kind_calls import LONGEST_READ_AFTER
 from workers.providers.azure.kinds import DISK, KINDS, NIC, VM, AzureKind
-from workers.providers.azure.model import AzureRemovalProgress
-from workers.providers.azure.removal import LONGEST_READ_AFTER, LONGEST_REPEAT
+from workers.providers.azure.model import AzureResource
+from workers.removal import LONGEST_REPEAT, RemovalProgress
 
 __all__ = ["azure", "own_api", "removing"]
 
@@ -43,7 +47,7 @@ async def test_what_is_there_and_ours_moves_to_the_lane_of_its_removal(
     row = AZURE_KINDS[kind.name]
     guid = await removing.make(row)
     found = pending(await removing.one(removing.batch(kind, looks=True)), kind.removing)
-    assert (found.check_after, found.resume) == (timedelta(0), str(AzureRemovalProgress(guid)))
+    assert (found.check_after, found.resume) == (timedelta(0), str(RemovalProgress(guid)))
     assert await removing.asked() == [row.read]
 
 
@@ -55,13 +59,13 @@ async def test_an_accepted_delete_is_no_proof_and_a_later_read_is(
     guid = await removing.make(row)
     accepted = pending(await removing.one(removing.batch(kind)), kind.reading)
     assert (await removing.asked())[-2:] == [row.read, row.delete]
-    assert accepted.resume == str(AzureRemovalProgress(guid, 1))
+    assert accepted.resume == str(RemovalProgress(guid, 1))
     # The address at which it could be followed is signed: it is not kept.
     assert "http" not in repr(accepted)
     # As the answer said: an interface sooner than the others.
     assert accepted.check_after == timedelta(seconds=row.check_after)
     looked = pending(await removing.one(removing.batch(kind, looks=True, resume=accepted.resume)), kind.reading)
-    assert (looked.detail, looked.resume) == ("it is being deleted", str(AzureRemovalProgress(guid, 1, 1)))
+    assert (looked.detail, looked.resume) == ("it is being deleted", str(RemovalProgress(guid, 1, 1)))
     await removing.azure.advance(20)
     assert await removing.one(removing.batch(kind, looks=True, resume=looked.resume)) == Gone()
 
@@ -99,6 +103,59 @@ async def test_what_is_not_ours_is_never_deleted(
     for looks in (True, False):
         assert isinstance(await removing.one(removing.batch(kind, looks=looks)), verdict)
     assert await removing.names() == {NAME}
+
+
+class LenientJudge(KarpenterJudge):
+    """The judge of a collector that owns whatever it is asked about."""
+
+    def owns(self, claim: KarpenterClaim, found: AzureResource) -> None:
+        del claim, found
+
+
+@pytest.mark.invariant(10)
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+@pytest.mark.parametrize(("tag", "verdict"), [(KEEP_TAG, Refused), (RETAINED.upper(), Left)])
+async def test_what_a_tag_keeps_stays_whatever_its_collector_says(
+    removing: AzureRemovalFixture, kind: AzureKind, tag: str, verdict: type
+) -> None:
+    removing.judge = LenientJudge
+    await removing.make(AZURE_KINDS[kind.name], tags={tag: "true"})
+    for looks in (True, False):
+        found = await removing.one(removing.batch(kind, looks=looks))
+        assert isinstance(found, verdict), found
+    assert await removing.names() == {NAME}
+
+
+@pytest.mark.invariant(10)
+@pytest.mark.parametrize("tag", [KEEP_TAG, RETAINED])
+async def test_a_machine_that_a_tag_keeps_is_not_deleted_before_its_interface(
+    removing: AzureRemovalFixture, tag: str
+) -> None:
+    removing.judge = LenientJudge
+    machine = await removing.vm(tags={tag: "true"}, nics=(NAME,))
+    await removing.nic(vm=NAME)
+    assert isinstance(await removing.one(removing.batch(NIC)), Blocked)
+    late = removing.batch(NIC, resume=str(RemovalProgress(state=machine))).moved(removing.where.lane(VM.removing))
+    assert isinstance(await removing.one(late), Refused | Left)
+    assert await removing.names("vm") == {NAME}
+
+
+@pytest.mark.invariant(8)
+@pytest.mark.parametrize(
+    "changes",
+    [{"client_id": "11111111-0000-4000-8000-000000000001"}, {"region": "uksouth"}],
+    ids=["identity", "region"],
+)
+async def test_a_claim_chooses_neither_the_identity_nor_the_region_to_act_in(
+    removing: AzureRemovalFixture, changes: dict[str, str]
+) -> None:
+    await removing.nic()
+    claim = removing.claim_of(where=msgspec.structs.replace(removing.where, **changes))
+    for looks in (True, False):
+        refused = await removing.one(removing.batch(NIC, claim=claim, looks=looks))
+        assert isinstance(refused, Refused)
+        assert "another region or identity" in refused.reason
+    assert await removing.asked() == []
 
 
 async def test_tags_of_the_settings_are_asked_for_too(removing: AzureRemovalFixture) -> None:
@@ -146,7 +203,7 @@ async def test_a_machine_that_would_take_a_data_disk_along_stays(removing: Azure
 
 
 @pytest.mark.invariant(2)
-@pytest.mark.parametrize("which", ["handlers.evidence_age.FRESH", "providers.azure.removal.FRESH_SIGNS"])
+@pytest.mark.parametrize("which", ["handlers.evidence_age.FRESH", "providers.azure.kind_calls.FRESH_SIGNS"])
 @pytest.mark.parametrize("kind", [VM, NIC], ids=lambda kind: kind.name)
 async def test_what_was_read_too_long_before_the_call_is_no_reason_to_delete(
     removing: AzureRemovalFixture, monkeypatch: pytest.MonkeyPatch, kind: AzureKind, which: str
@@ -167,7 +224,7 @@ async def test_another_one_of_the_same_name_is_not_the_one_that_was_judged(remov
     await removing.azure.remove("nic", NAME, subscription=removing.subscription)
     second = await removing.nic()
     for looks in (True, False):
-        gone = await removing.one(removing.batch(NIC, looks=looks, resume=str(AzureRemovalProgress(first, 1))))
+        gone = await removing.one(removing.batch(NIC, looks=looks, resume=str(RemovalProgress(first, 1))))
         assert isinstance(gone, Gone)
         assert second in gone.detail
     claim = removing.claim_of(judged=first)
@@ -196,11 +253,11 @@ async def test_what_is_being_deleted_already_is_waited_for_later_and_later(remov
 
 async def test_a_wait_that_has_grown_for_days_is_still_a_wait(removing: AzureRemovalFixture) -> None:
     guid = await removing.nic(state="Deleting")
-    found = await removing.one(removing.batch(NIC, looks=True, resume=str(AzureRemovalProgress(guid, 1, 5000))))
+    found = await removing.one(removing.batch(NIC, looks=True, resume=str(RemovalProgress(guid, 1, 5000))))
     assert pending(found, NIC.reading).check_after == LONGEST_READ_AFTER
     await removing.azure.remove("nic", NAME, subscription=removing.subscription)
     guid = await removing.nic()
-    found = await removing.one(removing.batch(NIC, looks=True, resume=str(AzureRemovalProgress(guid, 5000))))
+    found = await removing.one(removing.batch(NIC, looks=True, resume=str(RemovalProgress(guid, 5000))))
     assert pending(found, NIC.removing).check_after == LONGEST_REPEAT
 
 
@@ -210,7 +267,7 @@ async def test_deletes_that_are_accepted_and_fail_are_made_again_later_and_later
     resume, waits = "", []
     for number in range(1, 6):
         accepted = pending(await removing.one(removing.batch(NIC, resume=resume)), NIC.reading)
-        assert accepted.resume == str(AzureRemovalProgress(guid, number))
+        assert accepted.resume == str(RemovalProgress(guid, number))
         await removing.azure.advance(10)
         seen = pending(await removing.one(removing.batch(NIC, looks=True, resume=accepted.resume)), NIC.removing)
         assert f"its deletion was accepted {number} times" in seen.detail
@@ -233,7 +290,7 @@ async def test_a_delete_that_finds_nothing_is_looked_after_at_once_and_is_no_pro
     for number in range(1, 5):
         said = pending(await removing.one(removing.batch(NIC, resume=resume)), NIC.reading)
         assert (said.detail, said.check_after) == ("said to be gone", timedelta(0))
-        assert said.resume == str(AzureRemovalProgress(guid, number))
+        assert said.resume == str(RemovalProgress(guid, number))
         seen = pending(await removing.one(removing.batch(NIC, looks=True, resume=said.resume)), NIC.removing)
         resume = seen.resume
         waits.append(seen.check_after.total_seconds())

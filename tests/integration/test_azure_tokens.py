@@ -11,7 +11,7 @@ from service.contract import Blocked, Job, Pending, Remaining, Throttled
 from standins.azure import REGION, AzureFault, BucketSize
 from tests.engine.waiting import until
 from tests.integration.azure_removal import NAME, AzureRecordingBatch, AzureRemovalFixture, azure, own_api, removing
-from workers.handlers.batch_tokens import BatchTokens
+from workers.handlers.lane_meter import LaneMeter
 from workers.handlers.protocol import NotCleared
 from workers.providers.azure.call_meters import BatchCallMeter
 from workers.providers.azure.errors import NO_ROOM, AzureError, verdict_for
@@ -137,7 +137,7 @@ async def test_a_call_that_nothing_was_reserved_for_is_not_made_and_azure_is_not
     removing: AzureRemovalFixture,
 ) -> None:
     batch = removing.batch(NIC)
-    meter = BatchCallMeter(BatchTokens(batch, call_draws(removing.where, "compute.read", 0.2), 1))
+    meter = BatchCallMeter(LaneMeter(call_draws(removing.where, "compute.read", 0.2), 1, batch.report_quota))
     calls = removing.calls(meter)
     assert await calls.read(VM, NAME) is None
     with pytest.raises(AzureError) as caught:
@@ -195,10 +195,10 @@ async def test_a_node_that_lives_protects_its_machine_before_anything_is_drawn(r
     assert isinstance(found, NotCleared)
     assert (found.refused, found.deletion, found.wait_ms) == (True, "deletion", 60_000)
     assert "runs on it and is Ready" in str(found)
-    assert (await removing.asked(), batch.spent, batch.called) == ([], {}, set())
+    assert (await removing.asked(), batch.spent, set(batch.cleared)) == ([], {}, set())
 
 
-@pytest.mark.parametrize("what", ["handlers.evidence_age.FRESH", "providers.azure.removal.FRESH_SIGNS"])
+@pytest.mark.parametrize("what", ["handlers.evidence_age.FRESH", "providers.azure.kind_calls.FRESH_SIGNS"])
 async def test_nothing_goes_on_the_strength_of_what_was_read_too_long_ago(
     removing: AzureRemovalFixture, monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
@@ -210,7 +210,7 @@ async def test_nothing_goes_on_the_strength_of_what_was_read_too_long_ago(
     found = await removing.one(batch)
     assert isinstance(found, Blocked)
     assert "has grown old" in found.by
-    assert (await removing.asked(), batch.called) == (["vm.get", "nic.get"], {"deletion#1.0"})
+    assert (await removing.asked(), set(batch.cleared)) == (["vm.get", "nic.get"], {"deletion#1.0"})
     assert await removing.names("nic") == {NAME}
 
 
@@ -232,7 +232,7 @@ async def called_off(
 
     async def attempt() -> None:
         async for job, verdict in removing.removal(NIC).attempt(batch):
-            batch.land(job, verdict)
+            assert isinstance(verdict, NotCleared)
             landed.add(job.target)
 
     task = asyncio.create_task(attempt())
@@ -243,9 +243,6 @@ async def called_off(
     await until(f"{waits} wait, {judged} have verdicts", there)
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
-    for job in batch.jobs:
-        # As the runtime does for those without a verdict.
-        batch.land(job, NotCleared("the worker stops"))
     await removing.azure.set_faults()
     await removing.azure.open()
 
@@ -280,16 +277,8 @@ async def test_a_verdict_before_the_batch_is_cancelled_counts_once(removing: Azu
         async def clear(self, *jobs: Job) -> None:
             raise NotCleared("paused")
 
-        def land(self, job: Job, verdict: object) -> None:
-            if job.id not in self.landed:
-                self.landed.add(job.id)
-                super().land(job, verdict)  # type: ignore[arg-type]
-
-        landed: set[str]
-
     await removing.nic("aks-a")
     await removing.nic("aks-b")
     await removing.azure.set_faults(AzureFault(what="gate", operation="nic.get", about="aks-b"))
     batch = removing.batch(NIC, "aks-a", "aks-b", of=CalledOffBatch)
-    batch.landed = set()  # type: ignore[attr-defined]
     await called_off(removing, batch, ["nic.get"], judged=("aks-a",))

@@ -7,9 +7,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from service.contract import Feedback, Gone, Job, JobRecord, Pending
+from service.contract import Gone, Job, JobRecord, Pending
 from service.contract.version import VERSION
 from service.sources.capa import AWS_CLUSTERS
+from tests.recording_batch import RecordingBatch
 from workers.collectors.capa.capa_object import CapaObject
 from workers.collectors.capa.claim import CapaClaim
 from workers.collectors.capa.latest_objects import RETRY_SOON, LatestObjects, ObjectState
@@ -36,22 +37,6 @@ class RecheckDecisions:
     def asks(self, job: str, *, verdict: str = "check", ready: object = WAITS) -> bool:
         record = JobRecord(v=VERSION, stage=0, lane="aws/1/r/x", kind="aws.volume", target="vol-1", verdict=verdict)
         return self.rechecks.is_due(Job(job, 7, record), ready)
-
-
-class ClearedBatch:
-    """A batch whose jobs are cleared, whoever records anything."""
-
-    def __init__(self, *jobs: Job) -> None:
-        self.lane, self.jobs = "aws/1/r/x", jobs
-
-    async def clear(self, *jobs: Job) -> None:
-        assert jobs
-
-    def report_quota(self, feedback: Feedback) -> None:
-        raise AssertionError(feedback)
-
-    def unused(self, limit: str, tokens: float = 1.0) -> None:
-        raise AssertionError(limit, tokens)
 
 
 def job_of(deletion: str, kind: str = "aws.security-group") -> Job:
@@ -112,13 +97,13 @@ async def test_a_claim_that_is_not_of_the_recorded_object_is_held(what: str, for
     latest_objects, job = LatestObjects(), job_of("one")
     latest_objects.record("one", state({}))
     latest_objects.require_wanted(job, OWNER)
-    assert await latest_objects.confirm(ClearedBatch(job), job, OWNER) == (OWNER, ("security-group",))
+    assert await latest_objects.confirm(RecordingBatch("aws/1/r/x", [job]), job, OWNER) == (OWNER, ("security-group",))
     claim = msgspec.structs.replace(OWNER, **forged)
     with pytest.raises(NotCleared, match=f"the {what} of") as held:
         latest_objects.require_wanted(job, claim)
     assert (held.value.refused, held.value.deletion) == (True, "one")
     with pytest.raises(NotCleared, match=f"the {what} of"):
-        await latest_objects.confirm(ClearedBatch(job), job, claim)
+        await latest_objects.confirm(RecordingBatch("aws/1/r/x", [job]), job, claim)
 
 
 @pytest.mark.invariant(8)
@@ -129,7 +114,7 @@ async def test_without_a_recorded_object_nothing_is_confirmed_and_consent_is_ask
         latest_objects.require_wanted(job, OWNER)
     assert (soon.value.refused, soon.value.wait_ms) == (False, RETRY_SOON)
     with pytest.raises(NotCleared, match="not recorded"):
-        await latest_objects.confirm(ClearedBatch(job), job, OWNER)
+        await latest_objects.confirm(RecordingBatch("aws/1/r/x", [job]), job, OWNER)
 
 
 def test_a_job_that_only_waits_rechecks_once_a_minute() -> None:

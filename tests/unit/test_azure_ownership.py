@@ -15,7 +15,7 @@ from workers.collectors.karpenter_azure.listing import is_of
 from workers.collectors.karpenter_azure.ownership import ownership_of
 from workers.providers.azure.kinds import DISK, NIC, VM
 from workers.providers.azure.kinds.disk import of_csi
-from workers.providers.azure.model import AzureRemovalProgress, AzureResource
+from workers.providers.azure.model import AzureResource
 
 OURS = {CLUSTER_TAG: "prod", NODEPOOL_TAG: "default"}
 
@@ -118,28 +118,6 @@ def test_a_list_shows_what_is_the_clusters_and_no_machine_of_aks() -> None:
 def test_what_is_being_deleted_says_so_in_any_casing(state: str) -> None:
     assert AzureResource(kind=NIC.name, name="a", guid="g", tags={}, state=state).going
     assert not AzureResource(kind=NIC.name, name="a", guid="g", tags={}, state="Failed").going
-
-
-# ---- progress between attempts
-
-
-@pytest.mark.parametrize(
-    "progress",
-    [
-        AzureRemovalProgress("g"),
-        AzureRemovalProgress("g", 3, 4),
-        AzureRemovalProgress("0aa-1", 12, 0),
-        AzureRemovalProgress("", 1, 2),
-        AzureRemovalProgress("", host="m"),
-    ],
-)
-def test_progress_is_read_as_it_was_written(progress: AzureRemovalProgress) -> None:
-    assert AzureRemovalProgress.read(str(progress), "other") == progress
-
-
-@pytest.mark.parametrize("text", ["", "g", "g 1", "g one 2", "g 1 -2", "g 1.5 2"])
-def test_without_stored_progress_it_begins_with_the_guid_of_the_sweep(text: str) -> None:
-    assert AzureRemovalProgress.read(text, "judged") == AzureRemovalProgress("judged")
 
 
 def test_every_kind_has_its_place_in_the_order() -> None:

@@ -5,9 +5,6 @@ import time
 from datetime import timedelta
 from typing import Final
 
-from service.contract import Blocked, Job
-from workers.handlers.protocol import Batch
-
 FRESH: Final = timedelta(seconds=5)
 """How old the read of a resource may be when its delete is sent."""
 
@@ -26,19 +23,12 @@ def fresh_until(read: float) -> float:
     return read + FRESH.total_seconds()
 
 
-def is_aging(read: float) -> bool:
+def is_aging(expires: float) -> bool:
     """Whether a read is too old to ask for consent: half of its lifetime is reserved for that."""
-    return now() > read + FRESH.total_seconds() / 2
+    return now() > expires - FRESH.total_seconds() / 2
 
 
-async def clear_until(batch: Batch, job: Job, until: float) -> None:
-    """Clearance for one destructive call that is sent right afterwards, based on reads that expire at `until`. Raises
-    NotCleared and Outdated."""
-    await batch.clear(job)
-    if now() > until:
+def require_fresh(expires: float) -> None:
+    """Raises Outdated."""
+    if now() > expires:
         raise Outdated("answers of its cluster that take so long that what was read of it before has grown old")
-
-
-def retry_outdated(outdated: Outdated) -> Blocked:
-    """Blocked: retried with backoff, without counting as a failed attempt."""
-    return Blocked(str(outdated))

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Final, Protocol
 
 from service.contract import Draw, Event, Feedback, Hold, Job, Plan, Verdict
+from workers.handlers.lane_meter import LaneMeter
 
 RECHECK_AFTER: Final = 30_000
 """Longest time in milliseconds until an objection is checked again that may pass without a watch event: a pause, a
@@ -44,9 +45,13 @@ class Batch(Protocol):
     def report_quota(self, feedback: Feedback) -> None:
         """Reports what a response said about a limit; at most once for each call that draws on it."""
 
+    @property
+    def meter(self) -> LaneMeter:
+        """Counts calls against what the batch reserved. A handler that uses it counts every call: what is left in the
+        end goes back."""
+
     def unused(self, limit: str, tokens: float = 1.0) -> None:
-        """Returns tokens of a call that was not needed. Negative for a call that was made for a job which is handed
-        back."""
+        """Returns tokens of a call that was not needed, for handlers that do not use the meter."""
 
 
 class Handler(Protocol):

@@ -278,10 +278,7 @@ class AttemptLoop:
         del batch.open[job.id]
 
     def _hand_back(self, batch: LeasedBatch, job: Job, verdict: NotCleared) -> NotCleared:
-        # A call that may have been made has used its tokens.
-        if job.id not in batch.called:
-            for draw in batch.draws:
-                batch.unused(draw.limit.name, draw.cost)
+        batch.hand_back(job)
         if verdict.refused and verdict.deletion != job.deletion:
             # Only one deletion was refused: the jobs of the others are checked again in their next attempt.
             return NotCleared(f"not cleared together with {verdict.deletion}")
@@ -299,7 +296,7 @@ class AttemptLoop:
 
     async def _return_tokens(self, batch: LeasedBatch) -> None:
         limits = {draw.limit.name: draw.limit for draw in batch.draws}
-        back = batch.returned.items()
+        back = batch.returned().items()
         unused = [(limits[name], tokens) for name, tokens in back if name in limits and tokens > 0]
         if unused:
             await self._ctx.budgets.return_unused(place_of(batch.lane), batch.corrections, unused)

@@ -9,6 +9,7 @@ import time
 from collections.abc import Sequence
 
 from service.contract import Draw, Feedback, Job, Pause, place_of
+from workers.handlers.lane_meter import LaneMeter
 from workers.handlers.protocol import NotCleared
 from workers.runtime.budget_feedback import UNNAMED_PAUSE, BudgetFeedback
 from workers.runtime.clearance import Clearance
@@ -34,7 +35,8 @@ class LeasedBatch:
         self.open = {job.id: job for job in jobs}
         self.lost: set[str] = set()
         self.called: set[str] = set()
-        self.returned: dict[str, float] = {}
+        self._meter: LaneMeter | None = None
+        self._unused: dict[str, float] = {}
         self.reported_pause = False
         self.corrections = 0
 
@@ -69,8 +71,24 @@ class LeasedBatch:
             if draw.limit.name in others:
                 self._feedback.add_suspected(place_of(self.lane), draw.limit, self.corrections)
 
+    @property
+    def meter(self) -> LaneMeter:
+        if self._meter is None:
+            self._meter = LaneMeter(self.draws, len(self.jobs), self.report_quota)
+        return self._meter
+
     def unused(self, limit: str, tokens: float = 1.0) -> None:
-        self.returned[limit] = self.returned.get(limit, 0.0) + tokens
+        self._unused[limit] = self._unused.get(limit, 0.0) + tokens
+
+    def hand_back(self, job: Job) -> None:
+        """Returns the tokens of a job that is handed back; a call that may have been made has used them."""
+        if job.id not in self.called:
+            for draw in self.draws:
+                self.unused(draw.limit.name, draw.cost)
+
+    def returned(self) -> dict[str, float]:
+        """The tokens to return when the batch has ended, by limit."""
+        return self._unused if self._meter is None else self._meter.close()
 
 
 class LeasedBatches:

@@ -3,12 +3,13 @@ Resources that are left, or were created again, are removed by the same job in t
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import timedelta
+from functools import partial
 from typing import Final
 
 import msgspec
 import structlog
 
-from service.contract import Blocked, Draw, Gone, Job, Pause, Pending, Refused, Throttled, Verdict
+from service.contract import Blocked, Draw, Gone, Job, Pending, Refused, Throttled, Verdict
 from service.contract.kept import NOTHING_ABANDONED, Abandoned
 from service.sources.capa import CAPA, AwsSettings, Task
 from workers.collectors.capa.capa_object import OPT_OUT_HINT
@@ -24,11 +25,12 @@ from workers.collectors.capa.messages import (
 )
 from workers.collectors.capa.preconditions import has_vpc
 from workers.collectors.capa.resource_finder import FoundResources, OwnedResource, ResourceFinder, StillListing
-from workers.collectors.capa.tagging_api import PrepaidCall, PrepaidCallThrottled
 from workers.handlers.batch_adapter import BatchAdapter
 from workers.handlers.kept_resources import KeptRecords
+from workers.handlers.lane_meter import LaneMeter
 from workers.handlers.protocol import Batch, Handler
 from workers.providers.aws.claims import ClaimRegistry, JudgedClaim
+from workers.providers.aws.client.metered_client import MeteredClient
 from workers.providers.aws.errors import AwsError, NoAccess
 from workers.providers.aws.limits import AwsLimits
 from workers.providers.aws.model import PROVIDER, AwsClients
@@ -129,45 +131,34 @@ class FinalCheck:
     async def attempt_one(self, job: Job, batch: Batch) -> Verdict:
         planned = self._claim_of(job, batch.lane)
         if not isinstance(planned, CapaClaim):
-            self._give_back(batch)
             if isinstance(planned, Exception):
                 raise planned
             return planned
         claim, tasks = await self._latest_objects.confirm(batch, job, planned)
-        prepaid, name = None, self._finder.name(leftovers_of(job.resume).asked)
+        name = self._finder.name(leftovers_of(job.resume).asked)
+        patient = partial(self._clients.client, claim.scope, account=claim.account, patient=True)
         try:
-            prepaid = PrepaidCall(await self._clients.client(claim.scope, account=claim.account))
-            client = await self._clients.client(claim.scope, account=claim.account, patient=True)
+            reserved = await self._clients.client(claim.scope, account=claim.account)
+            client = MeteredClient(reserved, batch.meter, patient, self._limits)
             if claim.vpc != planned.vpc and not await has_vpc(client, claim.vpc):
                 return Refused(
                     f"VPC {claim.vpc}, which its object names since this was planned, is not in account "
                     f"{client.account}, region {claim.scope.region}; {OPT_OUT_HINT}"
                 )
-            finds = await self._finder.find(claim, tasks, client, prepaid, name=name)
+            finds = await self._finder.find(claim, tasks, client, name=name)
         except StillListing as going:
             return Pending(LIST_CHECK_INTERVAL, str(going), resume=awaiting_list(job.resume, name).text, still=True)
-        except PrepaidCallThrottled as throttled:
-            limit = self._limits.of_reads(batch.lane) or ()
-            if limit:
-                batch.report_quota(Pause(limit[0].limit.name, throttled.error.after))
-            return Throttled(throttled.error.after, str(throttled.error))
         except NoAccess as error:
             return Blocked(str(error), person=True) if error.again else Refused(str(error))
         except AwsError as error:
+            if error.what == "throttled" and batch.meter.throttled:
+                return Throttled(error.after, str(error))
             if error.what == "throttled":
                 return Pending(error.after or RETRY_SOON, str(error), resume=job.resume, still=True)
             if error.what == "denied":
                 return Refused(describe_error(error))
             raise
-        finally:
-            if prepaid is None or prepaid.discard():
-                self._give_back(batch)
         return self._judge(job, claim, without_abandoned(finds, await self._memory.abandoned(job.deletion)))
-
-    def _give_back(self, batch: Batch) -> None:
-        """What the lane drew for a call that was not made."""
-        for draw in self._limits.of_reads(batch.lane) or ():
-            batch.unused(draw.limit.name, draw.cost)
 
     def _judge(self, job: Job, claim: CapaClaim, finds: FoundResources) -> Verdict:
         """Only a complete and empty list releases the object."""
@@ -209,6 +200,10 @@ class _RemovalBatch:
     def __init__(self, batch: Batch, jobs: Sequence[Job]) -> None:
         self._batch, self.jobs, self.lane = batch, jobs, batch.lane
         self.clear, self.report_quota, self.unused = batch.clear, batch.report_quota, batch.unused
+
+    @property
+    def meter(self) -> LaneMeter:
+        return self._batch.meter
 
 
 def _removal_job(job: Job, claim: CapaClaim) -> Job:

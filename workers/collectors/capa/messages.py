@@ -9,8 +9,8 @@ from service.contract.kept import RETAINED_TAG
 from workers.collectors.capa.capa_object import OPT_OUT_HINT, CapaObject
 from workers.collectors.capa.preconditions import join_names
 from workers.collectors.capa.resource_finder import FoundResources, OwnedResource
-from workers.providers.aws.batch_reader import POLICY_FILE
 from workers.providers.aws.errors import AwsError
+from workers.providers.aws.kind_calls import POLICY_FILE
 
 
 def describe_error(error: AwsError) -> str:

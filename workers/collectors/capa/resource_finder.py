@@ -16,7 +16,7 @@ from workers.collectors.capa.claim import CapaClaim, OwnerTag
 from workers.collectors.capa.kinds import CAPA_KINDS, CONTROLLER_TASK, kinds_of
 from workers.collectors.capa.ownership import owner_tag, ownership_objection
 from workers.collectors.capa.preconditions import ReadScope, read_scope
-from workers.collectors.capa.tagging_api import PrepaidCall, ids_by_kind, is_unavailable, tagged_arns
+from workers.collectors.capa.tagging_api import ids_by_kind, is_unavailable, tagged_arns
 from workers.providers.aws.client.background_reads import MAX_WAIT, BackgroundReads, StillRunning
 from workers.providers.aws.client.coalesced_reads import CoalescedReads
 from workers.providers.aws.errors import AwsError
@@ -89,15 +89,13 @@ class ResourceFinder:
         claim: CapaClaim,
         tasks: Collection[Task],
         client: AwsClient,
-        prepaid: PrepaidCall | None = None,
         *,
         name: str,
     ) -> FoundResources:
-        """All calls are made after the first request under that name. `client` is patient; `prepaid` is for the first
-        call to the tagging API if a lane has drawn for it. Raises AwsError if a list would be incomplete,
-        PrepaidCallThrottled, and StillListing."""
+        """All calls are made after the first request under that name. `client` is patient, at least beyond what
+        a lane has reserved. Raises AwsError if a list would be incomplete, and StillListing."""
         question = claim, tuple(tasks), read_scope(client)
-        return await self._asked(name, claim, question, lambda: self._find(claim, tasks, client, prepaid))
+        return await self._asked(name, claim, question, lambda: self._find(claim, tasks, client))
 
     async def find_by_id(self, claim: CapaClaim, ids: IdsByKind, client: AwsClient, *, name: str) -> FoundResources:
         """The same for known ids: those that exist and are still the owner's."""
@@ -119,14 +117,12 @@ class ResourceFinder:
                 f"listing goes on: account {claim.account} has many resources in region {claim.scope.region}"
             ) from None
 
-    async def _find(
-        self, claim: CapaClaim, tasks: Collection[Task], client: AwsClient, prepaid: PrepaidCall | None
-    ) -> FoundResources:
+    async def _find(self, claim: CapaClaim, tasks: Collection[Task], client: AwsClient) -> FoundResources:
         finds, wanted = FoundResources(), list[tuple[AwsKind, CapaClaim, dict[str, list[str]] | None]]()
         for own, kinds in _kinds_by_tag(claim, tasks):
             named = None
             if self._mode != "describe" and time.monotonic() >= self._tagging_api_retry_at.get(read_scope(client), 0.0):
-                arns = await self._tagged(own, client, prepaid)
+                arns = await self._tagged(own, client)
                 named = None if arns is None else ids_by_kind(arns, kinds, own, finds.unparsed_arns)
             wanted += [(kind, own, named) for kind in kinds]
         # For both tags at once: they share one list of the account. All are awaited, so that none continues after a
@@ -162,10 +158,10 @@ class ResourceFinder:
 
     # ---- the tagging API
 
-    async def _tagged(self, claim: CapaClaim, client: AwsClient, prepaid: PrepaidCall | None) -> list[str] | None:
+    async def _tagged(self, claim: CapaClaim, client: AwsClient) -> list[str] | None:
         """ARNs, some of deleted resources; None if describe calls are to be used."""
         try:
-            return await tagged_arns(claim, client, prepaid)
+            return await tagged_arns(claim, client)
         except AwsError as error:
             if self._mode == "tagging" or not is_unavailable(error):
                 raise

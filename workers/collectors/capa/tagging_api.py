@@ -24,50 +24,20 @@ ABSENT_CODES: Final = frozenset({"UnknownEndpoint", "UnknownOperationException",
 """Codes of a region that does not offer the service, or not to this account."""
 
 
-class PrepaidCall:
-    """A client for one call that a lane has drawn for."""
-
-    def __init__(self, client: AwsClient) -> None:
-        self._client: AwsClient | None = client
-
-    def take(self) -> AwsClient | None:
-        """The client, once; whoever takes it makes the call."""
-        taken, self._client = self._client, None
-        return taken
-
-    def discard(self) -> bool:
-        """Ends the offer; True if it was not used."""
-        return self.take() is not None
-
-
-class PrepaidCallThrottled(Exception):
-    """AWS throttled the call that a lane had drawn for."""
-
-    def __init__(self, error: AwsError) -> None:
-        super().__init__(str(error))
-        self.error = error
-
-
 def is_unavailable(error: AwsError) -> bool:
     """Whether to use describe calls instead; also if a proxy answers in place of the service. A defective list does not
     count."""
     return error.what in ("denied", "unreachable") or error.code in ABSENT_CODES or error.code == NOT_FROM_AWS
 
 
-async def tagged_arns(claim: CapaClaim, client: AwsClient, prepaid: PrepaidCall | None) -> list[str]:
+async def tagged_arns(claim: CapaClaim, client: AwsClient) -> list[str]:
     """Reads all pages; one may be short or empty while more follow."""
     key, value = owner_tag(claim)
     asked: dict[str, Any] = {"TagFilters": [{"Key": key, "Values": [value]}], "ResourcesPerPage": PAGE_SIZE}
     arns: dict[str, None] = {}
     tokens = set[str]()
     while True:
-        drawn = prepaid.take() if prepaid is not None else None
-        try:
-            answer = await (drawn or client).call(TAGGING, "get_resources", **asked)
-        except AwsError as error:
-            if drawn is not None and error.what == "throttled":
-                raise PrepaidCallThrottled(error) from None
-            raise
+        answer = await client.call(TAGGING, "get_resources", **asked)
         found = answer.get("ResourceTagMappingList")
         if found is None:
             raise AwsError("unreadable", "tag:GetResources", "NoList", "an answer without a list is no empty list")

@@ -12,17 +12,17 @@ from service.settings import Settings
 from service.sources.aws import AwsAccess
 from workers.handlers.components import Context
 from workers.handlers.protocol import Handler
-from workers.providers.aws.batch_reader import RemovalContext
 from workers.providers.aws.claims import ClaimJudge, ClaimRegistry
 from workers.providers.aws.client.clients import SdkClients
 from workers.providers.aws.client.credentials import IdentityResolver
+from workers.providers.aws.kind_calls import AwsKindCalls, RemovalContext
 from workers.providers.aws.kinds import KINDS
 from workers.providers.aws.kinds.declaration import AwsKind
 from workers.providers.aws.limits import AwsLimits
 from workers.providers.aws.model import PROVIDER
 from workers.providers.aws.rechecks import ConsentRechecks
-from workers.providers.aws.removal import AwsRemoval
 from workers.providers.aws.retained_tags import AwsRetainedTags
+from workers.removal import Removal
 
 
 class AwsProvider:
@@ -38,7 +38,7 @@ class AwsProvider:
         self.clients, self.limits, self.claims = clients, limits, claims
         self._context = RemovalContext(clients, settings, claims, limits, ConsentRechecks(clock))
         self._kinds: dict[str, AwsKind] = {}
-        self._handlers: dict[str, AwsRemoval] = {}
+        self._handlers: dict[str, Handler] = {}
         self.retained_tags = AwsRetainedTags(clients, self._kinds)
         self.add_kinds(*KINDS)
 
@@ -55,7 +55,7 @@ class AwsProvider:
         self.limits.add(kinds)
         for kind in kinds:
             self._kinds[kind.name] = kind
-            self._handlers[kind.name] = AwsRemoval(kind, self._context)
+            self._handlers[kind.name] = Removal(AwsKindCalls(kind, self._context))
 
     def register(
         self, collector: str, judge: ClaimJudge[Any], resolver: IdentityResolver | None = None

@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Final
 
 from service.contract import Blocked, Job, Pending, Refused
-from workers.providers.aws.kinds.declaration import AwsAttempt
+from workers.removal import Attempt
 
 RECHECK_EVERY: Final = 4
 """A blocked job rechecks once in this many rounds whether it is still wanted."""
@@ -28,8 +28,8 @@ class ConsentRechecks:
         """Whether the job should ask for consent now; `prepared` is what the reads of its batch led to."""
         record = job.record
         if record.verdict == "check":
-            return isinstance(prepared, AwsAttempt | Pending) and self._is_check_due(job.id)
-        if not isinstance(prepared, AwsAttempt | Blocked | Refused):
+            return isinstance(prepared, Attempt | Pending) and self._is_check_due(job.id)
+        if not isinstance(prepared, Attempt | Blocked | Refused):
             return False
         return record.verdict == "refused" or (record.verdict == "blocked" and record.waits % RECHECK_EVERY == 0)
 

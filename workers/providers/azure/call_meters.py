@@ -7,8 +7,8 @@ from datetime import timedelta
 from typing import Final
 
 from service.contract import Draw
-from workers.handlers.batch_tokens import BatchTokens
 from workers.handlers.components import CallBudgets
+from workers.handlers.lane_meter import LaneMeter
 from workers.providers.azure.errors import NO_ROOM, AzureError
 from workers.providers.azure.model import AzureScope
 
@@ -19,18 +19,18 @@ PATIENCE: Final = timedelta(minutes=2)
 class BatchCallMeter:
     """Draws on the tokens that were reserved for a batch."""
 
-    def __init__(self, tokens: BatchTokens) -> None:
-        self._tokens = tokens
+    def __init__(self, meter: LaneMeter) -> None:
+        self._meter = meter
 
     async def draw(self, draws: Sequence[Draw]) -> None:
-        if not self._tokens.spend(draws):
+        if not self._meter.spend(draws):
             raise AzureError("throttled", "budget", NO_ROOM, "more calls than were reserved for", after=timedelta(0))
 
     async def answered(self, draw: Draw, left: float | None) -> None:
-        self._tokens.answered(draw.limit.name, left, draw.cost)
+        self._meter.answered(draw.limit.name, left, draw.cost)
 
     async def refused(self, draw: Draw, wait: timedelta | None) -> None:
-        self._tokens.refused(draw.limit.name, wait, draw.cost)
+        self._meter.refused(draw.limit.name, wait, draw.cost)
 
 
 class BudgetCallMeter:

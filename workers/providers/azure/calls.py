@@ -14,13 +14,17 @@ from workers.providers.azure.clients import AzureClients
 from workers.providers.azure.errors import AzureError, no_answer_of_azure, retry_after, translated
 from workers.providers.azure.kinds import AzureKind
 from workers.providers.azure.limits import Call, call_draws, remaining
-from workers.providers.azure.model import Accepted, AzureResource, AzureScope, CallMeter
+from workers.providers.azure.model import AzureResource, AzureScope, CallMeter
+from workers.removal import Accepted
 
 _TAGS: Final = "2021-04-01"
 """API version of tags."""
 
 WITHIN: Final = timedelta(seconds=25)
 """Timeout of one call, including a new access token."""
+
+NOTHING_TO_DELETE: Final = Accepted("said to be gone", timedelta(0))
+"""Azure knows of no such resource: no proof, but a reason to read at once."""
 
 
 class _Headers:
@@ -80,11 +84,11 @@ class AzureCalls:
             )  # fmt: skip
         except AzureError as error:
             if error.what == "gone":
-                return Accepted(gone=True)
+                return NOTHING_TO_DELETE
             raise
         headers = {key.lower(): value for key, value in (seen.seen or {}).items()}
         followed = "location" in headers or "azure-asyncoperation" in headers
-        return Accepted(gone=not followed, after=retry_after(headers))
+        return Accepted("deletion accepted", retry_after(headers)) if followed else NOTHING_TO_DELETE
 
     async def tag(self, kind: AzureKind, name: str, tags: Mapping[str, str]) -> None:
         """Adds tags to a resource by the tags API, which needs no permission to write the resource itself."""

@@ -17,11 +17,12 @@ from workers.providers.azure.calls import AzureCalls
 from workers.providers.azure.claims import AzureClaim, AzureJudge, ClaimJudges, Consents
 from workers.providers.azure.clients import AzureClients
 from workers.providers.azure.errors import AzureError
+from workers.providers.azure.kind_calls import AzureKindCalls
 from workers.providers.azure.kinds import KINDS, AzureKind
 from workers.providers.azure.limits import LaneLimits
 from workers.providers.azure.model import PROVIDER, AzureScope, CallMeter
-from workers.providers.azure.removal import AzureRemoval
 from workers.providers.azure.retained_tags import AzureRetainedTags
+from workers.removal import Removal
 
 TAGGING_PATIENCE: Final = timedelta(seconds=5)
 """How long a call that tags kept resources waits for tokens; the release retries after longer waits."""
@@ -48,7 +49,7 @@ class AzureProvider:
         self._judges = ClaimJudges(collector_of)
         self._limits = LaneLimits((), reserve)
         self._kinds: dict[str, AzureKind] = {}
-        self._handlers: dict[str, AzureRemoval] = {}
+        self._handlers: dict[str, Handler] = {}
         self.retained_tags = AzureRetainedTags(self._kinds, self._judges, self.calls)
         self.add_kinds(*KINDS)
 
@@ -65,8 +66,8 @@ class AzureProvider:
         self._limits.add(*kinds)
         for kind in kinds:
             self._kinds[kind.name] = kind
-            self._handlers[kind.name] = AzureRemoval(
-                kind, self.metered_calls, self._limits, self._judges, self.consents
+            self._handlers[kind.name] = Removal(
+                AzureKindCalls(kind, self.metered_calls, self._limits, self._judges, self.consents)
             )
 
     def register(self, collector: str, judge: AzureJudge[Any]) -> None:

@@ -1,8 +1,8 @@
-"""Data types of the Azure provider: scope of calls, a resource as read, and the progress of a removal."""
+"""Data types of the Azure provider: scope of calls, and a resource as read."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Final, NamedTuple, Protocol
+from typing import Final, Protocol
 
 import msgspec
 
@@ -84,37 +84,6 @@ class AzureResource(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def going(self) -> bool:
         return self.state.lower() == "deleting"
-
-
-class Accepted(msgspec.Struct, frozen=True):
-    """Response to a delete. With `gone` the provider says that there was nothing to delete: no proof, but a reason to
-    read at once; otherwise `after` is when a read makes sense."""
-
-    gone: bool
-    after: timedelta | None = None
-
-
-class AzureRemovalProgress(NamedTuple):
-    """Progress of one target's removal, stored as text in the job's record between attempts: the guid of the checked
-    resource, how many deletes were accepted, and `looks`, the reads since the last one. `host` is the guid of the
-    resource that it is attached to, if that must be deleted first."""
-
-    guid: str
-    deletes: int = 0
-    looks: int = 0
-    host: str = ""
-
-    @classmethod
-    def read(cls, text: str, judged: str) -> "AzureRemovalProgress":
-        """`judged` is the guid if no earlier attempt has stored anything."""
-        guid, _, rest = text.partition(" ")
-        deletes, looks, host = [*rest.split(" "), "", "", ""][:3]
-        if deletes.isdecimal() and looks.isdecimal():
-            return cls(guid, int(deletes), int(looks), host)
-        return cls(judged)
-
-    def __str__(self) -> str:
-        return f"{self.guid} {self.deletes} {self.looks} {self.host}".rstrip()
 
 
 class CallMeter(Protocol):

@@ -4,7 +4,7 @@ itself."""
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
-from workers.handlers.batch_tokens import BatchTokens
+from workers.handlers.lane_meter import LaneMeter
 from workers.providers.aws.client.operations import operation_names
 from workers.providers.aws.client.paging import paginate
 from workers.providers.aws.errors import AwsError
@@ -16,9 +16,9 @@ class MeteredClient:
     """`beyond` returns a paced client for calls that were not reserved."""
 
     def __init__(
-        self, client: AwsClient, tokens: BatchTokens, beyond: Callable[[], Awaitable[AwsClient]], limits: AwsLimits
+        self, client: AwsClient, meter: LaneMeter, beyond: Callable[[], Awaitable[AwsClient]], limits: AwsLimits
     ) -> None:
-        self._client, self._tokens, self._beyond, self._limits = client, tokens, beyond, limits
+        self._client, self._meter, self._beyond, self._limits = client, meter, beyond, limits
 
     @property
     def scope(self) -> CallScope:
@@ -30,14 +30,14 @@ class MeteredClient:
 
     async def call(self, service: str, operation: str, /, **arguments: Any) -> dict[str, Any]:
         draws = self._limits.of(self.scope.region, operation_names(service, operation).limited)
-        if not self._tokens.spend(draws):
+        if not self._meter.spend(draws):
             return await (await self._beyond()).call(service, operation, **arguments)
         try:
             return await self._client.call(service, operation, **arguments)
         except AwsError as error:
             if error.what == "throttled" and draws:
                 told, *others = (draw.limit.name for draw in draws)
-                self._tokens.refused(told, error.after, others=tuple(others))
+                self._meter.refused(told, error.after, others=tuple(others))
             raise
 
     def pages(self, service: str, operation: str, key: str, /, **arguments: Any) -> AsyncIterator[list[dict[str, Any]]]:

@@ -1,22 +1,18 @@
 """Declaration of a kind of resource: how it is found, read and deleted, and what that draws on. Its functions get an
 `AwsAttempt`, which has what was read, the claim, and the collector that judges the claim."""
 
-import math
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from datetime import timedelta
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
-from service.contract import Job, Pending, Verdict
+from service.contract import Verdict
 from service.sources.aws import AwsAccess
-from workers.handlers.evidence_age import clear_until, fresh_until, is_aging
-from workers.handlers.protocol import Batch
 from workers.providers.aws.arns import Arn, split_arn
-from workers.providers.aws.claims import ClaimJudge
 from workers.providers.aws.errors import AwsError
 from workers.providers.aws.model import AwsClaim, AwsClient, AwsResource
+from workers.removal import Attempt
 
 ReadResources = Callable[[AwsClient, Sequence[str]], Awaitable[dict[str, AwsResource]]]
 """The ids that exist, in as few calls as possible; an id missing from the result is proven absent."""
@@ -29,57 +25,17 @@ afterwards."""
 DeleteResource = Callable[[AwsClient, AwsResource], Awaitable[None]]
 
 
-class EarlyVerdict(Exception):
-    """Ends an attempt with this verdict."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AwsAttempt(Attempt[AwsClaim, AwsResource, AwsClient]):
+    """One attempt at one job on AWS. `claim` is that of the plan, updated to the latest read of its owner."""
 
-    def __init__(self, verdict: Verdict | Exception) -> None:
-        super().__init__(str(verdict))
-        self.verdict = verdict
-
-
-@dataclass(frozen=True, slots=True)
-class AwsAttempt:
-    """One attempt at one job. `resource` was just read, and `judge` confirmed the claim to it; `looked_up` is what the
-    kind read for all jobs of the batch, `resume` what the previous attempt stored."""
-
-    job: Job
-    claim: AwsClaim
-    judge: ClaimJudge[Any]
-    resource: AwsResource
-    client: AwsClient
-    batch: Batch
     settings: AwsAccess
-    resume: str = ""
-    looked_up: Any = None
-    # When its reads began, by the monotonic clock, and how to repeat them for this job alone.
-    read: float = -math.inf
-    reread: "Callable[[], Awaitable[AwsAttempt | Verdict | Exception]] | None" = None
-
-    async def clear(self) -> None:
-        """Consent, to be awaited right before a call that changes anything. Raises NotCleared and Outdated."""
-        await clear_until(self.batch, self.job, fresh_until(self.read))
-
-    async def refreshed(self) -> "AwsAttempt":
-        """This attempt while its reads are fresh enough to ask for consent; else a new one from fresh reads. Raises
-        EarlyVerdict if those leave nothing to do."""
-        if self.reread is None or not is_aging(self.read):
-            return self
-        found = await self.reread()
-        if not isinstance(found, AwsAttempt):
-            raise EarlyVerdict(found)
-        return replace(found, batch=self.batch)
 
     async def live_claim(self) -> AwsClaim:
         """Asks for consent and returns the claim as the owner describes it now."""
         await self.clear()
         latest: AwsClaim = self.judge.latest(self.job.deletion, self.claim)
         return latest
-
-    def move_to(
-        self, operation: str, detail: str, *, after: timedelta = timedelta(0), resume: str = "", kept: str = ""
-    ) -> Pending:
-        """Continues in the lane of another operation, which reserves the tokens for it."""
-        return Pending(after, detail, lane=f"{self.claim.place}/{operation}", resume=resume, kept=kept)
 
 
 Lookup = Callable[[Sequence[AwsAttempt]], Awaitable[Any]]

@@ -9,10 +9,11 @@ from service.contract import Blocked, Verdict
 from workers.providers.aws.due_times import aligned_delay
 from workers.providers.aws.errors import AwsError
 from workers.providers.aws.kinds.blocked_state import MAX_IDLE_ROUNDS, BlockedState, blocked_state_of
-from workers.providers.aws.kinds.declaration import AwsAttempt, EarlyVerdict
+from workers.providers.aws.kinds.declaration import AwsAttempt
 from workers.providers.aws.kinds.load_balancers import LOAD_BALANCER
 from workers.providers.aws.model import AwsResource
 from workers.providers.aws.protection import protection_reason, retention_reason
+from workers.removal import EarlyVerdict
 
 DELETE_LISTENER: Final = "elbv2.DeleteListener"
 DELETE_TARGET_GROUP: Final = "elbv2.DeleteTargetGroup"

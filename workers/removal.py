@@ -1,0 +1,429 @@
+"""Removal of one kind of resource, the same for every provider: it is read, its owner is checked, consent is asked for,
+it is deleted, and a later read proves its absence. Every attempt begins with a read, so repeating one after a crash is
+harmless. Providers supply calls, errors and limits (`KindCalls`), collectors judge."""
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from functools import partial
+from typing import Any, Final, Generic, NamedTuple, Protocol, Self, TypeVar, cast
+
+from service.contract import Blocked, Draw, Gone, Job, Pending, Verdict
+from workers.handlers import evidence_age
+from workers.handlers.batch_adapter import BatchAdapter
+from workers.handlers.protocol import Batch
+
+REPEAT_AFTER: Final = timedelta(seconds=15)
+LONGEST_REPEAT: Final = timedelta(minutes=30)
+"""Delay before a delete is repeated that was accepted without effect; it doubles each time."""
+
+GROWTH_STEPS: Final = 20
+"""Delays stop growing after so many steps, so that exponents stay small."""
+
+C = TypeVar("C")
+R = TypeVar("R")
+L = TypeVar("L")
+A = TypeVar("A", bound="Attempt[Any, Any, Any]")
+A_contra = TypeVar("A_contra", bound="Attempt[Any, Any, Any]", contravariant=True)
+
+
+class RemovalProgress(NamedTuple):
+    """What the attempts of a job hand on to each other, as text in its record: which incarnation of the name was read,
+    how many deletes of it were accepted, how many reads followed the last one, and the state of the kind's own
+    steps."""
+
+    incarnation: str = ""
+    deletes: int = 0
+    checks: int = 0
+    state: str = ""
+
+    @classmethod
+    def read(cls, text: str, expected: str = "") -> "RemovalProgress":
+        """`expected` is the incarnation to remove if no earlier attempt has stored one. Text in another form is the
+        state of the kind."""
+        found = _PROGRESS.fullmatch(text)
+        if found is None:
+            return cls(expected, state=text)
+        return cls(found[1], int(found[2]), int(found[3]), found[4] or "")
+
+    def __str__(self) -> str:
+        if not (self.incarnation or self.deletes or self.checks):
+            return self.state
+        return f"{self.incarnation} {self.deletes} {self.checks} {self.state}".rstrip()
+
+
+FIRST: Final = RemovalProgress()
+_PROGRESS: Final = re.compile(r"(\S*) (\d+) (\d+)(?: (.*))?", re.DOTALL)
+
+
+class EarlyVerdict(Exception):
+    """Ends an attempt with this verdict."""
+
+    def __init__(self, verdict: Verdict | Exception) -> None:
+        super().__init__(str(verdict))
+        self.verdict = verdict
+
+
+class Accepted(NamedTuple):
+    """The response to a delete: no proof. `after` is when a read makes sense, if the provider says."""
+
+    detail: str
+    after: timedelta | None = None
+
+
+class Claimed(NamedTuple):
+    """A job, its claim as it was planned, and the judge of the claim's collector."""
+
+    job: Job
+    claim: Any
+    judge: Any
+
+
+def _nothing() -> None:
+    """Consent needs no further check."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attempt(Generic[C, R, L]):
+    """One attempt at one job. `resource` was just read, and the judge confirmed the claim to it; `looked_up` is what
+    the kind read for all jobs of the group. Nothing is deleted on the strength of these reads once they have
+    expired."""
+
+    job: Job
+    claim: C
+    judge: Any
+    resource: R
+    client: L
+    batch: Batch
+    progress: RemovalProgress = FIRST
+    looked_up: Any = None
+    expires: float = -1.0
+    # Raises EarlyVerdict or NotCleared if the consent that was just given is not for this claim.
+    confirm: Callable[[], None] = _nothing
+    # Repeats the reads for this job alone.
+    reread: Callable[[], Awaitable["Attempt[C, R, L] | Verdict | Exception"]] | None = field(default=None, repr=False)
+
+    @property
+    def resume(self) -> str:
+        """The state of the kind's own steps."""
+        return self.progress.state
+
+    async def clear(self) -> None:
+        """Consent, to be awaited right before a call that changes anything. Raises NotCleared, EarlyVerdict and
+        Outdated."""
+        await self.batch.clear(self.job)
+        self.confirm()
+        evidence_age.require_fresh(self.expires)
+
+    async def refreshed(self) -> Self:
+        """This attempt while its reads are fresh enough to ask for consent; else a new one from fresh reads. Raises
+        EarlyVerdict if those leave nothing to do."""
+        if self.reread is None or not evidence_age.is_aging(self.expires):
+            return self
+        found = await self.reread()
+        if not isinstance(found, Attempt):
+            raise EarlyVerdict(found)
+        return cast("Self", found)
+
+    def lane(self, operation: str) -> str:
+        return f"{self.batch.lane.rpartition('/')[0]}/{operation}"
+
+    def move_to(
+        self, operation: str, detail: str, *, after: timedelta = timedelta(0), resume: str = "", kept: str = ""
+    ) -> Pending:
+        """Continues in the lane of another operation, which reserves the tokens for it, with this state."""
+        text = str(self.progress._replace(state=resume))
+        return Pending(after, detail, lane=self.lane(operation), resume=text, kept=kept)
+
+
+class Step(Protocol[A_contra]):
+    """What a kind does in a lane beside those of its delete and of the proof of absence. With `checks_ownership` the
+    resource is read and its ownership checked first, as for a deletion; without, the step deletes nothing on the
+    strength of a claim alone."""
+
+    @property
+    def checks_ownership(self) -> bool: ...
+
+    @property
+    def run(self) -> Callable[[A_contra], Awaitable[Verdict]]: ...
+
+
+class Evidence(NamedTuple):
+    """Resources that were just read, by id; an id that is missing is proven absent. `expires` is by the clock of
+    `evidence_age`. `verdicts`, by job, are those of jobs that stop before the resource itself matters."""
+
+    found: Mapping[str, Any]
+    expires: float
+    verdicts: Mapping[str, Verdict] = {}
+
+
+class KindCalls(Protocol[A]):
+    """What a provider supplies for one kind. Operations are the last parts of lanes. Calls raise one of `errors`, which
+    `verdict_for` translates."""
+
+    @property
+    def kind(self) -> str: ...
+
+    @property
+    def delete_operation(self) -> str: ...
+
+    @property
+    def check_operation(self) -> str: ...
+
+    @property
+    def steps(self) -> Mapping[str, Step[A]]: ...
+
+    @property
+    def errors(self) -> tuple[type[Exception], ...]: ...
+
+    @property
+    def looks_first(self) -> bool:
+        """Targets are named without a read: each begins in the lane of `check_operation`, whose reads also show whose a
+        resource is."""
+
+    def draws(self, lane: str) -> Sequence[Draw] | None: ...
+
+    # ---- claims
+
+    def claimed(self, job: Job, lane: str) -> Claimed | Verdict | Exception:
+        """The claim in a job's data, if it belongs to the lane and may be judged."""
+
+    def expected(self, claimed: Claimed) -> str:
+        """The only incarnation that the claim is about; empty if it is about any that the judge confirms."""
+
+    def confirm(self, claimed: Claimed) -> None:
+        """Called right after consent. Raises EarlyVerdict or NotCleared if it is not for this claim."""
+
+    def should_recheck(self, job: Job, found: object) -> bool:
+        """Whether a job that will reach no call, by what was `found`, asks for consent all the same."""
+
+    # ---- reading
+
+    async def connect(self, claimed: Sequence[Claimed], batch: Batch) -> "Connected":
+        """Clients for these claims, whose calls count against the meter of the batch."""
+
+    async def read(self, operation: str, client: Any, claimed: Sequence[Claimed]) -> Evidence:
+        """Reads what an operation needs to know, in as few calls as possible."""
+
+    def attempt(self, claimed: Claimed, resource: Any, client: Any, batch: Batch) -> A: ...
+
+    async def look_up(self, operation: str, attempts: Sequence[A]) -> Sequence[A]:
+        """The attempts with what the kind reads for all of them."""
+
+    def absent(self, resource: Any) -> str:
+        """The state of a resource that is shown although it does not exist any more; empty if it exists."""
+
+    def deleting(self, resource: Any) -> str:
+        """What is known of its deletion, which goes on; empty if none does."""
+
+    def incarnation(self, resource: Any) -> str:
+        """Tells it from an earlier and a later resource of its id; empty if ids never come back."""
+
+    def owns(self, claimed: Claimed, resource: Any) -> Verdict | None:
+        """The verdict where it is not the claim's."""
+
+    def kept(self, resource: Any) -> Verdict | None:
+        """The verdict where it stays, whoever owns it."""
+
+    # ---- deleting
+
+    async def obstacle(self, attempt: A, operation: str) -> Verdict | None:
+        """What keeps an attempt from its call, beside what its reads have shown."""
+
+    async def delete(self, attempt: A) -> Accepted | Verdict: ...
+
+    def check_delay(self, checks: int) -> timedelta:
+        """When to look for a resource after so many reads since its delete was accepted."""
+
+    def verdict_for(self, error: Exception, claimed: Claimed | None) -> Verdict | Exception:
+        """Verdict for a job that the error stopped; an exception is a failed attempt."""
+
+
+class Connected(NamedTuple):
+    """Groups of jobs that one read serves, each with the clients of its jobs by job id; and, for jobs without a client,
+    what is known of them."""
+
+    groups: Sequence[Sequence[Claimed]]
+    clients: Mapping[str, Any]
+    failed: Mapping[str, Verdict | Exception]
+
+
+Prepared = Attempt[Any, Any, Any] | Verdict | Exception
+"""A job after the reads of its group: the attempt to make, or the verdict if none is needed."""
+
+
+class Removal(Generic[A]):
+    """Handler of one kind."""
+
+    def __init__(self, calls: KindCalls[A]) -> None:
+        self.kind, self._calls = calls.kind, calls
+
+    def draws(self, lane: str) -> Sequence[Draw] | None:
+        return self._calls.draws(lane)
+
+    async def attempt(self, batch: Batch) -> AsyncIterator[tuple[Job, Verdict | Exception]]:
+        removal = _BatchRemoval(self._calls, batch)
+        try:
+            await removal.begin()
+            async for job, verdict in BatchAdapter(removal).attempt(batch):
+                yield job, verdict
+        finally:
+            await removal.aclose()
+
+
+class _BatchRemoval(Generic[A]):
+    """The jobs of one batch. Each group of them is read once; then each job goes on by itself."""
+
+    def __init__(self, calls: KindCalls[A], batch: Batch) -> None:
+        self.kind, self._calls, self._batch = calls.kind, calls, batch
+        self._operation = batch.lane.rpartition("/")[2]
+        self._claimed: dict[str, Claimed] = {}
+        self._failed: dict[str, Verdict | Exception] = {}
+        self._clients: Mapping[str, Any] = {}
+        self._reads: dict[str, asyncio.Task[dict[str, Prepared]]] = {}
+
+    def draws(self, lane: str) -> Sequence[Draw] | None:
+        return self._calls.draws(lane)
+
+    async def begin(self) -> None:
+        for job in self._batch.jobs:
+            found = self._calls.claimed(job, self._batch.lane)
+            if isinstance(found, Claimed):
+                self._claimed[job.id] = found
+            else:
+                self._failed[job.id] = found
+        connected = await self._calls.connect(list(self._claimed.values()), self._batch)
+        self._failed |= connected.failed
+        self._clients = connected.clients
+        for group in connected.groups:
+            task = asyncio.ensure_future(self._read(group))
+            self._reads |= dict.fromkeys((one.job.id for one in group), task)
+
+    async def aclose(self) -> None:
+        tasks = set(self._reads.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def attempt_one(self, job: Job, batch: Batch) -> Verdict:
+        try:
+            found = await self._prepared(job)
+            if self._calls.should_recheck(job, found):
+                await batch.clear(job)
+                if job.id in self._claimed:
+                    self._calls.confirm(self._claimed[job.id])
+            if isinstance(found, Attempt):
+                found = await self._run(cast("A", await found.refreshed()))
+        except EarlyVerdict as early:
+            found = early.verdict
+        except evidence_age.Outdated as outdated:
+            # Without a call nothing failed: it is tried again, later and later.
+            found = Blocked(str(outdated))
+        except self._calls.errors as error:
+            found = self._calls.verdict_for(error, self._claimed.get(job.id))
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    async def _prepared(self, job: Job) -> Prepared:
+        if (failed := self._failed.get(job.id)) is not None:
+            return failed
+        return (await asyncio.shield(self._reads[job.id]))[job.id]
+
+    # ---- reading
+
+    async def _read(self, group: Sequence[Claimed]) -> dict[str, Prepared]:
+        calls, prepared = self._calls, dict[str, Prepared]()
+        try:
+            evidence = await calls.read(self._operation, self._clients[group[0].job.id], group)
+            prepared = {one.job.id: self._judge(one, evidence) for one in group}
+            attempts = [cast("A", one) for one in prepared.values() if isinstance(one, Attempt)]
+            if attempts:
+                prepared |= {one.job.id: one for one in await calls.look_up(self._operation, attempts)}
+        except calls.errors as error:
+            # Verdicts that are known already do not depend on the read that failed.
+            for one in group:
+                if isinstance(prepared.get(one.job.id), Attempt | None):
+                    prepared[one.job.id] = calls.verdict_for(error, one)
+        return prepared
+
+    async def _read_alone(self, one: Claimed) -> Prepared:
+        return (await self._read([one]))[one.job.id]
+
+    def _judge(self, one: Claimed, evidence: Evidence) -> Prepared:
+        calls, job, checks = self._calls, one.job, self._operation == self._calls.check_operation
+        if (early := evidence.verdicts.get(job.id)) is not None:
+            return early
+        progress = RemovalProgress.read(job.resume, calls.expected(one))
+        resource = evidence.found.get(job.target)
+        if resource is None:
+            return Gone(absent=checks and calls.looks_first and not progress.incarnation)
+        attempt = replace(
+            calls.attempt(one, resource, self._clients[job.id], self._batch),
+            progress=progress, expires=evidence.expires, confirm=partial(calls.confirm, one),
+        )  # fmt: skip
+        step = calls.steps.get(self._operation)
+        if step is not None and not step.checks_ownership:
+            return attempt
+        return self._judge_resource(one, attempt, checks=checks)
+
+    def _judge_resource(self, one: Claimed, attempt: A, *, checks: bool) -> Prepared:
+        calls, resource, progress = self._calls, attempt.resource, attempt.progress
+        if state := calls.absent(resource):
+            return Gone(f"it is {state}")
+        incarnation = calls.incarnation(resource)
+        if progress.incarnation and incarnation != progress.incarnation:
+            return Gone(f"it is gone, and another one has its name by now ({incarnation})")
+        # A read that only proves absence may not show whose a resource is.
+        shown = not checks or calls.looks_first
+        if shown and (objection := calls.owns(one, resource)) is not None:
+            return objection
+        if going := calls.deleting(resource):
+            return self._check_later(
+                attempt, progress._replace(incarnation=incarnation, checks=progress.checks + 1), going
+            )
+        if shown and (kept := calls.kept(resource)) is not None:
+            return kept
+        if checks:
+            return self._delete_next(attempt, progress._replace(incarnation=incarnation, checks=0))
+        # A read that was made for this job alone is not older than the job's turn.
+        reread = partial(self._read_alone, one) if not calls.looks_first else None
+        return replace(attempt, reread=reread)
+
+    # ---- deleting
+
+    async def _run(self, attempt: A) -> Verdict:
+        calls = self._calls
+        if (obstacle := await calls.obstacle(attempt, self._operation)) is not None:
+            return obstacle
+        step = calls.steps.get(self._operation)
+        if step is not None:
+            return await step.run(attempt)
+        if self._operation != calls.delete_operation:
+            return attempt.move_to(
+                calls.delete_operation, "nothing is done to it in this lane", resume=attempt.progress.state
+            )
+        await attempt.clear()
+        answer = await calls.delete(attempt)
+        if not isinstance(answer, Accepted):
+            return answer
+        progress = RemovalProgress(calls.incarnation(attempt.resource), attempt.progress.deletes + 1)
+        return self._check_later(attempt, progress, answer.detail, answer.after)
+
+    def _check_later(
+        self, attempt: A, progress: RemovalProgress, detail: str, after: timedelta | None = None
+    ) -> Pending:
+        """To the lane where its absence is proven."""
+        wait = after if after is not None else self._calls.check_delay(progress.checks)
+        return Pending(wait, detail, lane=attempt.lane(self._calls.check_operation), resume=str(progress))
+
+    def _delete_next(self, attempt: A, progress: RemovalProgress) -> Pending:
+        """To the lane in which it is deleted: for the first time, or again, later and later."""
+        deletes, wait = progress.deletes, timedelta(0)
+        if deletes > 1:
+            wait = min(LONGEST_REPEAT, REPEAT_AFTER * 2 ** min(GROWTH_STEPS, deletes - 2))
+        state = f" ({attempt.resource.state})" if attempt.resource.state else ""
+        text = f"it is there{state}" + (f", although its deletion was accepted {deletes} times" if deletes else "")
+        return Pending(wait, text, lane=attempt.lane(self._calls.delete_operation), resume=str(progress))
