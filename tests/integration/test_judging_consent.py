@@ -14,7 +14,6 @@ from tests.api_servers import TestApi
 from tests.integration.judged_source import LANE, SOURCE, JudgedSource, judged_source
 from tests.redis_servers import TestServer
 from workers.handlers import source_clusters
-from workers.handlers.fresh_reads import FreshReads
 from workers.handlers.protocol import NotCleared
 from workers.judging import consent
 from workers.judging.consent import ConsentCheck
@@ -307,23 +306,3 @@ async def test_a_batch_costs_one_look_at_each_object(judged: JudgedSource) -> No
     assert judged.proxy.count("GET", f"/{judged.crd.plural}/b") <= len(intents) + 1
     assert judged.proxy.count("GET", f"/namespaces/{judged.namespace}") <= 2 * len(intents) + 2
     assert len(intents) <= 4
-
-
-async def test_a_shared_read_is_never_used_by_a_later_caller() -> None:
-    begun: list[int] = []
-    reading, gate = asyncio.Event(), asyncio.Event()
-
-    async def read(key: str) -> int:
-        begun.append(len(begun) + 1)
-        number = begun[-1]
-        reading.set()
-        await gate.wait()
-        return number
-
-    shared = FreshReads(read)
-    first, same = shared.ask("x"), shared.ask("x")
-    await reading.wait()
-    later, also_later = shared.ask("x"), shared.ask("x")
-    gate.set()
-    assert [await first, await same, await later, await also_later] == [1, 1, 2, 2]
-    assert begun == [1, 2]

@@ -1,5 +1,5 @@
 """Clusters of the sources, as workers use them: each is found by source and its identity is verified.
-Equal reads are coalesced (see `fresh_reads`)."""
+Equal reads are coalesced (see `coalesced_reads`)."""
 
 import asyncio
 import time
@@ -12,7 +12,7 @@ from service.kubernetes import CrdState, KubeObject, KubernetesClient, NotServed
 from service.policy.cluster_names import identity_fault
 from service.settings import Settings
 from service.sources.registry import source_named
-from workers.handlers.fresh_reads import FreshReads
+from workers.handlers.coalesced_reads import CoalescedReads
 
 V = TypeVar("V")
 Remembered = Callable[[], Awaitable[Mapping[str, str]]]
@@ -36,10 +36,10 @@ class SourceCluster:
         self._served: dict[str, ServedResource] = {}
         self._proven: tuple[str, float] | None = None
         self._recent: dict[str, KubeObject] = {}
-        self._identities = FreshReads[None, tuple[str, Mapping[str, str]]](self._identify)
-        self._discoveries = FreshReads[str, ServedResource](cluster.discover)
-        self._marks = FreshReads[str, dict[str, str]](cluster.namespace_annotations)
-        self._crds = FreshReads[str, CrdState](cluster.crd_state)
+        self._identities = CoalescedReads.by_key(self._identify)
+        self._discoveries = CoalescedReads.by_key(cluster.discover)
+        self._marks = CoalescedReads.by_key(cluster.namespace_annotations)
+        self._crds = CoalescedReads.by_key(cluster.crd_state)
 
     # ---- identity
 
@@ -49,7 +49,7 @@ class SourceCluster:
         proven = self._proven
         if not fresh and proven is not None and proven[0] == uid and time.monotonic() < proven[1]:
             return None
-        found, known = await asyncio.shield(self._identities.ask(None))
+        found, known = await self._identities.read(None)
         fault = identity_fault(self._clusters, self.name, found, known)
         if fault is not None:
             return fault
@@ -60,7 +60,7 @@ class SourceCluster:
 
     async def identity(self) -> str:
         """Its uid, read now. Raises if it is not the expected one."""
-        found, _ = await asyncio.shield(self._identities.ask(None))
+        found, _ = await self._identities.read(None)
         fault = await self.fault(found)
         if fault is not None:
             raise Unreadable(fault)
@@ -74,7 +74,7 @@ class SourceCluster:
     async def served(self, resource: str) -> ServedResource:
         found = self._served.get(resource)
         if found is None:
-            found = self._served[resource] = await asyncio.shield(self._discoveries.ask(resource))
+            found = self._served[resource] = await self._discoveries.read(resource)
         return found
 
     async def get(self, resource: str, namespace: str, name: str, *, metadata_only: bool = False) -> KubeObject | None:
@@ -116,7 +116,7 @@ class SourceCluster:
 
     async def crd_state(self, resource: str) -> CrdState:
         """From a read that begins after this call."""
-        return await asyncio.shield(self._crds.ask(resource))
+        return await self._crds.read(resource)
 
     async def aclose(self) -> None:
         for reads in (self._identities, self._discoveries, self._marks, self._crds):
@@ -148,7 +148,7 @@ class SourceClusters:
     ) -> None:
         self._settings, self._clusters, self._remembered = settings, clusters, remembered
         self._by_name: dict[str, SourceCluster] = {}
-        self._witnesses = FreshReads[LeaseWitness, str](witness)
+        self._witnesses = CoalescedReads.by_key(witness)
 
     def of(self, source: str) -> SourceCluster | None:
         """The cluster of a source; None if this process is not connected to it."""
@@ -171,7 +171,7 @@ class SourceClusters:
         if source_named(declared.collector).swept:
             leases.append(sweep_lease(source))
         key = LeaseWitness(place.client, uid, tuple(leases))
-        return await asyncio.shield(self._witnesses.ask(key)) or None
+        return await self._witnesses.read(key) or None
 
     async def aclose(self) -> None:
         """Cancels reads in flight; the clients are closed by their owner."""

@@ -12,8 +12,8 @@ import structlog
 from service.contract import Hold
 from service.kubernetes import ClusterError
 from service.settings import PolicySettings
+from workers.handlers.coalesced_reads import CoalescedReads
 from workers.handlers.collector import Collector, HasObjections, ObjectFacts, ObjectRef
-from workers.handlers.fresh_reads import FreshReads
 from workers.handlers.protocol import RECHECK_AFTER, NotCleared
 from workers.handlers.status_reports import ReportStatus, StatusReport, no_report
 from workers.judging.deletion_records import DeletionRecords
@@ -51,7 +51,7 @@ class ConsentCheck:
         self._collectors = dict(collectors or {})
         self._inspector, self._records, self._policy = inspector, records, policy
         self._withdraw, self._report = withdraw, report
-        self._checks = FreshReads[str, Exception | None](self._check)
+        self._checks = CoalescedReads.by_key(self._check)
 
     async def objection(self, deletion: str) -> Exception | None:
         """NotCleared or ConsentUnknown, or None if the deletion may proceed."""

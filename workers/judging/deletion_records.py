@@ -1,11 +1,11 @@
 """Reader of deletion records in Redis, many at once.
 Consent, release and reporting learn from it which object a deletion is about."""
 
-import asyncio
 from collections.abc import Iterable
 
 from service.engine.installation import Installation
 from service.engine.outcomes import retained_reason
+from workers.handlers.coalesced_reads import CoalescedReads
 from workers.handlers.collector import NAMESAKE_REMARK, ObjectRef
 
 FIELDS = (
@@ -17,24 +17,12 @@ FIELDS = (
 class DeletionRecords:
     def __init__(self, installation: Installation) -> None:
         self._installation = installation
-        # By shard, the next read of single deletions, and their ids.
-        self._next: dict[int, tuple[asyncio.Task[dict[str, ObjectRef]], set[str]]] = {}
+        self._reads = CoalescedReads[int, str, dict[str, ObjectRef]](self._read)
 
     async def find_one(self, deletion: str) -> ObjectRef | None:
         """Deletions of one shard that are requested at the same time are read together."""
-        shard = self._installation.keys.shard_of(deletion)
-        if shard not in self._next:
-            wanted = set[str]()
-            self._next[shard] = asyncio.ensure_future(self._together(shard, wanted)), wanted
-        task, wanted = self._next[shard]
-        wanted.add(deletion)
-        return (await asyncio.shield(task)).get(deletion)
-
-    async def _together(self, shard: int, wanted: set[str]) -> dict[str, ObjectRef]:
-        await asyncio.sleep(0)
-        # Later callers must not use the result of a read that has already begun.
-        del self._next[shard]
-        return await self.find(wanted)
+        found = await self._reads.read(self._installation.keys.shard_of(deletion), [deletion])
+        return found.get(deletion)
 
     async def find(self, deletions: Iterable[str]) -> dict[str, ObjectRef]:
         """Deletions whose records exist and are planned."""
@@ -42,12 +30,18 @@ class DeletionRecords:
         for deletion in deletions:
             shards.setdefault(self._installation.keys.shard_of(deletion), []).append(deletion)
         found: dict[str, ObjectRef] = {}
-        for number, wanted in shards.items():
-            rows = await self._installation.shards[number].read_deletions(wanted, FIELDS)
-            for deletion, row in zip(wanted, rows, strict=True):
-                if (one := _ref_of(deletion, row)) is not None:
-                    found[deletion] = one
+        for shard, wanted in shards.items():
+            found |= await self._read(shard, wanted)
         return found
+
+    async def aclose(self) -> None:
+        await self._reads.aclose()
+
+    async def _read(self, shard: int, deletions: list[str]) -> dict[str, ObjectRef]:
+        wanted = list(dict.fromkeys(deletions))
+        rows = await self._installation.shards[shard].read_deletions(wanted, FIELDS)
+        refs = (_ref_of(deletion, row) for deletion, row in zip(wanted, rows, strict=True))
+        return {ref.deletion: ref for ref in refs if ref is not None}
 
 
 def _ref_of(deletion: str, row: list[str]) -> ObjectRef | None:

@@ -13,6 +13,7 @@ from service.contract import Draw, Job, place_of
 from service.contract.targets import RELEASE
 from service.engine.calls import RedisCaller
 from service.engine.keys import Keys
+from workers.handlers.coalesced_reads import CoalescedReads
 from workers.handlers.protocol import Consent, NotCleared
 from workers.runtime.server_clock import ServerClock
 
@@ -27,13 +28,13 @@ class _Seen(NamedTuple):
     fences: dict[str, float | None]
 
 
-class _Reading(NamedTuple):
-    """A read that is about to be sent: the tokens and jobs whose leases it covers, and complete batches by token."""
+class _LeaseCheck(NamedTuple):
+    """Jobs of one fencing token whose lease is to be read; `whole` if these are all jobs of their batch."""
 
-    task: asyncio.Task[_Seen]
-    tokens: set[int]
+    draws: tuple[Draw, ...]
+    fence: int
     jobs: list[str]
-    batches: dict[int, list[str]]
+    whole: bool
 
 
 class Clearance:
@@ -51,10 +52,8 @@ class Clearance:
         self._caller, self._keys, self._clock, self._consent = caller, keys, clock, consent
         self._worker = worker
         self._stem = keys.stem(shard)
-        # By lane: the next read, and the one in flight.
-        self._next: dict[str, _Reading] = {}
-        self._now: dict[str, asyncio.Task[_Seen]] = {}
-        self._reads: set[asyncio.Task[_Seen]] = set()
+        # By lane.
+        self._reads = CoalescedReads[str, _LeaseCheck, _Seen](self._read)
         self._local: dict[tuple[str, str], float] = {}
 
     def paused_here(self, lane: str, limit: str, until: float) -> None:
@@ -72,13 +71,13 @@ class Clearance:
                 raise NotCleared(f"{draw.limit.name} is paused", int(rest * 1000) + 1)
         # Consent first: the API server may be slow, and pauses and leases can change at any moment.
         objection = await self._objection(jobs)
-        seen = await asyncio.shield(self._reading(lane, draws, jobs, of))
+        fence, ids = jobs[0].fence, [job.id for job in jobs]
+        seen = await self._reads.read(lane, [_LeaseCheck(draws, fence, ids, whole=len(set(ids)) == of)])
         if seen.stop is not None:
             raise NotCleared(str(seen.stop), seen.stop.wait_ms)
-        fence = jobs[0].fence
         if fence not in seen.held:
             raise NotCleared("the job was taken back")
-        if fence not in seen.whole and any(seen.fences[job.id] != fence for job in jobs):
+        if fence not in seen.whole and any(seen.fences[job] != fence for job in ids):
             raise NotCleared("the job was taken back")
         if objection is not None:
             raise objection.with_traceback(None)
@@ -92,62 +91,18 @@ class Clearance:
         found = await asyncio.gather(*map(self._consent.objection, deletions))
         return next((one for one in found if one is not None), None)
 
-    def _reading(self, lane: str, draws: tuple[Draw, ...], jobs: Sequence[Job], of: int) -> "asyncio.Task[_Seen]":
-        """The next read of this lane, with these jobs added to it."""
-        reading = self._next.get(lane)
-        if reading is None:
-            tokens, asked, batches = set[int](), list[str](), dict[int, list[str]]()
-            task = asyncio.ensure_future(self._read_next(lane, draws, tokens, asked, batches))
-            self._reads.add(task)
-            task.add_done_callback(self._over)
-            reading = self._next[lane] = _Reading(task, tokens, asked, batches)
-        reading.tokens.add(jobs[0].fence)
-        ids = [job.id for job in jobs]
-        if len(set(ids)) == of:
-            reading.batches[jobs[0].fence] = ids
-        else:
-            reading.jobs.extend(ids)
-        return reading.task
-
-    def _over(self, task: "asyncio.Task[_Seen]") -> None:
-        self._reads.discard(task)
-        if not task.cancelled():
-            # Marks the exception as retrieved: all callers may have been cancelled meanwhile.
-            task.exception()
-
     async def aclose(self) -> None:
         """Cancels all reads."""
-        reads = list(self._reads)
-        for task in reads:
-            task.cancel()
-        await asyncio.gather(*reads, return_exceptions=True)
+        await self._reads.aclose()
 
-    async def _read_next(
-        self, lane: str, draws: tuple[Draw, ...], tokens: set[int], jobs: list[str], batches: dict[int, list[str]]
-    ) -> _Seen:
-        """One read per lane at a time: checks that arrive during a read share the next one. They must not use the
-        result of a read that began before them."""
-        try:
-            if (before := self._now.get(lane)) is not None:
-                await asyncio.wait([before])
-            else:
-                await asyncio.sleep(0)
-        finally:
-            task = self._next.pop(lane).task
-        self._now[lane] = task
-        try:
-            return await self._read(lane, draws, tokens, jobs, batches)
-        finally:
-            if self._now.get(lane) is task:
-                del self._now[lane]
-
-    async def _read(
-        self, lane: str, draws: tuple[Draw, ...], tokens: set[int], jobs: list[str], batches: dict[int, list[str]]
-    ) -> _Seen:
+    async def _read(self, lane: str, checks: list[_LeaseCheck]) -> _Seen:
+        draws = checks[0].draws
+        batches = {check.fence: check.jobs for check in checks if check.whole}
+        jobs = [job for check in checks if not check.whole for job in check.jobs]
         reads: list[Awaitable[Any]] = [
             self._caller.command("HMGET", self._stem + "paused", "*", lane),
             self._leases(lane, jobs, batches),
-            self._held(lane, tokens),
+            self._held(lane, {check.fence for check in checks}),
         ]
         if draws:
             fields = [f"{draw.limit.name}|pause" for draw in draws]

@@ -2,7 +2,6 @@
 resources. Every AWSCluster and AWSManagedControlPlane is listed, in all namespaces, watched or not, page by page; only
 their names are kept."""
 
-import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Mapping
 from datetime import timedelta
@@ -18,7 +17,7 @@ from service.sources.capa import AWS_CLUSTERS, AWS_MANAGED_CONTROL_PLANES, CAPA,
 from workers.collectors.capa.capa_object import CapaObject, UnusableObject, parse_capa_object
 from workers.collectors.capa.kinds import TASKS_OUTSIDE_VPC
 from workers.collectors.capa.preconditions import RETRY_LATER, PreconditionFailed, require_not_installed
-from workers.handlers.fresh_reads import FreshReads
+from workers.handlers.coalesced_reads import CoalescedReads
 from workers.handlers.source_clusters import SourceCluster, SourceClusters
 from workers.providers.aws.errors import AwsError, NoAccess
 from workers.providers.aws.model import AwsClients, CallScope
@@ -76,7 +75,7 @@ class Namesakes:
         self, settings: Settings, places: SourceClusters, clients: AwsClients, conflict_check: ConflictCheck
     ) -> None:
         self._settings, self._places, self._clients, self._conflict_check = settings, places, clients, conflict_check
-        self._lists = FreshReads[str, Index](self._read)
+        self._lists = CoalescedReads.by_key(self._read)
         self._lately: dict[str, tuple[float, Index]] = {}
 
     async def of(
@@ -140,7 +139,7 @@ class Namesakes:
         known = self._lately.get(source)
         if recent and known is not None and time.monotonic() < known[0] + MAX_LIST_AGE.total_seconds():
             return known[1]
-        return await asyncio.shield(self._lists.ask(source))
+        return await self._lists.read(source)
 
     async def _read(self, source: str) -> Index:
         began = time.monotonic()

@@ -14,7 +14,7 @@ from workers.collectors.capa.accounts import how_to_record_account, is_account_r
 from workers.collectors.capa.capa_object import OPT_OUT_HINT, CapaObject
 from workers.collectors.capa.running_instances import NOT_TERMINATED, RunningInstances
 from workers.handlers.source_clusters import SourceCluster
-from workers.providers.aws.client.coalesced_reads import CoalescedReads
+from workers.providers.aws.client.reads_by_id import ReadsById
 from workers.providers.aws.errors import AwsError
 from workers.providers.aws.model import AwsClient
 
@@ -105,10 +105,10 @@ class AwsPreconditions:
     """Preconditions that AWS answers. Reads for several clusters are coalesced."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._vpcs = CoalescedReads[ReadScope, str](_read_vpcs, max_ids=MAX_FILTER_VALUES)
+        self._vpcs = ReadsById[ReadScope, str](_read_vpcs, max_ids=MAX_FILTER_VALUES)
         self._instances = RunningInstances[ReadScope](MAX_FILTER_VALUES - len(NOT_TERMINATED), clock)
         # EKS describes one cluster per call; concurrent callers share it.
-        self._eks = CoalescedReads[tuple[ReadScope, str], str](_read_eks)
+        self._eks = ReadsById[tuple[ReadScope, str], str](_read_eks)
 
     async def require_vpc(self, subject: CapaObject, client: AwsClient, expected: str) -> None:
         """`expected` is the account in the settings."""

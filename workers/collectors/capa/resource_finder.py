@@ -18,7 +18,7 @@ from workers.collectors.capa.ownership import owner_tag, ownership_objection
 from workers.collectors.capa.preconditions import ReadScope, read_scope
 from workers.collectors.capa.tagging_api import ids_by_kind, is_unavailable, tagged_arns
 from workers.providers.aws.client.background_reads import MAX_WAIT, BackgroundReads, StillRunning
-from workers.providers.aws.client.coalesced_reads import CoalescedReads
+from workers.providers.aws.client.reads_by_id import ReadsById
 from workers.providers.aws.errors import AwsError
 from workers.providers.aws.kinds.declaration import AwsKind
 from workers.providers.aws.model import AwsClient, AwsResource
@@ -76,8 +76,8 @@ class ResourceFinder:
     def __init__(self, mode: FindMode, max_wait: timedelta = MAX_WAIT) -> None:
         self._mode = mode
         self._background = BackgroundReads[FoundResources](max_wait)
-        self._reads = CoalescedReads[tuple[ReadScope, str], AwsResource](_read, gather_time=GATHER_TIME)
-        self._lists = CoalescedReads[tuple[ReadScope, str], tuple[AwsResource, ...]](_list, gather_time=GATHER_TIME)
+        self._reads = ReadsById[tuple[ReadScope, str], AwsResource](_read, gather_time=GATHER_TIME)
+        self._lists = ReadsById[tuple[ReadScope, str], tuple[AwsResource, ...]](_list, gather_time=GATHER_TIME)
         self._tagging_api_retry_at: dict[ReadScope, float] = {}
 
     def name(self, before: Iterable[str] = ()) -> str:

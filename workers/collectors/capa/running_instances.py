@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Final, Generic, NamedTuple, TypeVar
 
 from service.sources.capa import OWNED
-from workers.providers.aws.client.coalesced_reads import CoalescedReads
+from workers.providers.aws.client.reads_by_id import ReadsById
 from workers.providers.aws.model import AwsClient
 
 FORGET_AFTER: Final = timedelta(minutes=10)
@@ -40,7 +40,7 @@ class RunningInstances(Generic[K]):
     """`most` is the number of values per filter. Callers that share a key must have the same permissions."""
 
     def __init__(self, most: int, clock: Callable[[], float] = time.monotonic) -> None:
-        self._reads = CoalescedReads[K, tuple[RunningInstance, ...]](_read, max_ids=most)
+        self._reads = ReadsById[K, tuple[RunningInstance, ...]](_read, max_ids=most)
         self._most, self._clock = most, clock
         self._known: dict[K, dict[str, _TagAnswer]] = {}
 

@@ -1,7 +1,6 @@
 """Check whether a Node protects a virtual machine: a Node that is Ready, or was until recently, does.
 Nodes are read anew for every check; a Node that can't be read protects its machine, too."""
 
-import asyncio
 import math
 from datetime import datetime, timedelta
 from typing import Final, NamedTuple
@@ -10,7 +9,7 @@ import msgspec
 
 from service.kubernetes import ClusterError, KubeObject, Unreadable
 from service.sources.karpenter_azure import NODES
-from workers.handlers.fresh_reads import FreshReads
+from workers.handlers.coalesced_reads import CoalescedReads
 from workers.handlers.source_clusters import SourceCluster, SourceClusters
 
 SCHEME: Final = "azure://"
@@ -56,7 +55,7 @@ class Protection(NamedTuple):
 class NodeProtection:
     def __init__(self, clusters: SourceClusters, not_ready: timedelta) -> None:
         self._clusters, self._not_ready = clusters, not_ready
-        self._lists = FreshReads[str, dict[str, _NodeReadiness]](self._read_nodes)
+        self._lists = CoalescedReads.by_key(self._read_nodes)
 
     async def protects(self, source: str, machine: str, node: str) -> Protection | None:
         """Why a machine (its id in lower case) must stay; None if no Node protects it. `node` is the likely name of its
@@ -73,7 +72,7 @@ class NodeProtection:
                 and (why := await self._protection(cluster, readiness))
             ):
                 return why
-            readiness = (await self._list_nodes(source)).get(machine)
+            readiness = (await self._lists.read(source)).get(machine)
             return await self._protection(cluster, readiness) if readiness is not None else None
         except ClusterError as error:
             return Protection(f"its Node can't be read: {type(error).__name__}: {error}")
@@ -95,9 +94,6 @@ class NodeProtection:
     async def _read_node(self, cluster: SourceCluster, name: str) -> _NodeReadiness | None:
         found = await cluster.get(NODES, "", name)
         return None if found is None else _readiness_of(found)
-
-    async def _list_nodes(self, source: str) -> dict[str, _NodeReadiness]:
-        return await asyncio.shield(self._lists.ask(source))
 
     async def _read_nodes(self, source: str) -> dict[str, _NodeReadiness]:
         """All Nodes, by machine."""

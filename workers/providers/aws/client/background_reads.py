@@ -1,5 +1,6 @@
 """Reads that may outlast the caller: they continue in the background, and the caller returns for the result. A result
-goes only to a caller with the same name and question, so it is never older than the first request."""
+goes only to a caller with the same name and question, so it is never older than the first request. Unlike with
+`coalesced_reads`, callers share nothing, and a result is kept until its caller returns."""
 
 import asyncio
 import secrets

@@ -1,5 +1,6 @@
 """Cache with a time to live that loads each key once for concurrent callers. Refusals are cached for a shorter time: a
-thousand jobs without permission need not ask a thousand times."""
+thousand jobs without permission need not ask a thousand times. Unlike with `coalesced_reads`, a caller may get what was
+read before it asked."""
 
 import asyncio
 import time
