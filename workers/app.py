@@ -14,7 +14,7 @@ from service.engine.installation import Installation
 from service.engine.kept_store import KeptStore
 from service.kubernetes import KubernetesClient, RecentObjects
 from service.settings import Settings
-from service.sources.registry import known_sources, source_named
+from service.sources.registry import source_named
 from workers.handlers.collector import Collector, EmptyCollector
 from workers.handlers.components import (
     CallBudgets,
@@ -168,21 +168,3 @@ async def open_app(
         for name in dict.fromkeys(wanted):
             await app.open(name)
         yield app
-
-
-def aws_policy(settings: Settings) -> dict[str, Any]:
-    """The IAM policy for the collectors of the settings' sources; without a source on AWS, for all that have one.
-    Statements of the same name are merged; raises ValueError if they differ in more than their actions."""
-    declared = [source for source in known_sources() if source.aws_policy]
-    used = {source.collector for source in settings.sources.values()}
-    chosen = [source for source in declared if source.name in used] or declared
-    made: list[dict[str, Any]] = [import_module(source.aws_policy).aws_policy(settings) for source in chosen]
-    statements: dict[str, dict[str, Any]] = {}
-    for one in (statement for document in made for statement in document["Statement"]):
-        before = statements.get(one["Sid"], one)
-        merged = one | {"Action": sorted({*before["Action"], *one["Action"]})}
-        if before | {"Action": merged["Action"]} != merged:
-            raise ValueError(f"the IAM policies of {', '.join(source.name for source in chosen)} have statements "
-                             f"{one['Sid']} with different conditions, which can't be merged")  # fmt: skip
-        statements[one["Sid"]] = merged
-    return made[0] | {"Statement": list(statements.values())}

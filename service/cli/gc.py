@@ -17,11 +17,10 @@ from service.kubernetes import Conflict, KubeObject, NotFound
 from service.policy.annotations import AnnotationValue
 from service.policy.scope import dry_run_decision, gc_switch, object_pause_decision, pause_decision
 from service.settings import Settings
-from service.sources.capa import AWS_ACCOUNT, EXTERNAL_RESOURCE_TASKS, TASKS, AwsSettings
-from service.sources.registry import source_named
+from service.sources.declaration import AccountAnnotation, TaskChoice
+from service.sources.registry import known_sources, source_named
 from service.watching.marking import MarkingCheck
 
-_ACCOUNT: Final = re.compile(r"\d{12}")
 _MAX_PATCHES: Final = 10
 
 
@@ -33,6 +32,8 @@ class MetadataChange(NamedTuple):
     finalizer: bool | None = None
 
 
+_TASKS: Final = ", ".join(task for source in known_sources() if source.tasks is not None for task in source.tasks.tasks)
+
 DecideChange = Callable[[KubeObject], Awaitable[MetadataChange]]
 
 
@@ -43,7 +44,7 @@ def gc() -> None:
 
 @gc.command("enable")
 @object_lookup.object_argument
-@click.option("--account", metavar="ID", help="The AWS account that its resources are in; in any other one it holds.")
+@click.option("--account", metavar="ID", help="The account that its resources are in; in any other one it holds.")
 @session.output_option
 @session.config_option
 def enable(what: str, namespace: str, cluster: str | None, account: str | None, form: str, config: Path | None) -> None:
@@ -53,13 +54,12 @@ def enable(what: str, namespace: str, cluster: str | None, account: str | None, 
     source works with one. With a dry run in force the finalizer is left out. An object that is already going can't
     get a finalizer any more, so it is refused.
 
-    For clusters on AWS (awscluster/NAME, awsmanagedcontrolplane/NAME, or cluster/NAME, which is followed to one of
-    these) the annotation is aws.cluster.x-k8s.io/external-resource-gc, and `true`.
+    Where objects have an annotation of their own for this, that one is set instead. Of clusters on AWS
+    (awscluster/NAME, awsmanagedcontrolplane/NAME, or cluster/NAME, which is followed to one of these) it is
+    aws.cluster.x-k8s.io/external-resource-gc, and `true`.
     """
     settings = session.interactive_settings(config)
-    if account is not None and not _ACCOUNT.fullmatch(account):
-        raise session.InvalidUsage(f"--account: {output.clean(account)!r} is no AWS account; write its 12 digits")
-    _show(cluster_clients.run_with_clusters(_enable(settings, what, namespace, cluster, account)), form)
+    _show(cluster_clients.run_with_clusters(enable_object(settings, what, namespace, cluster, account)), form)
 
 
 @gc.command("disable")
@@ -79,30 +79,24 @@ def disable(what: str, namespace: str, cluster: str | None, form: str, config: P
 
 @gc.command("configure")
 @object_lookup.object_argument
-@click.option(
-    "--task", "tasks", multiple=True, metavar="TASK", help=f"Repeatable, or a comma list. One of {', '.join(TASKS)}."
-)
+@click.option("--task", "tasks", multiple=True, metavar="TASK", help=f"Repeatable, or a comma list. One of {_TASKS}.")
 @session.output_option
 @session.config_option
 def configure(
     what: str, namespace: str, cluster: str | None, tasks: tuple[str, ...], form: str, config: Path | None
 ) -> None:
-    """Choose what goes with a cluster on AWS among aws.allowed_tasks, instead of what the settings choose for all.
+    """Choose what goes with KIND/NAME among the tasks that the settings allow, instead of what they choose for all.
 
-    Sets the annotation aws.cluster.x-k8s.io/external-resource-tasks-gc; without any task it is taken away, and
-    aws.tasks of the settings applies again. KIND/NAME is awscluster/NAME, awsmanagedcontrolplane/NAME or cluster/NAME.
+    Sets the annotation for it; without any task that is taken away, and the settings apply again. For clusters on AWS
+    (awscluster/NAME, awsmanagedcontrolplane/NAME or cluster/NAME) it is
+    aws.cluster.x-k8s.io/external-resource-tasks-gc, and the settings are aws.tasks and aws.allowed_tasks.
+
     It counts also for one that is already going: what is not gone yet of a task that is taken away stays, and what one
     that is added stands for is removed by the last look.
     """
     settings = session.interactive_settings(config)
     chosen = list(dict.fromkeys(word.strip() for one in tasks for word in one.split(",") if word.strip()))
-    allowed = ", ".join(settings.section(AwsSettings).allowed)
-    if unknown := [word for word in chosen if word not in TASKS]:
-        raise session.InvalidUsage(f"--task: unknown {output.clean(', '.join(unknown))}; allowed: {allowed}")
-    if beyond := [word for word in chosen if word not in settings.section(AwsSettings).allowed]:
-        # Workers hold an object with such an annotation.
-        raise session.InvalidUsage(f"--task: aws.allowed_tasks does not allow {', '.join(beyond)}; allowed: {allowed}")
-    _show(cluster_clients.run_with_clusters(_configure(settings, what, namespace, cluster, chosen)), form)
+    _show(cluster_clients.run_with_clusters(configure_tasks(settings, what, namespace, cluster, chosen)), form)
 
 
 def _show(told: dict[str, Any], form: str) -> None:
@@ -112,7 +106,7 @@ def _show(told: dict[str, Any], form: str) -> None:
         click.echo(output.clean(told["said"]))
 
 
-async def _enable(
+async def enable_object(
     settings: Settings, what: str, namespace: str, cluster: str | None, account: str | None
 ) -> dict[str, Any]:
     async with object_lookup.resolve_object(settings, what, namespace, cluster) as one:
@@ -124,9 +118,9 @@ async def _enable(
         if unwatched := object_lookup.why_unwatched(one.source, one.settings, one.live):
             # Without a watcher its finalizer would never be removed.
             raise session.CommandError(f"{one} is not watched, so nothing was changed: {unwatched}")
-        if account is not None and not has_tasks(one.settings.collector):
-            raise session.InvalidUsage(f"--account is for clusters on AWS; source {one.source} has no use for it")
-        annotations = _switch(one, on=True) | ({AWS_ACCOUNT: account} if account is not None else {})
+        annotations = _switch(one, on=True)
+        if account is not None:
+            annotations[_account_annotation(one, account).name] = account
         why_not = ""
 
         async def decide(live: KubeObject) -> MetadataChange:
@@ -149,27 +143,47 @@ async def _disable(settings: Settings, what: str, namespace: str, cluster: str |
         return _document(one, live, said)
 
 
-async def _configure(
+async def configure_tasks(
     settings: Settings, what: str, namespace: str, cluster: str | None, tasks: list[str]
 ) -> dict[str, Any]:
     async with object_lookup.resolve_object(settings, what, namespace, cluster) as one:
-        if not has_tasks(one.settings.collector):
-            raise session.InvalidUsage(f"only clusters on AWS have tasks; source {one.source} has none")
-        live = await patch_metadata(one, _always(MetadataChange({EXTERNAL_RESOURCE_TASKS: ",".join(tasks) or None})))
+        choice = _task_choice(settings, one, tasks)
+        live = await patch_metadata(one, _always(MetadataChange({choice.annotation: ",".join(tasks) or None})))
         said = f"With {one} goes what {', '.join(tasks)} stand for."
         if not tasks:
-            said = f"With {one} goes what the settings say: {', '.join(settings.section(AwsSettings).tasks)}."
+            said = f"With {one} goes what the settings say: {', '.join(choice.chosen(settings))}."
         if live.going:
             said += (
                 " It is already going: what is left of other tasks stays where it is, and what was not planned with it "
                 "is removed by the last look, before it is released."
             )
-        return _document(one, live, said) | {"tasks": tasks or list(settings.section(AwsSettings).tasks)}
+        return _document(one, live, said) | {"tasks": tasks or list(choice.chosen(settings))}
 
 
-def has_tasks(collector: str) -> bool:
-    """Whether its objects are clusters on AWS, whose annotations choose tasks."""
-    return EXTERNAL_RESOURCE_TASKS in source_named(collector).annotations
+def _account_annotation(one: ResolvedObject, account: str) -> AccountAnnotation:
+    """Raises InvalidUsage if its source has none, or the value does not fit."""
+    annotation = source_named(one.settings.collector).account
+    if annotation is None:
+        raise session.InvalidUsage(f"--account: no annotation names the account of an object of source {one.source}")
+    if not re.fullmatch(annotation.pattern, account):
+        raise session.InvalidUsage(f"--account: {output.clean(account)!r} is no account; write its {annotation.form}")
+    return annotation
+
+
+def _task_choice(settings: Settings, one: ResolvedObject, tasks: list[str]) -> TaskChoice:
+    """Raises InvalidUsage if its source has no tasks, not these, or the settings do not allow them."""
+    choice = source_named(one.settings.collector).tasks
+    if choice is None:
+        raise session.InvalidUsage(f"objects of source {one.source} have no tasks")
+    allowed = choice.allowed(settings)
+    if unknown := [word for word in tasks if word not in choice.tasks]:
+        raise session.InvalidUsage(f"--task: unknown {output.clean(', '.join(unknown))}; allowed: {', '.join(allowed)}")
+    if beyond := [word for word in tasks if word not in allowed]:
+        # Workers hold an object with such an annotation.
+        raise session.InvalidUsage(
+            f"--task: {choice.allowed_by} does not allow {', '.join(beyond)}; allowed: {', '.join(allowed)}"
+        )
+    return choice
 
 
 def _always(marks: MetadataChange) -> DecideChange:

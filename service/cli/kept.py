@@ -170,7 +170,7 @@ async def _search(
 
 
 @kept.command("forget")
-@click.argument("what", metavar="NAME|KIND/NAME|UID")
+@click.argument("what", metavar="PLACE/NAME|KIND/NAME|UID")
 @click.option("--namespace", "-n", help="Namespace of the object; needed only where several have one of that name.")
 @click.option("--uid", help="Only what was kept with the object of this uid.")
 @click.option("--record-only", is_flag=True, help="Leave the tags on the resources; needs no access to the cloud.")
@@ -181,10 +181,11 @@ def forget(
 ) -> None:
     """Forget that something was kept: it may go with the next object of that name, which is not held any more.
 
-    NAME is as `knell kept list` shows it; the object that it was kept with (awscluster/shop -n team), or the start of
-    its uid, stands for what was kept with that one. First the tag knell.dev/retained is taken off the resources of the
-    record, with the credentials of this process, then the record goes; a resource whose tag was written for another
-    object keeps it. Where a tag can't be taken off, the record stays. The tag knell.dev/prevent-delete is left alone.
+    PLACE/NAME is as `knell kept list` shows it; the object that it was kept with (awscluster/shop -n team), or the
+    start of its uid, stands for what was kept with that one. First the tag knell.dev/retained is taken off the
+    resources of the record, with the credentials of this process, then the record goes; a resource whose tag was
+    written for another object keeps it. Where a tag can't be taken off, the record stays. The tag
+    knell.dev/prevent-delete is left alone.
     """
     address = Address(what, namespace)
     found = session.run_with_redis(lambda opened: _find_entry(opened, address), config)

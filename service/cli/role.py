@@ -1,7 +1,6 @@
 """`knell role`: prints manifests of Namespace, ServiceAccount and roles for the settings, or the IAM policy.
 They are to be generated again when sources change, so that the service has no permission it does not need."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -55,9 +54,9 @@ def _namespaces(made: list[dict[str, Any]]) -> set[str]:
 
 def _aws_policy(settings: Settings) -> str:
     # Imported only here: other commands need not load the kinds of AWS resources.
-    from workers.app import aws_policy
+    from workers.permissions import as_text, aws_policy
 
-    return json.dumps(aws_policy(settings), indent=2) + "\n"
+    return as_text(aws_policy(settings))
 
 
 def as_yaml(made: list[dict[str, object]]) -> str:

@@ -23,6 +23,7 @@ from service.policy.capi import (
 from service.sources.aws import AWS_PLACES, AwsAccess
 from service.sources.declaration import (
     AccessRules,
+    AccountAnnotation,
     CannotRead,
     ConfiguredSource,
     MarkingRule,
@@ -33,6 +34,7 @@ from service.sources.declaration import (
     Sections,
     Source,
     Switch,
+    TaskChoice,
 )
 
 EXTERNAL_RESOURCE_GC: Final = "aws.cluster.x-k8s.io/external-resource-gc"
@@ -143,6 +145,14 @@ async def _marking_objection(read: ReadObject, namespace: str, owner: str | None
     return "" if why is None else f"its Cluster {namespace}/{owner} is paused ({why})"
 
 
+def _allowed_tasks(settings: Sections) -> tuple[Task, ...]:
+    return settings.section(AwsSettings).allowed
+
+
+def _chosen_tasks(settings: Sections) -> tuple[Task, ...]:
+    return settings.section(AwsSettings).tasks
+
+
 def _identity_namespace(settings: Sections) -> str:
     return settings.section(AwsSettings).identity_namespace
 
@@ -183,6 +193,8 @@ SOURCE: Final = Source(
     # AWS resources are identified by the live object, which has our finalizer until all of them are gone.
     modes=("finalizer",),
     switch=Switch(EXTERNAL_RESOURCE_GC, enabled="true", disabled="false"),
+    tasks=TaskChoice(EXTERNAL_RESOURCE_TASKS, TASKS, "aws.allowed_tasks", _allowed_tasks, _chosen_tasks),
+    account=AccountAnnotation(AWS_ACCOUNT, r"\d{12}", "12 digits"),
     feature=FEATURE,
     sections=(Section("aws", AwsSettings),),
     annotations=frozenset({EXTERNAL_RESOURCE_GC, EXTERNAL_RESOURCE_TASKS, CLUSTER_PAUSED, DELETE_FOR_MOVE}),

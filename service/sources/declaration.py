@@ -66,6 +66,26 @@ class Switch(msgspec.Struct, frozen=True):
     disabled: str
 
 
+class TaskChoice(msgspec.Struct, frozen=True):
+    """Tasks, which say what is removed with an object. Its annotation, a comma list, replaces those that the settings
+    choose; one that the settings do not allow has the object held. `allowed_by` is the setting that allows them."""
+
+    annotation: str
+    tasks: tuple[str, ...]
+    allowed_by: str
+    allowed: Callable[[Sections], Sequence[str]]
+    chosen: Callable[[Sections], Sequence[str]]
+
+
+class AccountAnnotation(msgspec.Struct, frozen=True):
+    """Annotation with the account that an object's resources are in. Its whole value matches `pattern`; `form` says in
+    words what that is, such as `12 digits`."""
+
+    name: str
+    pattern: str
+    form: str
+
+
 class CannotRead(Exception):
     """An object can't be read now; the message says why."""
 
@@ -76,7 +96,8 @@ ReadObject = Callable[[str, str, str], Awaitable[bytes | None]]
 
 class MarkingRule(msgspec.Struct, frozen=True):
     """When an object may get the finalizer. `owner` reads the name of its owner from an object: empty if there is none,
-    None if it can't be decoded. `objection` is called right before the finalizer is added, with the namespace and that
+    None if it can't be decoded. One that reads `spec` needs whole objects, which are watched only for a source with
+    a `recognise` of its own. `objection` is called right before the finalizer is added, with the namespace and that
     owner: why it may not be added now; empty if it may."""
 
     owner: Callable[[bytes | msgspec.Raw], str | None]
@@ -129,11 +150,14 @@ class Source(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 
     name: what the settings call `collector`.
     components: module whose function `components` opens the collector; empty if nothing is collected.
-    aws_policy: module whose function `aws_policy` returns the IAM policy; empty without resources on AWS.
+    aws_policy: module whose function `aws_policy` returns the IAM policy for settings, or without settings for
+        everything that they can allow; empty without resources on AWS.
     resources: the resources (plural.group) that a source of the settings may name; none means any.
     finalizer: what holds its objects until their resources are gone.
     modes: which modes the settings may choose: by finalizer, or by observing only.
     switch: a third-party annotation that opts in and out beside knell.dev/gc.
+    tasks: the tasks that an object's annotation chooses among, for `knell gc configure`.
+    account: the annotation that names an object's account, for `knell gc enable --account`.
     feature: the feature flag that must be on; empty means none.
     sections: its sections of the settings.
     annotations: third-party annotations that policy reads; all others are dropped when an object is decoded.
@@ -153,6 +177,8 @@ class Source(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     finalizer: str = FINALIZER
     modes: tuple[Mode, ...] = ("finalizer", "observe")
     switch: Switch | None = None
+    tasks: TaskChoice | None = None
+    account: AccountAnnotation | None = None
     feature: str = ""
     sections: tuple[Section, ...] = ()
     annotations: frozenset[str] = frozenset()

@@ -1,5 +1,5 @@
 """Dependency checks of EC2 deletions, with AWS's error codes.
-moto deletes regardless; each check returns the error, or None to allow the deletion."""
+moto deletes most of them regardless; each check returns the error, or None to allow the deletion."""
 
 from collections.abc import Callable, Iterator
 from typing import Any, Final

@@ -2,16 +2,14 @@
 and delays take no time."""
 
 from collections.abc import Sequence
-from datetime import timedelta
 from typing import Any
 
 import msgspec
 
-from service.contract import Blocked, Job, JobRecord, Pending, Refused, Target, Verdict
+from service.contract import Job, JobRecord, Pending, Target, Verdict
 from service.contract.version import VERSION
-from service.sources.capa import CAPA
 from standins.aws.builder import Vpc
-from tests.integration.capa_states import record_objects
+from tests.integration.capa_states import record_consents, record_objects
 from tests.integration.capi_fixture import CapaSide, CapiFixture
 from tests.recording_batch import RecordingBatch
 from workers.collectors.capa.final_check import FINAL_CHECK, OPERATION
@@ -38,9 +36,8 @@ def job_of(target: Target, **changed: Any) -> Job:
 async def attempted(side: CapaSide, batch: Taken, *planned: Job) -> Verdict | Exception:
     """The verdict of one attempt, which may be that a list continues. Its object is as it was planned, by the jobs
     `planned` if any."""
-    for job in batch.jobs:
-        side.provider.claims.consented(job.deletion, CAPA)
     record_objects(side.collector.latest_objects, planned or batch.jobs)
+    record_consents(side.provider.claims, planned or batch.jobs)
     handler = next(handler for handler in side.handlers if handler.kind == FINAL_CHECK)
     ((_, verdict),) = [pair async for pair in handler.attempt(batch)]
     return verdict
@@ -63,24 +60,15 @@ async def last_of(clusters: CapiFixture, side: CapaSide, vpc: Vpc) -> Target:
 
 
 class Walk:
-    """The job of the final check, moved from lane to lane by its verdicts; delays take no time."""
+    """The job of the final check, tried again by its verdicts; delays take no time."""
 
     def __init__(self, side: CapaSide, target: Target, resume: str = "") -> None:
         self._side, self._target, self._job = side, target, job_of(target, resume=resume)
-        self.lanes: list[str] = []
-        self.waits: list[timedelta] = []
 
     async def on(self) -> Verdict | Exception:
         verdict = await attempted(self._side, Taken(self._job.record.lane, self._job))
-        record = self._job.record
-        match verdict:
-            case Pending(wait, _, lane, resume):
-                self.waits.append(wait)
-                self._job = job_of(self._target, lane=lane or record.lane, resume=resume, verdict="check")
-            case Refused() | Blocked():
-                name = "refused" if isinstance(verdict, Refused) else "blocked"
-                self._job = job_of(self._target, lane=record.lane, resume=record.resume, verdict=name)
-        self.lanes.append(record.lane.rpartition("/")[2])
+        if isinstance(verdict, Pending):
+            self._job = job_of(self._target, resume=verdict.resume, verdict="check")
         return verdict
 
     async def until(self, *kinds: type) -> Verdict | Exception:
@@ -88,4 +76,4 @@ class Walk:
             verdict = await self.on()
             if isinstance(verdict, (*kinds, Exception)):
                 return verdict
-        raise AssertionError(self.lanes)
+        raise AssertionError(f"none of {kinds} in 60 attempts")

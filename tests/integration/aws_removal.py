@@ -37,6 +37,8 @@ from workers.removal import Removal
 QUICK = AwsSettings(check_after=timedelta(milliseconds=300), drain_check=timedelta(milliseconds=300))
 REGION = "eu-west-1"
 SOURCE = "clusters"
+OWNER_SCOPE = CallScope(source=SOURCE, namespace="tenant", region=REGION)
+"""Of all owners here."""
 LIMITS = AwsLimits(KINDS)
 
 
@@ -52,13 +54,15 @@ def no_sources(source: str) -> str:
     return ""
 
 
-def capa_claims(settings: AwsSettings, *consented: str, latest_objects: LatestObjects | None = None) -> ClaimRegistry:
-    """Claims of clusters. To these deletions their collector has consented; `latest_objects` has what it read of their
-    objects."""
+def capa_claims(
+    settings: AwsSettings, *consented: str, account: str = "", latest_objects: LatestObjects | None = None
+) -> ClaimRegistry:
+    """Claims of clusters. To these deletions their collector has consented, for objects of that account;
+    `latest_objects` has what it read of them."""
     claims = ClaimRegistry(lambda source: CAPA if source == SOURCE else "")
     claims.add(CAPA, CapaJudge(settings, latest_objects or LatestObjects()))
     for deletion in consented:
-        claims.consented(deletion, CAPA)
+        claims.consented(CAPA, deletion, OWNER_SCOPE, account)
     return claims
 
 
@@ -91,10 +95,9 @@ class AwsRemovalFixture:
     def owner(
         self, vpc: Vpc | None = None, *, name: str = "c1", by: Literal["ccm", "lbc"] = "ccm", snapshot: bool = False
     ) -> CapaClaim:
-        whose = CallScope(source=SOURCE, namespace="tenant", region=REGION)
         return CapaClaim(
-            scope=whose, account=self.cloud.account, name=name, vpc=vpc.id if vpc else "", by=by, snapshot=snapshot,
-            balancers=True,
+            scope=OWNER_SCOPE, account=self.cloud.account, name=name, vpc=vpc.id if vpc else "", by=by,
+            snapshot=snapshot, balancers=True,
         )  # fmt: skip
 
     def targets(self, owner: CapaClaim, kind: str, *ids: str) -> list[Target]:
@@ -118,12 +121,14 @@ class AwsRemovalFixture:
         for target in targets:
             record_object(self._latest_objects, one.deletion, target.data)
         for claims in self._claims:
-            claims.consented(one.deletion, CAPA)
+            claims.consented(CAPA, one.deletion, OWNER_SCOPE, self.cloud.account)
         await self.engine.publish(one)
         return one
 
     async def start(self) -> RunningWorker:
-        claims = capa_claims(self.aws, *self._deletions, latest_objects=self._latest_objects)
+        claims = capa_claims(
+            self.aws, *self._deletions, account=self.cloud.account, latest_objects=self._latest_objects
+        )
         self._claims.append(claims)
         removals = [aws_removal(kind, self.reach, self.aws, claims) for kind in KINDS]
         return await self.engine.start(self._provider, others=removals)
@@ -176,7 +181,7 @@ class AwsRemovalFixture:
         """One attempt; verdicts by target."""
         deletions = {job.deletion for job in batch.jobs}
         objects = record_objects(LatestObjects(), batch.jobs)
-        claims = capa_claims(self.aws, *deletions, latest_objects=objects)
+        claims = capa_claims(self.aws, *deletions, account=self.cloud.account, latest_objects=objects)
         removal = aws_removal(named(batch.jobs[0].kind), self.reach, self.aws, claims)
         return {job.target: verdict async for job, verdict in removal.attempt(batch)}
 

@@ -11,6 +11,7 @@ from workers.collectors.capa.claim import CapaClaim
 from workers.collectors.capa.final_check import FINAL_CHECK, FinalCheckData
 from workers.collectors.capa.kinds import BALANCER_TASK, CONTROLLER_TASK
 from workers.collectors.capa.latest_objects import LatestObjects, ObjectState
+from workers.providers.aws.claims import ClaimRegistry
 
 
 def object_state(claim: CapaClaim, tasks: tuple[Task, ...] | None = None) -> ObjectState:
@@ -37,6 +38,13 @@ def record_object(latest_objects: LatestObjects, deletion: str, data: str) -> No
     except msgspec.DecodeError:
         return
     latest_objects.record(deletion, object_state(claim))
+
+
+def record_consents(claims: ClaimRegistry, jobs: Iterable[Job]) -> None:
+    """Consent to final checks, for the objects that they were planned for."""
+    for job in jobs:
+        claim = msgspec.json.decode(job.data, type=FinalCheckData).claim
+        claims.consented(claim.collector, job.deletion, claim.scope, claim.account)
 
 
 def record_objects(latest_objects: LatestObjects, jobs: Iterable[Job]) -> LatestObjects:

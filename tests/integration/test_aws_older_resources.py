@@ -40,7 +40,10 @@ async def one_attempt(removing: AwsRemovalFixture, batch: AwsRecordingBatch, **s
     aws, deletions = msgspec.structs.replace(QUICK, **settings), [job.deletion for job in batch.jobs]
     removal = aws_removal(
         named("aws.volume"), removing.reach, aws,
-        capa_claims(aws, *deletions, latest_objects=record_objects(LatestObjects(), batch.jobs)),
+        capa_claims(
+            aws, *deletions, account=removing.cloud.account,
+            latest_objects=record_objects(LatestObjects(), batch.jobs),
+        ),
     )  # fmt: skip
     ((_, verdict),) = [pair async for pair in removal.attempt(batch)]
     assert not isinstance(verdict, Exception), verdict

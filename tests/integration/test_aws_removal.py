@@ -6,9 +6,18 @@ import msgspec
 import pytest
 
 from service.contract import Blocked, Gone, Job, Pause, Pending, Refused, Throttled
+from service.sources.capa import CAPA
 from standins.aws import AwsFault
 from standins.aws.tags import by_cloud_provider, by_cluster_api
-from tests.integration.aws_removal import LIMITS, AwsRemovalFixture, aws_removal, capa_claims, named, removing
+from tests.integration.aws_removal import (
+    LIMITS,
+    OWNER_SCOPE,
+    AwsRemovalFixture,
+    aws_removal,
+    capa_claims,
+    named,
+    removing,
+)
 from workers.handlers.protocol import NotCleared
 from workers.providers.aws.errors import AwsError
 from workers.providers.aws.kind_calls import NOT_OWNED_HINT, AwsKindCalls, RemovalContext
@@ -92,13 +101,29 @@ async def test_without_the_consent_of_its_own_collector_nothing_is_changed(
     volume = await removing.cloud.builder.volume(OURS)
     batch, claims = removing.batch(removing.owner(), "aws.volume", volume), capa_claims(removing.aws)
     if consented:
-        claims.consented(batch.jobs[0].deletion, consented)
+        claims.consented(consented, batch.jobs[0].deletion, OWNER_SCOPE, removing.cloud.account)
     removal = aws_removal(named("aws.volume"), removing.reach, removing.aws, claims)
     ((job, verdict),) = [pair async for pair in removal.attempt(batch)]
     assert isinstance(verdict, Refused)
     assert "but the object that consented is of" in verdict.reason
     # The runtime was asked, and read what it had to; only the call was not made.
     assert batch.cleared == [job.id]
+    assert {one for one in await removing.asked() if "Describe" not in one} == set()
+
+
+@pytest.mark.invariant(8)
+@pytest.mark.parametrize("what", ["source", "namespace", "region", "account"])
+async def test_consent_of_an_object_elsewhere_changes_nothing(removing: AwsRemovalFixture, what: str) -> None:
+    volume = await removing.cloud.builder.volume(OURS)
+    batch, claims = removing.batch(removing.owner(), "aws.volume", volume), capa_claims(removing.aws)
+    scope = OWNER_SCOPE if what == "account" else msgspec.structs.replace(OWNER_SCOPE, **{what: "another"})
+    account = "999900001111" if what == "account" else removing.cloud.account
+    claims.consented(CAPA, batch.jobs[0].deletion, scope, account)
+    removal = aws_removal(named("aws.volume"), removing.reach, removing.aws, claims)
+    ((_, verdict),) = [pair async for pair in removal.attempt(batch)]
+    assert isinstance(verdict, NotCleared)
+    assert verdict.refused
+    assert f"the {what} of the object that consented is" in str(verdict)
     assert {one for one in await removing.asked() if "Describe" not in one} == set()
 
 

@@ -20,7 +20,7 @@ from standins.aws.builder import REGION, Vpc
 from standins.aws.tags import by_cloud_provider, pairs
 from tests.capi import CapiObjects
 from tests.integration.aws_removal import AwsRemovalFixture, removing
-from tests.integration.capi_fixture import UNMANAGED, CapiFixture, marked
+from tests.integration.capi_fixture import MANAGED, UNMANAGED, CapiFixture, marked
 from workers.collectors.capa.claim import CapaClaim
 from workers.collectors.capa.final_check import FINAL_CHECK, FinalCheckData
 from workers.handlers.kept_resources import KeepRequest, NotMarked
@@ -255,12 +255,15 @@ OTHERS = "999999999999"
 """An account other than the credentials'."""
 
 
-async def keep(clusters: CapiFixture, found: Mapping[str, Any], *abandoned: JobRecord) -> Sequence[KeepDecision]:
+async def keep(
+    clusters: CapiFixture, found: Mapping[str, Any], *abandoned: JobRecord, gone: bool = False
+) -> Sequence[KeepDecision]:
     """The decisions for an object that is retained, or of which only these were abandoned."""
     facts = await clusters.facts(found)
     ref = msgspec.structs.replace(facts.ref, kept="retain: so")
     asked = KeepRequest(
-        ref=ref, live=facts.live, abandoned=Abandoned(abandoned), whole=not abandoned, at=1, mark="kept/1"
+        ref=ref, live=None if gone else facts.live, abandoned=Abandoned(abandoned), whole=not abandoned, at=1,
+        mark="kept/1",
     )  # fmt: skip
     async with clusters.side() as side:
         while True:
@@ -281,10 +284,10 @@ async def tagged(clusters: CapiFixture) -> set[str]:
 
 def abandoned(
     clusters: CapiFixture, vpc: Vpc, target: str, *, account: str = "", settled: bool = False,
-    kind: str = "aws.security-group",
+    kind: str = "aws.security-group", source: str = UNMANAGED, namespace: str = "",
 ) -> JobRecord:  # fmt: skip
     """The record of a job about a resource, or of the last look."""
-    whose = CallScope(source=UNMANAGED, namespace=clusters.capi.namespace, region=REGION)
+    whose = CallScope(source=source, namespace=namespace or clusters.capi.namespace, region=REGION)
     claim = CapaClaim(scope=whose, account=account or clusters.account, name="prod", vpc=vpc.id)
     data = msgspec.json.encode(FinalCheckData(claim=claim, tasks=TASKS) if settled else claim).decode()
     kind = FINAL_CHECK if settled else kind
@@ -365,6 +368,26 @@ async def test_a_record_of_another_account_than_the_objects_marks_nothing(cluste
         assert decision.place == f"aws/{clusters.account}/{REGION}"
         assert "another account" in decision.remark
     assert await tagged(clusters) == set()
+
+
+@pytest.mark.invariant(8)
+@pytest.mark.parametrize("settled", [False, True])
+@pytest.mark.parametrize("forged", [{"source": MANAGED}, {"source": ""}, {"namespace": "others"}])
+async def test_of_an_object_that_is_gone_a_record_of_another_source_or_namespace_marks_nothing(
+    clusters: CapiFixture, forged: dict[str, str], settled: bool
+) -> None:
+    vpc = await clusters.resources.vpc()
+    group, other = [await clusters.resources.group(vpc, by_cloud_provider("prod")) for _ in range(2)]
+    found = clusters.delete_marked("prod", vpc)
+    right, wrong = abandoned(clusters, vpc, group), abandoned(clusters, vpc, other, settled=settled, **forged)
+    for jobs in ((wrong,), (right, wrong), (wrong, right)):
+        decisions = await keep(clusters, found, *jobs, gone=True)
+        # A decision that is not needed only holds.
+        assert all("is of source" in one.remark and not one.resources for one in decisions)
+        assert await tagged(clusters) == set()
+    (decision,) = await keep(clusters, found, right, gone=True)
+    assert [one.id for one in decision.resources] == [group]
+    assert await tagged(clusters) == {group}
 
 
 async def test_nothing_is_remembered_of_a_cluster_that_left_nothing(clusters: CapiFixture) -> None:

@@ -190,7 +190,7 @@ async def test_the_live_object_decides_whether_rules_are_own_before_they_are_rev
 
     async def attempted(*tasks: Task) -> Verdict | Exception:
         latest_objects = LatestObjects()
-        claims = capa_claims(removing.aws, "deletion", latest_objects=latest_objects)
+        claims = capa_claims(removing.aws, "deletion", account=removing.cloud.account, latest_objects=latest_objects)
         removal = aws_removal(named(GROUP), removing.reach, removing.aws, claims)
         batch = ConsentRecordingBatch(
             removing.batch(planned, GROUP, ours, operation=REVOKE), latest_objects, vpc, *tasks
@@ -257,6 +257,7 @@ async def test_idle_rounds_are_counted_anew_once_something_was_revoked(removing:
     batch = removing.batch(removing.owner(vpc), GROUP, ours, operation=REVOKE, resume=back.resume)
     assert isinstance((await removing.attempt(batch))[ours], Blocked)
     await removing.cloud.aws.set_faults()
+    batch = removing.batch(removing.owner(vpc), GROUP, ours, operation=REVOKE, resume=back.resume)
     revoked = (await removing.attempt(batch))[ours]
     assert isinstance(revoked, Pending)
     assert blocked_state_of(revoked.resume).idle_rounds == 0

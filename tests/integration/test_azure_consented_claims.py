@@ -29,8 +29,10 @@ DELETES = {"nic.delete", "vm.delete"}
         ConsentedObject(KARPENTER_AZURE, SOURCE, "b"),
         ConsentedObject(KARPENTER_AZURE, "others", "a"),
         ConsentedObject("another", SOURCE, "a"),
+        # The claim has no creation time: by it, no resource would be too old.
+        ConsentedObject(KARPENTER_AZURE, SOURCE, "a", 1_700_000_000_000),
     ],
-    ids=["another claim", "another source", "another collector"],
+    ids=["another claim", "another source", "another collector", "another creation time"],
 )
 async def test_what_is_not_of_the_claim_that_consented_is_not_touched(removing: Hands, given: ConsentedObject) -> None:
     await removing.nic()

@@ -11,13 +11,14 @@ from service.contract.kept import KeepDecision
 from service.engine.inventory import InventoryRecord
 from service.engine.kept_store import KeptStore
 from service.sources.azure import KEEP_TAG, RETAINED
-from service.sources.karpenter_azure import NODECLAIMS, AzureSettings, read_node_claim
+from service.sources.karpenter_azure import KARPENTER_AZURE, NODECLAIMS, AzureSettings, read_node_claim
 from standins.azure import GROUP
 from standins.azure.behaviour import AzureFault
 from tests.integration.azure_removal import NAME, SOURCE, AzureRemovalFixture, azure, own_api, removing
 from tests.integration.azure_sweep import AzureSweepFixture, sweeping
 from tests.integration.command_line import knell
 from workers.judging.kept_marking import WITHIN
+from workers.providers.azure.claims import ConsentedObject
 from workers.providers.azure.errors import NO_ROOM
 from workers.providers.azure.kinds import NIC, VM
 from workers.providers.azure.limits import call_draws
@@ -130,7 +131,9 @@ async def test_a_machine_that_is_more_than_an_hour_older_than_its_claim_is_held(
         assert isinstance(verdict, Refused)
         assert "long before its NodeClaim" in verdict.reason
     soon = removing.claim_of(made=now + 1800_000)
-    assert isinstance(await removing.one(removing.batch(VM, claim=soon)), Pending)
+    batch = removing.batch(VM, claim=soon)
+    removing.consents.record("deletion", ConsentedObject(KARPENTER_AZURE, SOURCE, soon.claim, soon.made))
+    assert isinstance(await removing.one(batch), Pending)
 
 
 def test_a_claim_tells_when_it_was_made() -> None:

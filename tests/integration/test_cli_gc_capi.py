@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from service.cli.gc import MetadataChange, patch_metadata
+from service.cli.gc import MetadataChange, configure_tasks, enable_object, patch_metadata
 from service.cli.object_lookup import resolve_object
+from service.cli.session import InvalidUsage
 from service.contract.names import FINALIZER, GC
 from service.kubernetes import KubeObject
 from service.policy.capi import CLUSTER_PAUSED
@@ -22,6 +23,8 @@ from service.sources.capa import (
     EXTERNAL_RESOURCE_TASKS,
     TASKS,
 )
+from service.sources.declaration import AccountAnnotation, Sections, Source, TaskChoice
+from service.sources.registry import register
 from tests.api_servers import TestApi
 from tests.capi import AWS_CLUSTERS, AWS_MANAGED_CONTROL_PLANES, CLUSTERS, CapiObjects, clear, reference
 from tests.integration.command_line import CommandResult, environment
@@ -214,9 +217,9 @@ def test_what_only_clusters_on_aws_have_is_refused_for_others(operator: GcOperat
     operator.capi.unmanaged("one")
     config = operator.widgets.config(sources={"plain": {"resource": AWS_CLUSTERS.resource, "collector": "none"}})
     tasks = operator.gc("configure", "awscluster/one", "--task", "load-balancer", config=config)
-    assert (tasks.code, "only clusters on AWS have tasks" in tasks.err) == (2, True)
+    assert (tasks.code, "objects of source plain have no tasks" in tasks.err) == (2, True)
     account = operator.gc("enable", "awscluster/one", "--account", "123456789012", config=config)
-    assert (account.code, "--account is for clusters on AWS" in account.err) == (2, True)
+    assert (account.code, "no annotation names the account of an object of source plain" in account.err) == (2, True)
     followed = operator.gc("enable", "cluster/one", config=config)
     assert (followed.code, "no source watches 'cluster'" in followed.err) == (2, True)
 
@@ -233,6 +236,32 @@ def test_a_source_that_is_about_clusters_of_its_own_comes_first(operator: GcOper
     assert (answer.json["source"], answer.json["resource"]) == ("clusters", "clusters.cluster.x-k8s.io")
     assert "annotations" not in operator.meta("one")
     operator.capi.patch(CLUSTERS, "one", {"metadata": {"finalizers": []}})
+
+
+async def test_tasks_and_account_of_a_source_are_written_by_the_names_of_its_declaration(operator: GcOperator) -> None:
+    """Also of a source that is declared by another program."""
+    operator.capi.unmanaged("one")
+    choice = TaskChoice("toys.example/tasks", ("wash", "dry", "burn"), "toys.allowed", _all_but_burn, _all_but_burn)
+    account = AccountAnnotation("toys.example/account", "[a-z]{3}", "three letters")
+    with register(Source(name="toys", tasks=choice, account=account)):
+        sources = {"toys": {"resource": AWS_CLUSTERS.resource, "collector": "toys"}}
+        settings = load(operator.widgets.config(sources=sources), environment(operator.widgets.redis))
+        where = ("awscluster/one", operator.widgets.namespace, None)
+        for words, refusal in ((["iron"], "unknown iron; allowed: wash, dry"), (["burn"], "toys.allowed does not")):
+            with pytest.raises(InvalidUsage, match=refusal):
+                await configure_tasks(settings, *where, words)
+        told = await configure_tasks(settings, *where, ["dry"])
+        assert (told["tasks"], operator.meta("one")["annotations"]) == (["dry"], {"toys.example/tasks": "dry"})
+        assert (await configure_tasks(settings, *where, []))["tasks"] == ["wash", "dry"]
+        with pytest.raises(InvalidUsage, match="write its three letters"):
+            await enable_object(settings, *where, "123456789012")
+        await enable_object(settings, *where, "abc")
+    assert operator.meta("one")["annotations"] == {"toys.example/account": "abc", GC: "enabled"}
+    operator.capi.patch(AWS_CLUSTERS, "one", {"metadata": {"finalizers": []}})
+
+
+def _all_but_burn(_settings: Sections) -> tuple[str, ...]:
+    return ("wash", "dry")
 
 
 def test_uninstall_takes_both_finalizers_off(operator: GcOperator, api: TestApi) -> None:

@@ -8,7 +8,7 @@ import pytest
 from standins.aws import StrayTagMapping
 from standins.aws.tags import by_cloud_provider
 from tests.aws import AwsTestAccount, refusal
-from tests.aws_kinds import EC2_KINDS
+from tests.aws_kinds import AWS_KINDS, EC2_KINDS, AwsKindRow
 
 pytestmark = pytest.mark.long
 
@@ -255,6 +255,23 @@ async def test_the_tagging_api_shows_what_is_deleted_for_a_while(cloud: AwsTestA
     assert (await tagged(tagging))[0] == before
     await cloud.aws.advance(61)
     assert await tagged(tagging) == [[]]
+
+
+@pytest.mark.parametrize("row", [row for row in AWS_KINDS.values() if row.in_tagging_api], ids=lambda row: row.name)
+async def test_the_tagging_api_shows_each_kind_until_a_while_after_its_deletion(
+    cloud: AwsTestAccount, row: AwsKindRow
+) -> None:
+    tagging, client = await cloud.client("resourcegroupstaggingapi"), await cloud.client(row.service)
+    # Else a NAT gateway that is gone is shown for an hour.
+    await cloud.aws.behave(nat_gateway_shows=0)
+    await cloud.aws.set_rate(0)
+    one, other = [await row.make(cloud.builder, await cloud.builder.vpc(), OURS) for _ in range(2)]
+    arn, others = [row.arn_of(id_, cloud.account) for id_ in (one, other)]
+    assert sorted((await tagged(tagging))[0]) == sorted([arn, others])
+    assert await row.remove(client, one) == ""
+    assert arn in (await tagged(tagging))[0]
+    await cloud.aws.advance(61)
+    assert await tagged(tagging) == [[others]]
 
 
 async def test_what_was_refused_does_not_haunt_the_tagging_api(cloud: AwsTestAccount) -> None:

@@ -194,7 +194,12 @@ async def test_what_a_retained_object_left_is_no_orphan(toys: ToyScenario) -> No
 
 
 @pytest.mark.invariant(9)
-async def test_what_a_retained_object_left_does_not_go_with_a_later_one_of_its_name(toys: ToyScenario) -> None:
+@pytest.mark.parametrize("named", [True, False], ids=["account in the settings", "account of the credentials"])
+async def test_what_a_retained_object_left_does_not_go_with_a_later_one_of_its_name(
+    toys: ToyScenario, named: bool
+) -> None:
+    if not named:
+        del toys.document["aws"]["account"]
     await toys.start()
     await toys.watched_box("reused", annotations={"knell.dev/deletion-policy": "retain"})
     kept = await toys.options("reused")
@@ -203,11 +208,34 @@ async def test_what_a_retained_object_left_does_not_go_with_a_later_one_of_its_n
     await toys.watched_box("reused")
     await toys.delete_box("reused")
 
+    place = f"aws/{toys.builder.account}/{REGION}"
+
     async def look() -> bool:
-        return any("knell kept forget" in view.held_why for view in await toys.deletions())
+        wanted = f"knell kept forget {place}/{toys.name('reused')}"
+        return any(wanted in view.held_why for view in await toys.deletions())
 
     await toys.until("the later one is held", look)
     assert kept in await toys.there()
+
+
+@pytest.mark.long
+async def test_a_sweep_forgets_what_was_kept_once_it_is_gone(toys: ToyScenario) -> None:
+    del toys.document["aws"]["account"]
+    toys.document[TOYBOX]["sweep"] = True
+    await toys.start()
+    await toys.watched_box("kept", annotations={"knell.dev/deletion-policy": "retain"})
+    kept = await toys.options("kept")
+    await toys.delete_box("kept")
+    await toys.until_done()
+    assert [one["name"] for one in (await toys.command("kept", "list"))["kept"]] == [
+        f"aws/{toys.builder.account}/{REGION}/{toys.name('kept')}"
+    ]
+    await toys.builder.ec2.delete_dhcp_options(DhcpOptionsId=kept)
+
+    async def look() -> bool:
+        return not (await toys.command("kept", "list"))["kept"]
+
+    await toys.until("nothing is remembered", look)
 
 
 @pytest.mark.long
@@ -281,7 +309,9 @@ async def test_its_actions_are_in_the_iam_policy_beside_those_of_other_sources(t
         return {one["Sid"]: one["Action"] for one in answer.json["Statement"]}
 
     alone = await printed()
-    assert alone["Reads"] == ["ec2:DescribeDhcpOptions", "sts:GetCallerIdentity"]
+    assert {"ec2:DescribeDhcpOptions", "sts:GetCallerIdentity"} < set(alone["Reads"])
+    # Its resources are tagged when they are kept, and `knell kept` looks for the tag among all kinds on AWS.
+    assert "ec2:DescribeVolumes" in alone["Reads"]
     assert alone["Toybox"] == ["ec2:DeleteDhcpOptions"]
     assert alone.keys() == {"Reads", "Toybox", "SettingMarkRetained"}
     capa = {"resource": "awsclusters.infrastructure.cluster.x-k8s.io", "collector": "capa"}
@@ -300,6 +330,17 @@ async def test_its_section_is_decoded_and_unknown_keys_are_refused(toys: ToyScen
         load(toys.config(), {})
     assert "did you mean region?" in str(refused.value)
     assert f"{TOYBOX}.namespace" in str(refused.value)
+
+
+@pytest.mark.invariant(9)
+async def test_a_second_source_whose_sweep_would_take_the_others_resources_for_orphans_is_refused(
+    toys: ToyScenario,
+) -> None:
+    """Also in another cluster: the tag of a ToyBox's resources names none."""
+    toys.document["clusters"] |= {"elsewhere": {}}
+    toys.document["sources"]["more"] = {**toys.document["sources"][BOXES], "cluster": "elsewhere"}
+    with pytest.raises(SettingsError, match=rf"sources\.more: is a second source with collector {TOYBOX}"):
+        load(toys.config(), {})
 
 
 @pytest.mark.invariant(7)

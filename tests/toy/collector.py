@@ -1,7 +1,7 @@
 """Worker side of the source `toybox`: which DHCP options belong to a ToyBox, whether one that was just read still does,
 and which have no ToyBox any more. They are recognised by a tag with the name of their ToyBox."""
 
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
@@ -28,7 +28,7 @@ from workers.handlers.orphans import (
 )
 from workers.handlers.protocol import RECHECK_AFTER, NotCleared
 from workers.handlers.source_clusters import SourceCluster, SourceClusters
-from workers.providers.aws.claims import Kept
+from workers.providers.aws.claims import Kept, RecordConsent
 from workers.providers.aws.components import aws_provider
 from workers.providers.aws.errors import AwsError, NoAccess
 from workers.providers.aws.model import PROVIDER, AwsClaim, AwsClient, AwsClients, AwsResource, CallScope
@@ -53,7 +53,7 @@ async def components(context: Context) -> AsyncIterator[Components]:
     )
 
 
-def aws_policy(_settings: Settings) -> dict[str, Any]:
+def aws_policy(_settings: Settings | None) -> dict[str, Any]:
     actions = list(actions_of(DHCP_OPTIONS))
     reads, changes = {one.action for one in actions if one.read}, {one.action for one in actions if not one.read}
     reads.add(action_of("sts.GetCallerIdentity"))
@@ -113,21 +113,30 @@ class ToyBoxJudge:
         return {OWNER_TAG: claim.box}
 
 
+def place_of(client: AwsClient) -> str:
+    """The place under which decisions to keep something are stored. The settings may name no account."""
+    return f"{PROVIDER}/{client.account}/{client.scope.region}"
+
+
 class ToyBoxLister:
     """Lists the DHCP options of all ToyBoxes, in the account and region of the settings."""
 
     def __init__(self, region: str, account: str, clients: AwsClients) -> None:
-        self.region, self.account, self._clients = region, account, clients
+        self.region, self._account, self._clients = region, account, clients
 
     @property
-    def place(self) -> str:
-        """The place under which decisions to keep something are stored."""
-        return f"{PROVIDER}/{self.account}/{self.region}"
+    def named_place(self) -> str:
+        """The place by the settings, if no client can be opened; empty if they name no account."""
+        return f"{PROVIDER}/{self._account}/{self.region}" if self._account else ""
+
+    async def client(self, source: str, *, patient: bool = False) -> AwsClient:
+        """Raises AwsError and NoAccess."""
+        scope = CallScope(source=source, namespace="", region=self.region)
+        return await self._clients.client(scope, account=self._account, paced=True, patient=patient)
 
     async def list(self, source: str, *, patient: bool = False) -> tuple[AwsClient, list[AwsResource]]:
         """With the client that it used. Raises AwsError and NoAccess."""
-        scope = CallScope(source=source, namespace="", region=self.region)
-        client = await self._clients.client(scope, account=self.account, paced=True, patient=patient)
+        client = await self.client(source, patient=patient)
         return client, [found async for found in DHCP_OPTIONS.list_all(client, (OWNER_TAG,))]
 
     async def check(self) -> AsyncIterator[CheckResult]:
@@ -156,7 +165,7 @@ class ToyBoxCollector:
         judge: ToyBoxJudge,
         clusters: SourceClusters,
         kept_records: KeptRecords,
-        consented: Callable[[str], None],
+        consented: RecordConsent,
     ) -> None:
         self._settings, self._lister, self._judge = settings, lister, judge
         self._clusters, self._kept_records, self._consented = clusters, kept_records, consented
@@ -165,12 +174,12 @@ class ToyBoxCollector:
         box, source = facts.ref.name, facts.ref.source
         if facts.namesake:
             return Plan([], f"another ToyBox is named {box} by now, and what has that name is its")
-        if (held := await self._kept_before(facts)) is not None:
-            return held
         try:
             client, found = await self._lister.list(source)
         except (AwsError, NoAccess) as error:
             return Hold(str(error), again=True)
+        if (held := await self._kept_before(facts, client)) is not None:
+            return held
         claim = ToyBoxClaim(scope=client.scope, account=client.account, box=box)
         owned = [one.id for one in found if self._judge.owns(claim, one) is None]
         if facts.ref.orphan:
@@ -185,23 +194,27 @@ class ToyBoxCollector:
             return Hold(f"this process has no way to the cluster of source {facts.ref.source}")
         if await cluster.get("configmaps", namespace, FREEZE) is not None:
             return Hold(f"nothing is removed while there is a ConfigMap {namespace}/{FREEZE}")
-        if (held := await self._kept_before(facts)) is not None:
+        try:
+            client = await self._lister.client(facts.ref.source)
+        except (AwsError, NoAccess) as error:
+            return Hold(str(error))
+        if (held := await self._kept_before(facts, client)) is not None:
             return held
         self._judge.record(facts.ref.deletion, facts.ref.name)
-        self._consented(facts.ref.deletion)
+        self._consented(facts.ref.deletion, client.scope, client.account)
         return None
 
     async def keep(self, keep: KeepRequest) -> Sequence[KeepDecision]:
         """Implements MarksKept."""
         if keep.namesake:
             return ()
-        ref, kept = keep.ref, tuple[KeptResource, ...]()
-        decision = KeepDecision(
-            v=VERSION, place=self._lister.place, name=ref.name, object=ref.label, uid=ref.uid, source=ref.source,
-            why=ref.kept, at=keep.at,
-        )  # fmt: skip
+        ref, decision = keep.ref, None
+        if self._lister.named_place:
+            decision = _decision(keep, self._lister.named_place)
         try:
-            client, found = await self._lister.list(ref.source)
+            client = await self._lister.client(ref.source)
+            decision = _decision(keep, place_of(client))
+            _, found = await self._lister.list(ref.source)
             owned = [one for one in found if one.tags[OWNER_TAG] == ref.name]
             if not keep.whole:
                 owned = [one for one in owned if keep.abandoned.covers(DHCP_OPTIONS.name, one.id)]
@@ -209,18 +222,28 @@ class ToyBoxCollector:
             new = [(DHCP_OPTIONS, one.id) for one in owned if RETAINED_TAG not in one.tags]
             kept += tuple(await write_retained_tag(client, new, keep.mark))
         except (AwsError, NoAccess) as error:
-            late = msgspec.structs.replace(decision, remark=f"not marked: {error}")
-            raise NotMarked(str(error), [late]) from None
+            # Without an account there is no place to store it under.
+            known = [] if decision is None else [decision]
+            late = [msgspec.structs.replace(one, remark=f"not marked: {error}") for one in known]
+            raise NotMarked(str(error), late) from None
         return [msgspec.structs.replace(decision, resources=kept)] if kept else []
 
-    async def _kept_before(self, facts: ObjectFacts) -> Hold | None:
+    async def _kept_before(self, facts: ObjectFacts, client: AwsClient) -> Hold | None:
         """Holds if an earlier ToyBox of that name kept its DHCP options, which have the same tag."""
         try:
-            kept = await self._kept_records.decisions(self._lister.place, facts.ref.name)
+            kept = await self._kept_records.decisions(place_of(client), facts.ref.name)
         except Undecodable as error:
             return Hold(str(error), again=True)
         before = next((one for one in kept if one.uid != facts.ref.uid), None)
         return Hold(before.hold_reason, again=True) if before is not None else None
+
+
+def _decision(keep: KeepRequest, place: str) -> KeepDecision:
+    ref = keep.ref
+    return KeepDecision(
+        v=VERSION, place=place, name=ref.name, object=ref.label, uid=ref.uid, source=ref.source, why=ref.kept,
+        at=keep.at,
+    )  # fmt: skip
 
 
 class ToyBoxOrphans:
@@ -238,13 +261,15 @@ class ToyBoxOrphans:
 
     def __init__(self, settings: ToyBoxSettings, lister: ToyBoxLister) -> None:
         self._settings, self._lister = settings, lister
+        # Unknown until a client was opened for a list.
+        self._place = ""
 
     def schedule(self, _source: str) -> SweepSchedule:
         return SweepSchedule(enabled=self._settings.sweep, every=self._settings.every, age=self._settings.age)
 
     def places(self, _source: str) -> Sequence[OrphanPlace]:
         region = self._lister.region
-        return [OrphanPlace(name=region, kept=self._lister.place, title=region, fields={"region": region})]
+        return [OrphanPlace(name=region, kept=self._place, title=region, fields={"region": region})]
 
     def methods(self, _source: str) -> Sequence[str]:
         return ("describe",)
@@ -252,9 +277,10 @@ class ToyBoxOrphans:
     async def candidates(self, source: str, _method: str, progress: Progress) -> OrphanCandidates:
         candidates = OrphanCandidates()
         try:
-            _, found = await self._lister.list(source, patient=True)
+            client, found = await self._lister.list(source, patient=True)
         except (AwsError, NoAccess) as error:
             raise ListingFailed(str(error)) from error
+        self._place = place_of(client)
         for one in sorted(found, key=lambda one: one.id):
             box = one.tags[OWNER_TAG]
             candidates.put(box, 0, f"{candidates.ids(box, 0)} {one.id}".strip())

@@ -1,5 +1,6 @@
 """Source of ToyBoxes, which own DHCP options on AWS: its names, settings, permissions and declaration."""
 
+from collections.abc import Mapping
 from datetime import timedelta
 from typing import Annotated, Final
 
@@ -7,7 +8,15 @@ import msgspec
 
 from service.durations import NotNegative, Positive
 from service.sources.aws import AWS_PLACES
-from service.sources.declaration import AccessRules, NamespaceRules, Rule, Section, Sections, Source
+from service.sources.declaration import (
+    AccessRules,
+    ConfiguredSource,
+    NamespaceRules,
+    Rule,
+    Section,
+    Sections,
+    Source,
+)
 
 TOYBOX: Final = "toybox"
 TOYBOXES: Final = "toyboxes.knell.test"
@@ -28,6 +37,17 @@ class ToyBoxSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     sweep: bool = True
     every: Positive = timedelta(minutes=5)
     age: NotNegative = timedelta(minutes=5)
+
+    def contradictions(self, sources: Mapping[str, ConfiguredSource]) -> list[tuple[str, str]]:
+        """The tag names no cluster, so each of two sources would take the other's live resources for orphans."""
+        first, *others = [name for name, source in sources.items() if source.collector == TOYBOX] or [""]
+        return [
+            (
+                f"sources.{name}",
+                f"is a second source with collector {TOYBOX}, beside {first}; an account has ToyBoxes of one source",
+            )
+            for name in others
+        ]
 
 
 def _namespace(settings: Sections) -> str:

@@ -1,10 +1,8 @@
 """Composition root: which collectors are opened, each provider once, and what they are given. The two collectors and
 the provider of this test are in this file, which is also the module that their declarations name."""
 
-import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import ExitStack, asynccontextmanager
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -14,7 +12,7 @@ from service.engine.kept_store import KeptStore
 from service.settings import Settings, SourceSettings
 from service.sources.declaration import Source
 from service.sources.registry import register
-from workers.app import COMMAND_PATIENCE, App, aws_policy, open_app
+from workers.app import COMMAND_PATIENCE, App, open_app
 from workers.handlers.collector import EmptyCollector
 from workers.handlers.components import Components, Context
 from workers.handlers.kept_resources import NoKeptRecords
@@ -124,32 +122,3 @@ async def test_a_source_that_is_not_swept_has_no_finder() -> None:
     async with opened(settings("one")) as app:
         with pytest.raises(LookupError, match="source one is not swept"):
             app.orphan_finder("one")
-
-
-def policy_of(monkeypatch: pytest.MonkeyPatch, *statements: dict[str, Any]) -> dict[str, Any]:
-    """The merged policy of sources that need one statement each."""
-    with ExitStack() as stack:
-        for number, statement in enumerate(statements):
-            module = ModuleType(f"policy_{number}")
-            document = {"Version": "2012-10-17", "Statement": [{"Sid": "Change", "Effect": "Allow", **statement}]}
-            vars(module)["aws_policy"] = lambda _settings, document=document: document
-            monkeypatch.setitem(sys.modules, module.__name__, module)
-            stack.enter_context(register(Source(name=f"policy-{number}", aws_policy=module.__name__)))
-        return aws_policy(settings(*(f"policy-{number}" for number in range(len(statements)))))
-
-
-def test_statements_of_the_same_name_and_condition_are_merged(monkeypatch: pytest.MonkeyPatch) -> None:
-    tagged = {"Condition": {"StringEquals": {"aws:ResourceTag/a": "b"}}}
-    made = policy_of(monkeypatch, {"Action": ["ec2:B", "ec2:A"], **tagged}, {"Action": ["ec2:C"], **tagged})
-    merged = {"Sid": "Change", "Effect": "Allow", "Action": ["ec2:A", "ec2:B", "ec2:C"], **tagged}
-    assert made == {"Version": "2012-10-17", "Statement": [merged]}
-
-
-@pytest.mark.parametrize("other", [{}, {"Condition": {"StringEquals": {"aws:ResourceTag/a": "c"}}}])
-def test_statements_with_different_conditions_are_not_merged(
-    monkeypatch: pytest.MonkeyPatch, other: dict[str, Any]
-) -> None:
-    tagged = {"Action": ["ec2:A"], "Condition": {"StringEquals": {"aws:ResourceTag/a": "b"}}}
-    for pair in ((tagged, {"Action": ["ec2:C"], **other}), ({"Action": ["ec2:C"], **other}, tagged)):
-        with pytest.raises(ValueError, match="statements Change with different conditions"):
-            policy_of(monkeypatch, *pair)

@@ -1,5 +1,5 @@
 """Claims: a claim does not choose who judges it. A collector that is not there refuses, and only the collector that
-consented to a deletion may have anything removed for it."""
+consented to a deletion may have anything removed for it, where its object is."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -12,6 +12,7 @@ from service.sources.capa import CAPA, AwsSettings
 from workers.collectors.capa.claim import CapaClaim
 from workers.collectors.capa.judge import CapaJudge
 from workers.collectors.capa.latest_objects import LatestObjects
+from workers.handlers.protocol import RECHECK_AFTER, NotCleared
 from workers.providers.aws.claims import MAX_DELETIONS, ClaimRegistry, JudgedClaim, Kept
 from workers.providers.aws.model import AwsClaim, AwsResource, CallScope
 
@@ -136,7 +137,7 @@ def test_a_claim_of_another_place_than_its_lane_is_a_failed_attempt(claims: Clai
 @pytest.mark.invariant(8)
 def test_consent_counts_only_for_claims_of_the_collector_that_gave_it(claims: ClaimRegistry) -> None:
     assert "no collector with resources on AWS" in str(claims.consent_fault("one", CLUSTER))
-    claims.consented("one", CAPA)
+    claims.consented(CAPA, "one", CLUSTER.scope, CLUSTER.account)
     assert claims.consent_fault("one", CLUSTER) is None
     fault = claims.consent_fault("one", BOX)
     assert isinstance(fault, Refused)
@@ -144,9 +145,32 @@ def test_consent_counts_only_for_claims_of_the_collector_that_gave_it(claims: Cl
     assert claims.consent_fault("another", CLUSTER) is not None
 
 
+@pytest.mark.invariant(8)
+@pytest.mark.parametrize("claim", [CLUSTER, BOX], ids=lambda claim: claim.collector)
+@pytest.mark.parametrize(
+    ("what", "other"),
+    [("source", "others"), ("namespace", "others"), ("region", "us-east-1"), ("account", "999900001111")],
+)
+def test_consent_counts_only_for_claims_of_the_same_source_namespace_account_and_region(
+    claims: ClaimRegistry, claim: AwsClaim, what: str, other: str
+) -> None:
+    """Whatever the judge of the collector compares: this one compares nothing."""
+    if what == "account":
+        forged = msgspec.structs.replace(claim, account=other)
+    else:
+        forged = msgspec.structs.replace(claim, scope=msgspec.structs.replace(claim.scope, **{what: other}))
+    claims.consented(claim.collector, "one", claim.scope, claim.account)
+    assert claims.consent_fault("one", claim) is None
+    with pytest.raises(NotCleared, match=f"the {what} of the object that consented is ") as held:
+        claims.consent_fault("one", forged)
+    assert f"that of the claim is {other}" in str(held.value)
+    # An object that was changed may be set back: it is shown, and checked again soon.
+    assert (held.value.refused, held.value.deletion, held.value.wait_ms) == (True, "one", RECHECK_AFTER)
+
+
 def test_the_consents_that_are_remembered_are_bounded(claims: ClaimRegistry) -> None:
     for number in range(MAX_DELETIONS + 1):
-        claims.consented(f"d{number}", CAPA)
+        claims.consented(CAPA, f"d{number}", CLUSTER.scope, CLUSTER.account)
     assert claims.consent_fault("d0", CLUSTER) is not None
     assert claims.consent_fault("d1", CLUSTER) is None
 

@@ -1,6 +1,8 @@
 """Declared kinds: found by ARN, name and task, each with lanes whose draws are known."""
 
+import re
 from datetime import timedelta
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -86,6 +88,13 @@ def test_every_task_has_its_kinds_and_every_kind_its_task() -> None:
     assert CAPA_KINDS.keys() <= {kind.name for kind in KINDS}
     assert [kind_named(kind.name) for kind in KINDS] == list(KINDS)
     assert kind_named("aws.settled") is None
+
+
+def test_every_task_is_in_the_table_of_the_documentation() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "aws.md").read_text()
+    (table,) = re.findall(r"^\| task \|.*\n\|[-|]+\n((?:\|.*\n)+)", text, re.MULTILINE)
+    named = [task for row in table.splitlines() for task in re.findall(r"`([^`]+)`", row.split("|")[1])]
+    assert sorted(named) == sorted(TASKS)
 
 
 def test_what_depends_goes_after_what_it_depends_on_and_nothing_else_waits() -> None:

@@ -20,9 +20,11 @@ from workers.providers.aws.model import CallScope
 from workers.providers.aws.rechecks import RECHECK_INTERVAL, ConsentRechecks
 
 WAITS = Pending(timedelta(seconds=5), "it is deleting")
+MADE = 1_700_000_000_000
 OWNER = CapaClaim(
-    scope=CallScope(source="s", namespace="team", region="eu-west-1"), account="1" * 12, name="prod", vpc="vpc-1"
-)
+    scope=CallScope(source="s", namespace="team", region="eu-west-1"), account="1" * 12, name="prod", vpc="vpc-1",
+    made=MADE,
+)  # fmt: skip
 
 
 class Annotations(dict[str, str]):
@@ -48,7 +50,7 @@ def state(annotations: dict[str, str], *, spared: tuple[str, ...] = ()) -> Objec
     subject = CapaObject(
         resource=AWS_CLUSTERS, namespace="team", object="prod", uid="u", cluster="prod", cluster_uid="c", name="prod",
         region="eu-west-1", vpc="vpc-1", spared=spared, identity="", records=(), annotations=annotations,
-        vpc_deleted=False, deletion_timestamp="2026-11-16T20:00:00Z", has_finalizer=True,
+        vpc_deleted=False, deletion_timestamp="2026-11-16T20:00:00Z", has_finalizer=True, made=MADE,
     )  # fmt: skip
     return ObjectState(subject=subject, source="s", account="1" * 12, tasks=("security-group",))
 
@@ -91,6 +93,9 @@ def test_those_that_were_looked_at_longest_ago_are_forgotten_first() -> None:
         ("account", {"account": "2" * 12}),
         ("name in tags", {"name": "other"}),
         ("VPC", {"vpc": "vpc-2"}),
+        # Without a creation time, or with an early one, no resource would be too old.
+        ("creation time", {"made": 0}),
+        ("creation time", {"made": MADE - 7_200_000}),
     ],
 )
 async def test_a_claim_that_is_not_of_the_recorded_object_is_held(what: str, forged: dict[str, Any]) -> None:

@@ -1,31 +1,41 @@
-"""The shipped IAM policy allows exactly what the code can call."""
+"""The shipped IAM policy allows exactly what the code can call, and is merged from those of all sources."""
 
 import json
 import re
+import sys
+from contextlib import ExitStack
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
+import msgspec
 import pytest
 
 from service.contract.kept import RETAINED_TAG
+from service.settings import Settings, SourceSettings
 from service.sources.capa import DEFAULT_TASKS, TASKS, AwsSettings
+from service.sources.declaration import Source
+from service.sources.registry import SOURCES, register
 from workers.collectors.capa.kinds import CAPA_KINDS
-from workers.collectors.capa.permissions import as_text, policy
+from workers.collectors.capa.permissions import policy
+from workers.permissions import as_text, aws_policy
 from workers.providers.aws.client.operations import operation_names
 from workers.providers.aws.kinds import KINDS
-from workers.providers.aws.permissions import actions_of
+from workers.providers.aws.permissions import action_of, actions_of, policy_document
 from workers.providers.aws.services import SERVICES, is_read
 
 ROOT = Path(__file__).parents[2]
 SHIPPED = ROOT / "deploy" / "aws" / "iam-policy.json"
-CODE = (ROOT / "workers" / "providers" / "aws", ROOT / "workers" / "collectors" / "capa")
+COLLECTORS = [ROOT.joinpath(*source.components.split(".")).parent for source in SOURCES if source.aws_policy]
+"""Folders of the collectors of all sources with resources on AWS."""
+CODE = (ROOT / "workers" / "providers" / "aws", *COLLECTORS)
 
 # Roles to assume are allowed by their owners, where an identity names one.
 ELSEWHERE = {"sts:AssumeRole"}
 
 
 def allowed() -> set[str]:
-    return {action for statement in policy()["Statement"] for action in statement["Action"]}
+    return {action for statement in aws_policy()["Statement"] for action in statement["Action"]}
 
 
 def called() -> set[str]:
@@ -62,7 +72,7 @@ def is_read_action(action: str) -> bool:
 
 
 def test_the_shipped_policy_is_the_one_that_the_kinds_make() -> None:
-    assert SHIPPED.read_text() == as_text()
+    assert SHIPPED.read_text() == as_text(aws_policy())
 
 
 def test_everything_that_is_called_is_allowed_and_nothing_else_is() -> None:
@@ -104,9 +114,26 @@ def test_reads_of_what_is_not_allowed_are_not_in_it_either() -> None:
     assert "SettingMarkRetained" in marked
 
 
+def test_with_retained_tags_the_kinds_that_only_others_remove_may_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`knell kept` looks for the tag among all kinds of the provider."""
+    peering = "ec2.DescribeVpcPeeringConnections"
+    other = msgspec.structs.replace(KINDS[0], name="aws.other", service="ec2", read_operations=(peering,))
+    monkeypatch.setattr("workers.providers.aws.permissions.KINDS", (*KINDS, other))
+    marked = policy(AwsSettings())["Statement"]
+    assert action_of(peering) in marked[0]["Action"]
+    assert action_of(peering) not in policy(AwsSettings(mark_retained=False))["Statement"][0]["Action"]
+    of_another = policy_document(set(), {}, snapshots=False, marks_retained=True)
+    assert {action_of(peering), "ec2:DescribeVolumes"} <= set(of_another["Statement"][0]["Action"])
+
+
+def test_the_code_of_all_sources_with_resources_on_aws_is_looked_through() -> None:
+    assert ROOT / "workers" / "collectors" / "capa" in COLLECTORS
+    assert all(any(folder.rglob("*.py")) for folder in COLLECTORS)
+
+
 def test_everything_switched_on_is_the_shipped_policy() -> None:
     everything = AwsSettings(allowed_tasks=TASKS, snapshot_first=True, lift_deletion_protection=True)
-    assert as_text(everything) == as_text()
+    assert policy(everything) == policy()
 
 
 def test_it_names_no_account_no_partition_and_no_wildcard_of_actions() -> None:
@@ -120,7 +147,7 @@ def test_it_names_no_account_no_partition_and_no_wildcard_of_actions() -> None:
 
 
 def test_reads_are_one_statement_and_no_tag_is_changed_but_ours_except_on_new_snapshots() -> None:
-    statements = {statement["Sid"]: statement for statement in policy()["Statement"]}
+    statements = {statement["Sid"]: statement for statement in aws_policy()["Statement"]}
     reads = set(filter(is_read_action, allowed()))
     assert set(statements["Reads"]["Action"]) == reads
     tags = {one["Sid"]: one for one in statements.values() if any("Tags" in action for action in one["Action"])}
@@ -135,3 +162,36 @@ def test_reads_are_one_statement_and_no_tag_is_changed_but_ours_except_on_new_sn
     # The second condition is for ec2:DeleteTags, which removes all tags if a request names none.
     named = {"ForAllValues:StringEquals": {"aws:TagKeys": [RETAINED_TAG]}, "Null": {"aws:TagKeys": "false"}}
     assert marks["Condition"] == named
+
+
+def policy_of(monkeypatch: pytest.MonkeyPatch, *statements: dict[str, Any]) -> dict[str, Any]:
+    """The merged policy of sources that need one statement each."""
+    with ExitStack() as stack:
+        for number, statement in enumerate(statements):
+            module = ModuleType(f"policy_{number}")
+            document = {"Version": "2012-10-17", "Statement": [{"Sid": "Change", "Effect": "Allow", **statement}]}
+            vars(module)["aws_policy"] = lambda _settings, document=document: document
+            monkeypatch.setitem(sys.modules, module.__name__, module)
+            stack.enter_context(register(Source(name=f"policy-{number}", aws_policy=module.__name__)))
+        sources = {
+            f"policy-{number}": SourceSettings(resource=f"x{number}.knell.test", collector=f"policy-{number}")
+            for number in range(len(statements))
+        }
+        return aws_policy(Settings(sources=sources))
+
+
+def test_statements_of_the_same_name_and_condition_are_merged(monkeypatch: pytest.MonkeyPatch) -> None:
+    tagged = {"Condition": {"StringEquals": {"aws:ResourceTag/a": "b"}}}
+    made = policy_of(monkeypatch, {"Action": ["ec2:B", "ec2:A"], **tagged}, {"Action": ["ec2:C"], **tagged})
+    merged = {"Sid": "Change", "Effect": "Allow", "Action": ["ec2:A", "ec2:B", "ec2:C"], **tagged}
+    assert made == {"Version": "2012-10-17", "Statement": [merged]}
+
+
+@pytest.mark.parametrize("other", [{}, {"Condition": {"StringEquals": {"aws:ResourceTag/a": "c"}}}])
+def test_statements_with_different_conditions_are_not_merged(
+    monkeypatch: pytest.MonkeyPatch, other: dict[str, Any]
+) -> None:
+    tagged = {"Action": ["ec2:A"], "Condition": {"StringEquals": {"aws:ResourceTag/a": "b"}}}
+    for pair in ((tagged, {"Action": ["ec2:C"], **other}), ({"Action": ["ec2:C"], **other}, tagged)):
+        with pytest.raises(ValueError, match="statements Change with different conditions"):
+            policy_of(monkeypatch, *pair)

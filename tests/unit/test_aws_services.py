@@ -14,12 +14,15 @@ from service.contract.kept import RETAINED_TAG
 from service.sources.aws import AWS_PLACES, UNTAG_COMMANDS
 from tests.aws_kinds import AWS_KINDS, AwsKindRow
 from workers.providers.aws import services
+from workers.providers.aws.checks import probes_for
 from workers.providers.aws.client.operations import operation_names
 from workers.providers.aws.client.paging import paginate
 from workers.providers.aws.kinds import KINDS
+from workers.providers.aws.kinds.declaration import AwsKind
 from workers.providers.aws.kinds.elastic_ips import ELASTIC_IP
 from workers.providers.aws.kinds.volumes import VOLUME
 from workers.providers.aws.limits import AwsLimits
+from workers.providers.aws.permissions import action_of
 from workers.providers.aws.services import (
     FILE,
     SERVICES,
@@ -166,6 +169,14 @@ def test_a_kind_of_an_undeclared_service_or_without_a_limit_is_not_added() -> No
         with pytest.raises(Undeclared, match=words) as refused:
             AwsLimits([msgspec.structs.replace(VOLUME, **changed)])
         assert FILE in str(refused.value)
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+def test_the_doctor_probes_what_a_kind_is_read_with(kind: AwsKind) -> None:
+    """By action: two services may have the same one."""
+    actions = {action_of(one) for one in kind.read_operations}
+    missing = sorted(actions - {read.action for read in probes_for(actions)})
+    assert not missing, f"{', '.join(missing)} of {kind.name} is in no service's probes: add the call in {FILE}"
 
 
 def test_an_added_kind_brings_its_own_bucket_and_lanes() -> None:

@@ -1,12 +1,14 @@
 """Collector for Azure: which resources a NodeClaim may have left, in which groups, and when there are none."""
 
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
 import msgspec
 import pytest
 
-from service.contract import Hold, Plan, Target
+from service.contract import VERSION, Hold, Job, JobRecord, Plan, Target, Undecodable
+from service.contract.kept import KeepDecision
 from service.settings import SourceSettings
 from service.sources.declaration import Unrecognisable
 from service.sources.karpenter_azure import (
@@ -20,12 +22,18 @@ from service.sources.karpenter_azure import (
 from service.sources.registry import source_named
 from workers.collectors.karpenter_azure.claim import KarpenterClaim
 from workers.collectors.karpenter_azure.collector import KarpenterCollector, OrphanIds
+from workers.collectors.karpenter_azure.judge import KarpenterJudge
+from workers.collectors.karpenter_azure.node_protection import Protection
 from workers.handlers.collector import ObjectFacts, ObjectRef
+from workers.handlers.kept_resources import NoKeptRecords
+from workers.handlers.protocol import NotCleared
+from workers.providers.azure.claims import Consents
 from workers.providers.azure.kinds import KINDS
 
 ONE = "0aaaaaaa-0000-4000-8000-000000000001"
 TWO = "0bbbbbbb-0000-4000-8000-000000000002"
 KIND_NAMES = [kind.name for kind in KINDS]
+MADE = 1_700_000_000_000
 HERE = AzureNodes(subscription=ONE, resource_group="MC_prod", region="westeurope", cluster="prod")
 THERE = AzureNodes(subscription=TWO, resource_group="MC_prod", region="northeurope", cluster="prod", tags={"team": "a"})
 
@@ -198,6 +206,89 @@ async def test_of_two_clusters_in_one_group_the_one_that_was_seen_is_meant() -> 
 @pytest.mark.parametrize("data", ["", "{", '{"subscription": 1}', '{"group": "g"}'])
 async def test_an_undecodable_orphan_is_held(data: str) -> None:
     assert (await held(collector(HERE), facts(data, orphan=True))).again
+
+
+# ---- right before a call
+
+
+class KeptInOneGroup(NoKeptRecords):
+    """Decisions to keep resources in the group of HERE, by uids that a test sets."""
+
+    def __init__(self) -> None:
+        self.uids: list[str] = []
+        self.unreadable = False
+
+    async def decisions(self, place: str, name: str) -> Sequence[KeepDecision]:
+        if self.unreadable:
+            raise Undecodable("it can't be read")
+        uids = self.uids if place == f"azure/{ONE}/mc_prod" else []
+        return [
+            KeepDecision(
+                v=VERSION, place=place, name=name, object=f"{NODECLAIMS} {name}", uid=uid, source="nodes",
+                why="retain", at=1,
+            )
+            for uid in uids
+        ]  # fmt: skip
+
+
+class NothingProtected:
+    async def protects(self, source: str, machine: str, node: str) -> Protection | None:
+        del source, machine, node
+        return None
+
+
+def check_consent(consents: Consents, target: Target, **forged: Any) -> None:
+    record = JobRecord(v=VERSION, stage=0, lane=target.lane, kind=target.kind, target=target.id, data=target.data)
+    claim = msgspec.structs.replace(claimed(target), **forged)
+    consents.check(Job("d#1.0", 7, record), claim, KarpenterJudge(AzureSettings(), NothingProtected()))
+
+
+LAUNCHED = facts(msgspec.json.encode(NodeClaimFacts("karpenter.azure.com", machine(), MADE)).decode())
+
+
+@pytest.mark.invariant(9)
+@pytest.mark.parametrize(
+    "found",
+    [LAUNCHED, facts(kept()), facts(sighted(vm="v", nic="n"), orphan=True)],
+    ids=["launched", "not launched", "an orphan"],
+)
+async def test_what_an_earlier_claim_of_that_name_kept_since_the_plan_holds_before_the_call(found: ObjectFacts) -> None:
+    decisions, consents = KeptInOneGroup(), Consents()
+    made = KarpenterCollector(AzureSettings(nodes={"nodes": (HERE, THERE)}), consents, decisions)
+    (first, *_) = await planned(made, found)
+    decisions.uids = [found.ref.uid, "earlier"]
+    objection = await made.objections(found)
+    assert objection is not None
+    assert "uid earlier" in objection.reason
+    assert "knell kept forget" in objection.reason
+    decisions.unreadable = True
+    assert await made.objections(found) is not None
+    with pytest.raises(NotCleared, match="no consent was recorded"):
+        check_consent(consents, first)
+    decisions.unreadable, decisions.uids = False, [found.ref.uid]
+    assert await made.objections(found) is None
+    check_consent(consents, first)
+
+
+@pytest.mark.parametrize(
+    "found", [facts("{"), facts(kept(machine(group="MC_other"))), facts(sighted(vm="v", group="mc_other"), orphan=True)]
+)
+async def test_what_can_not_be_placed_right_before_the_call_is_held(found: ObjectFacts) -> None:
+    assert await collector(HERE).objections(found) is not None
+
+
+@pytest.mark.invariant(8)
+@pytest.mark.parametrize("forged", [0, MADE - 7_200_000])
+async def test_a_claim_of_another_creation_time_than_its_node_claim_has_is_refused(forged: int) -> None:
+    """By an early one, or none, no machine would be too old for it."""
+    consents = Consents()
+    made = KarpenterCollector(AzureSettings(nodes={"nodes": (HERE,)}), consents)
+    (first, *_) = await planned(made, LAUNCHED)
+    assert await made.objections(LAUNCHED) is None
+    check_consent(consents, first)
+    with pytest.raises(NotCleared, match="at 2023-11-14T22:13:20Z by what is known of it") as refused:
+        check_consent(consents, first, made=forged)
+    assert refused.value.refused
 
 
 # ---- what is kept of a claim

@@ -107,6 +107,14 @@ def test_a_claim_does_not_choose_its_judge() -> None:
 
 
 @pytest.mark.invariant(8)
+@pytest.mark.parametrize("source", ["", "gone"])
+def test_a_claim_of_a_source_that_the_settings_do_not_have_has_no_judge(source: str) -> None:
+    known = judges(nodes=KARPENTER_AZURE)
+    with pytest.raises(NotJudged, match=f"source {source!r}, which the settings do not have"):
+        known.read(stored(msgspec.structs.replace(CLAIM, source=source)))
+
+
+@pytest.mark.invariant(8)
 def test_a_claim_of_an_unknown_collector_has_no_judge() -> None:
     with pytest.raises(NotJudged, match=r"which this process does not have \(there is: karpenter-azure, other\)"):
         judges().read(stored(msgspec.structs.replace(CLAIM, collector="else")))

@@ -4,8 +4,8 @@ import json
 from pathlib import Path
 
 from tests.azure_kinds import AZURE_KINDS
-from workers.providers.azure.kinds import KINDS
-from workers.providers.azure.permissions import as_text, role_definition
+from workers.collectors.karpenter_azure.claim import STAGES
+from workers.collectors.karpenter_azure.permissions import as_text, role_definition
 
 SHIPPED = Path(__file__).parents[2] / "deploy" / "azure" / "role-definition.json"
 
@@ -15,7 +15,7 @@ def test_the_shipped_role_is_the_one_that_the_kinds_make() -> None:
 
 
 def test_each_kind_may_be_read_deleted_and_tagged_and_nothing_else_is_allowed() -> None:
-    called = {f"{kind.type}/{verb}" for kind in KINDS for verb in ("read", "delete")}
+    called = {f"{kind.type}/{verb}" for kind in STAGES for verb in ("read", "delete")}
     assert set(role_definition()["Actions"]) == {*called, "Microsoft.Resources/tags/write"}
     assert len(called) == 2 * len(AZURE_KINDS)
 

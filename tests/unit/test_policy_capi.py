@@ -21,7 +21,7 @@ from service.sources.capa import (
     EXTERNAL_RESOURCE_GC,
     FEATURE,
 )
-from service.sources.registry import known_finalizers, source_named
+from service.sources.registry import SOURCES, known_finalizers, source_named
 
 ON = FeatureSettings(frozenset({FEATURE}))
 KINDS = source_named(CAPA).capi_kinds
@@ -45,7 +45,8 @@ def judged(annotations: dict[str, str], features: FeatureSettings = ON, **change
 def test_each_collector_has_one_finalizer_and_all_of_them_are_known() -> None:
     assert source_named(CAPA).finalizer == AWS_FINALIZER
     assert {source_named(name).finalizer for name in ("none", "simulated", "anything")} == {FINALIZER}
-    assert set(known_finalizers()) == {FINALIZER, AWS_FINALIZER}
+    assert set(known_finalizers()) == {FINALIZER, *(source.finalizer for source in SOURCES)}
+    assert AWS_FINALIZER in known_finalizers()
 
 
 def test_a_finalizer_that_no_source_of_the_resource_stands_for_is_astray() -> None:

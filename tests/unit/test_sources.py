@@ -9,7 +9,6 @@ from typing import Final
 import msgspec
 import pytest
 
-from service.cli.gc import has_tasks
 from service.cli.kept_tags import configured_places, place_forms, untag_command
 from service.cli.rbac import role_manifests
 from service.contract.names import FINALIZER
@@ -30,7 +29,7 @@ from service.settings import (
 from service.settings.environment import variables
 from service.sources.aws import AwsAccess
 from service.sources.azure import kept_on_azure
-from service.sources.capa import CAPA, AwsSettings
+from service.sources.capa import AWS_ACCOUNT, CAPA, DEFAULT_TASKS, AwsSettings
 from service.sources.declaration import (
     AccessRules,
     ConfiguredSource,
@@ -213,9 +212,19 @@ def test_places_of_a_provider_are_written_in_one_way() -> None:
         register(Source(name="second", kept=other))
 
 
-def test_only_objects_of_a_source_that_reads_the_annotation_have_tasks() -> None:
-    with register(Source(name="other", capi_kinds={"OtherCluster": "otherclusters.infrastructure.cluster.x-k8s.io"})):
-        assert [has_tasks(name) for name in (CAPA, "other", "none")] == [True, False, False]
+def test_tasks_and_account_are_those_of_the_declaration() -> None:
+    tasks, account = source_named(CAPA).tasks, source_named(CAPA).account
+    assert tasks is not None
+    assert account is not None
+    settings = msgspec.structs.replace(
+        SETTINGS, sections={"aws": AwsSettings(allowed_tasks=(*DEFAULT_TASKS, "volume"))}
+    )
+    assert (tasks.chosen(settings), tasks.allowed(settings)) == (DEFAULT_TASKS, (*DEFAULT_TASKS, "volume"))
+    # Policy reads it; else it would be dropped when an object is decoded.
+    assert tasks.annotation in known_annotations()
+    assert (account.name, account.form) == (AWS_ACCOUNT, "12 digits")
+    assert source_named("none").tasks is None
+    assert source_named("none").account is None
 
 
 def test_a_section_that_settings_have_already_is_an_error() -> None:

@@ -72,8 +72,8 @@ class OrphanCandidates:
 
 class OrphanPlace(msgspec.Struct, frozen=True, kw_only=True):
     """Where a source's resources are, such as an account or a group. `name` is in lower case, without spaces, and
-    becomes part of the uids of deletions; `kept` is the place of decisions to keep resources; `title` is for tables,
-    `fields` for JSON."""
+    becomes part of the uids of deletions; `kept` is the place of decisions to keep resources, which may be known only
+    after `candidates` has listed; `title` is for tables, `fields` for JSON."""
 
     name: str
     kept: str

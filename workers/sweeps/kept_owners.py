@@ -23,7 +23,6 @@ class KeptOwners:
 
     def __init__(self, inventory: Inventory, finder: OrphanFinder, source: str) -> None:
         self._inventory, self._finder, self._source = inventory, finder, source
-        self._places = finder.places(source)
         self._kept_store = KeptStore(inventory.installation)
 
     async def exclude(self, candidates: OrphanCandidates, now: int) -> dict[str, str]:
@@ -42,7 +41,9 @@ class KeptOwners:
     async def forget(self, finished: dict[str, str]) -> None:
         """Removes the records of those without resources, by reads in every place of the source. Places that the
         settings no longer name can't be read; if there are any, no record is removed."""
-        current = {place.name for place in self._places}
+        # Read here, after the lists: only then a collector may know in which account it listed.
+        places = self._finder.places(self._source)
+        current = {place.name for place in places}
         ever = current | set((await self._inventory.state()).get(_PLACES, "").split())
         await self._inventory.save_state({_PLACES: " ".join(sorted(ever))})
         if ever != current:
@@ -51,5 +52,5 @@ class KeptOwners:
         for uid, name in random.sample(list(finished.items()), min(AT_ONCE, len(finished))):
             if await self._finder.is_absent(self._source, name):
                 await self._inventory.remove([uid])
-                for place in self._places:
+                for place in places:
                     await self._kept_store.remove(f"{place.kept}/{name}", uid)

@@ -30,13 +30,14 @@ from workers.collectors.capa.tasks import all_in_vpc, tasks_of
 from workers.handlers.collector import ObjectFacts
 from workers.handlers.kept_resources import KeepRequest, KeptRecords, NoKeptRecords
 from workers.handlers.source_clusters import SourceCluster, SourceClusters
+from workers.providers.aws.claims import RecordConsent
 from workers.providers.aws.errors import AwsError, NoAccess
 from workers.providers.aws.model import PROVIDER, AwsClients
 
 
 class CapaCollector:
     """`latest_objects` passes what was last read of each object to the handlers; `consented` tells the provider of a
-    deletion that nothing speaks against."""
+    deletion that nothing speaks against, and where its object's resources are."""
 
     name = CAPA
     metadata_only = False
@@ -48,7 +49,7 @@ class CapaCollector:
         clients: AwsClients,
         finder: ResourceFinder,
         latest_objects: LatestObjects,
-        consented: Callable[[str], None],
+        consented: RecordConsent,
         guard_check: GuardCheck | None = None,
         memory: KeptRecords | None = None,
         clock: Callable[[], float] = time.monotonic,
@@ -90,7 +91,8 @@ class CapaCollector:
             tasks = tasks_of(subject.annotations, self._aws)
             # Resources outside a VPC are identified by their tag alone: for those, the list of namesakes must be new.
             account = await self._account(subject, facts, tasks, recent=all_in_vpc(tasks))
-            client = await self._clients.client(subject.scope(facts.ref.source), account=account, paced=True)
+            scope = subject.scope(facts.ref.source)
+            client = await self._clients.client(scope, account=account, paced=True)
             await self._running_check.require_nothing_running(subject, place, client, all_in_vpc=all_in_vpc(tasks))
         except PreconditionFailed as held:
             return Hold(str(held), waits=held.waits)
@@ -101,12 +103,13 @@ class CapaCollector:
                 raise
             return Hold(describe_error(error), waits=error.what == "throttled")
         abandoned = await self._memory.abandoned(facts.ref.deletion)
-        given_up = tuple(job.target for job in abandoned.jobs)
+        # Of names that can be used again only the incarnation that was abandoned stays; the final check compares it.
+        given_up = tuple(job.target for job in abandoned.jobs if not job.incarnation)
         state = ObjectState(
             subject=subject, source=facts.ref.source, account=account, tasks=tasks, abandoned=given_up
         )  # fmt: skip
         self.latest_objects.record(facts.ref.deletion, state)
-        self._consented(facts.ref.deletion)
+        self._consented(facts.ref.deletion, scope, account)
         return None
 
     async def keep(self, keep: KeepRequest) -> Sequence[KeepDecision]:

@@ -1,6 +1,7 @@
 """Latest state of each object under deletion: the tasks that it wants and its claim to resources. A plan is older than
 the calls it leads to: resources that are no longer wanted are left, and changes of the object count."""
 
+from datetime import UTC, datetime
 from typing import Final
 
 import msgspec
@@ -96,17 +97,22 @@ class LatestObjects:
         return state
 
 
+def _time_of(made: int) -> str:
+    """Empty for 0: by a claim without a creation time no resource is too old."""
+    return datetime.fromtimestamp(made / 1000, UTC).isoformat() if made else ""
+
+
 def _require_unchanged(job: Job, claim: CapaClaim, state: ObjectState) -> None:
     """An object changed since the plan, or a claim that is not of this object, means other resources: an operator has
     to decide."""
     subject, scope = state.subject, claim.scope
     planned = {
         "source": scope.source, "namespace": scope.namespace, "account": claim.account, "region": scope.region,
-        "identity": scope.identity, "name in tags": claim.name,
+        "identity": scope.identity, "name in tags": claim.name, "creation time": _time_of(claim.made),
     }  # fmt: skip
     now = {
         "source": state.source, "namespace": subject.namespace, "account": state.account, "region": subject.region,
-        "identity": subject.identity, "name in tags": subject.name,
+        "identity": subject.identity, "name in tags": subject.name, "creation time": _time_of(subject.made),
     }  # fmt: skip
     if claim.vpc:
         # Also if the object names none any more. A VPC that was set after the plan changes nothing for targets planned

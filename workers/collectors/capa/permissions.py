@@ -1,10 +1,6 @@
-"""IAM policy for clusters on AWS, by the tasks and features that settings allow. `python -m
-workers.collectors.capa.permissions FILE` writes it for everything, `knell role --aws-policy` prints what given settings
-need."""
+"""IAM policy for clusters on AWS, by the tasks and features that settings allow. `workers/permissions.py` merges it
+with those of other sources."""
 
-import json
-import sys
-from pathlib import Path
 from typing import Any, Final
 
 from service.settings import Settings
@@ -26,13 +22,11 @@ def policy(settings: AwsSettings | None = None) -> dict[str, Any]:
     """The policy for the tasks and features that the settings allow; without settings, for everything. Changes are one
     statement for each task and each setting. Roles that identities name are not known here: their owners allow them."""
     reads, changes = {action_of(operation) for operation in COMMON_READS}, dict[str, set[str]]()
-    marks_retained = settings is None or settings.mark_retained
     for row in CAPA_KINDS.values():
         is_allowed = settings is None or row.wanted_by(settings.allowed)
         for one in actions_of(row.kind):
             if one.read:
-                # Retained resources are found and tagged whatever the tasks are.
-                if is_allowed or marks_retained:
+                if is_allowed:
                     reads.add(one.action)
             elif not is_allowed:
                 continue
@@ -41,17 +35,9 @@ def policy(settings: AwsSettings | None = None) -> dict[str, Any]:
             elif settings is None or getattr(settings, one.setting):
                 changes.setdefault(setting_name(one.setting), set()).add(one.action)
     snapshots = setting_name(SNAPSHOT_SETTING) in changes
+    marks_retained = settings is None or settings.mark_retained
     return policy_document(reads, changes, snapshots=snapshots, marks_retained=marks_retained)
 
 
-def aws_policy(settings: Settings) -> dict[str, Any]:
-    """For `knell role --aws-policy`."""
-    return policy(settings.section(AwsSettings))
-
-
-def as_text(settings: AwsSettings | None = None) -> str:
-    return json.dumps(policy(settings), indent=2) + "\n"
-
-
-if __name__ == "__main__":
-    Path(sys.argv[1]).write_text(as_text())
+def aws_policy(settings: Settings | None) -> dict[str, Any]:
+    return policy(None if settings is None else settings.section(AwsSettings))

@@ -70,7 +70,7 @@ class RetainedOwners:
             subject = require_complete(parse_capa_object(keep.ref.resource, keep.live.raw))
             claim, fault = await self._of_live(subject, source, jobs)
         elif jobs:
-            claim = jobs[0]
+            claim = _claim_of_gone(keep, jobs)
             subject = _object_from_plan(keep, claim)
         else:
             raise UnusableObject("the object is gone, and nothing was planned for it")
@@ -115,6 +115,19 @@ class RetainedOwners:
             one = decision_of(keep, place, subject.name, subject.identity, remark)
             found[one.key] = one
         return list(found.values())
+
+
+def _claim_of_gone(keep: KeepRequest, jobs: Sequence[CapaClaim]) -> CapaClaim:
+    """The claim of an object that can't be read any more. The records of its jobs must be of its source and namespace:
+    these choose the identities that may be used. Raises UnusableObject."""
+    ref = keep.ref
+    for scope in (one.scope for one in jobs):
+        if (scope.source, scope.namespace) != (ref.source, ref.namespace):
+            raise UnusableObject(
+                f"the record of an abandoned job is of source {scope.source or 'none'} and namespace "
+                f"{scope.namespace or 'none'}, and the object of source {ref.source} and namespace {ref.namespace}"
+            )
+    return jobs[0]
 
 
 def decision_of(keep: KeepRequest, place: str, name: str, identity: str, remark: str = "") -> KeepDecision:

@@ -80,13 +80,10 @@ class KarpenterCollector:
 
     async def collect(self, facts: ObjectFacts) -> Plan | Hold:
         source, claim = facts.ref.source, facts.ref.name
-        places = self._settings.nodes.get(source, ())
         if facts.namesake:
             return Plan([], f"another NodeClaim is named {claim} by now, and what has that name is its")
         try:
-            if facts.ref.orphan:
-                return await self._held(facts, [_sighted(facts.recognises, places)]) or self._orphan(facts, places)
-            chosen = _chosen(_kept(facts), claim, places)
+            chosen = self._places(facts)
         except _NotOurs as reason:
             return Plan([], str(reason))
         except (_Elsewhere, msgspec.DecodeError) as error:
@@ -95,7 +92,9 @@ class KarpenterCollector:
             return Hold(f"azure.nodes does not say where the nodes of source {source} are", again=True)
         if (held := await self._held(facts, chosen)) is not None:
             return held
-        made = _kept(facts).made
+        if facts.ref.orphan:
+            return self._orphan(facts, chosen[0])
+        made = _made(facts)
         return Plan([one for number, place in enumerate(chosen) for one in self._targets(facts, place, number, made)])
 
     async def _held(self, facts: ObjectFacts, places: Sequence[AzureNodes]) -> Hold | None:
@@ -110,12 +109,28 @@ class KarpenterCollector:
         return None
 
     async def objections(self, facts: ObjectFacts) -> Hold | None:
-        """Never objects, but records which NodeClaim was checked, so that handlers delete nothing else."""
-        self._consents.record(facts.ref.deletion, ConsentedObject(self.name, facts.ref.source, facts.ref.name))
+        """Holds while an earlier NodeClaim of that name keeps resources: that may be decided after the plan. Otherwise
+        it records which NodeClaim was checked, so that handlers delete nothing else."""
+        try:
+            chosen, made = self._places(facts), _made(facts)
+        except (_NotOurs, _Elsewhere, msgspec.DecodeError) as error:
+            return Hold(str(error))
+        if (held := await self._held(facts, chosen)) is not None:
+            return held
+        consented = ConsentedObject(self.name, facts.ref.source, facts.ref.name, made)
+        self._consents.record(facts.ref.deletion, consented)
         return None
 
-    def _orphan(self, facts: ObjectFacts, places: Sequence[AzureNodes]) -> Plan | Hold:
-        seen, place = msgspec.json.decode(facts.recognises, type=OrphanIds), _sighted(facts.recognises, places)
+    def _places(self, facts: ObjectFacts) -> Sequence[AzureNodes]:
+        """The configured groups in which it may have resources; the one in which a sweep saw it, if it is an orphan.
+        Raises _NotOurs, _Elsewhere and DecodeError."""
+        places = self._settings.nodes.get(facts.ref.source, ())
+        if facts.ref.orphan:
+            return [_sighted(facts.recognises, places)]
+        return _chosen(_kept(facts), facts.ref.name, places)
+
+    def _orphan(self, facts: ObjectFacts, place: AzureNodes) -> Plan:
+        seen = msgspec.json.decode(facts.recognises, type=OrphanIds)
         judged = {VM.name: seen.vm, NIC.name: seen.nic}
         # Without a machine only the interface was seen. That no machine uses it is read before it is deleted. The grace
         # period is over: it was orphaned for longer than that when it was found.
@@ -160,6 +175,12 @@ def _kept(facts: ObjectFacts) -> NodeClaimFacts:
         # For `knell plan`: the NodeClaim still exists.
         return read_node_claim(facts.live.raw)
     return msgspec.json.decode(facts.recognises or "{}", type=NodeClaimFacts)
+
+
+def _made(facts: ObjectFacts) -> int:
+    """When the NodeClaim was created, in milliseconds; 0 for an orphan, of which only the resources are known. Raises
+    DecodeError."""
+    return 0 if facts.ref.orphan else _kept(facts).made
 
 
 def _chosen(claim: NodeClaimFacts, name: str, places: Sequence[AzureNodes]) -> Sequence[AzureNodes]:

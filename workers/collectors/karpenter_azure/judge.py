@@ -2,6 +2,7 @@
 deleted now. Which groups may be touched is read from the settings in every attempt, whatever was planned earlier."""
 
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from typing import Final, Protocol
 
 from service.contract import Job, Left, Refused
@@ -84,6 +85,13 @@ class KarpenterJudge:
             return fault
         if claim.source != consented.source:
             return f"it is of source {claim.source}, and its deletion of source {consented.source}"
+        if claim.made != consented.made:
+            # A claim without a creation time, or with an early one, would have no resource too old.
+            return (
+                f"its NodeClaim was created at {_time_of(claim.made)} by the job's record, and at "
+                f"{_time_of(consented.made)} by what is known of it: the record was mixed up or forged; `knell jobs "
+                f"abandon` leaves {job.target} where it is"
+            )
         return None
 
     def tagged_names(self, decision: KeepDecision) -> Sequence[str]:
@@ -103,6 +111,10 @@ def _unnamed(claim: KarpenterClaim) -> str:
         f"cluster {claim.cluster} and source {claim.source} any more, so nothing there is touched; name it "
         f"again, or give it up by `knell jobs abandon`"
     )
+
+
+def _time_of(made: int) -> str:
+    return f"{datetime.fromtimestamp(made / 1000, UTC):%Y-%m-%dT%H:%M:%SZ}" if made else "an unknown time"
 
 
 def name_mismatch(job: Job, claim: str) -> str | None:

@@ -1,6 +1,7 @@
 """Seam between the AWS provider and the collectors whose resources it removes: what it asks a collector about a claim,
 and the registry in which it finds the collector. Which collector judges a claim is checked twice: it must be the one of
-the claim's source in the settings, and the one that consented to the deletion."""
+the claim's source in the settings, and the one that consented to the deletion, for an object of the same source and
+namespace, in the same account and region."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
@@ -8,7 +9,8 @@ from typing import Any, Final, NamedTuple, Protocol, TypeVar
 import msgspec
 
 from service.contract import Job, Refused
-from workers.providers.aws.model import AwsClaim, AwsResource
+from workers.handlers.protocol import RECHECK_AFTER, NotCleared
+from workers.providers.aws.model import AwsClaim, AwsResource, CallScope
 
 C = TypeVar("C", bound=AwsClaim)
 
@@ -73,6 +75,25 @@ class JudgedClaim(NamedTuple):
     judge: ClaimJudge[Any]
 
 
+RecordConsent = Callable[[str, CallScope, str], None]
+"""Records that a collector has no objections to a deletion: its id, and the scope and account of the object as it was
+just read, or of the settings; never those of a claim."""
+
+
+class _Consent(NamedTuple):
+    """What is compared between a claim and the object that consented to its deletion; the judge compares the rest."""
+
+    collector: str
+    source: str
+    namespace: str
+    account: str
+    region: str
+
+
+def _consent_of(collector: str, scope: CallScope, account: str) -> _Consent:
+    return _Consent(collector, scope.source, scope.namespace, account, scope.region)
+
+
 class _ClaimHeader(msgspec.Struct, frozen=True):
     """Required: msgspec decodes a struct without its tag, too."""
 
@@ -90,8 +111,8 @@ class ClaimRegistry:
         self._collector_of = collector_of
         self._judges: dict[str, ClaimJudge[Any]] = {}
         self._decoders: dict[str, msgspec.json.Decoder[AwsClaim]] = {}
-        # By deletion: the collector that consented last.
-        self._consents: dict[str, str] = {}
+        # By deletion: the last consent.
+        self._consents: dict[str, _Consent] = {}
 
     def add(self, collector: str, judge: ClaimJudge[Any]) -> None:
         tag = judge.claim_type.__struct_config__.tag
@@ -129,21 +150,33 @@ class ClaimRegistry:
             )
         return JudgedClaim(claim, self._judges[claim.collector])
 
-    def consented(self, deletion: str, collector: str) -> None:
-        """Records that a collector had no objections to a deletion."""
+    def consented(self, collector: str, deletion: str, scope: CallScope, account: str) -> None:
+        """Records that a collector had no objections to a deletion, and where its object's resources are."""
         self._consents.pop(deletion, None)
-        self._consents[deletion] = collector
+        self._consents[deletion] = _consent_of(collector, scope, account)
         if len(self._consents) > MAX_DELETIONS:
             del self._consents[next(iter(self._consents))]
 
     def consent_fault(self, deletion: str, claim: AwsClaim) -> Refused | None:
-        """Why the consent that was just given does not count for the claim: another collector gave it, or none did."""
-        who = self._consents.get(deletion)
-        if who == claim.collector:
+        """Why the consent that was just given does not count for the claim: no collector or another one gave it. Raises
+        NotCleared if it is for an object elsewhere, which may be set back."""
+        given, claimed = self._consents.get(deletion), _consent_of(claim.collector, claim.scope, claim.account)
+        if given == claimed:
             return None
-        return Refused(
-            f"its claim is of collector {claim.collector}, but the object that consented is of "
-            f"{f'collector {who}' if who else 'no collector with resources on AWS'}: nothing is done on its account"
+        if given is None or given.collector != claim.collector:
+            who = "no collector with resources on AWS" if given is None else f"collector {given.collector}"
+            return Refused(
+                f"its claim is of collector {claim.collector}, but the object that consented is of {who}: nothing is "
+                f"done on its account"
+            )
+        what = next(name for name in _Consent._fields if getattr(given, name) != getattr(claimed, name))
+        raise NotCleared(
+            f"the {what} of the object that consented is {getattr(given, what) or 'none'}, and that of the claim is "
+            f"{getattr(claimed, what) or 'none'}: if the object was changed, set it back; `knell jobs abandon` leaves "
+            f"this where it is",
+            RECHECK_AFTER,
+            refused=True,
+            deletion=deletion,
         )
 
     def _unknown(self, named: str) -> Refused:

@@ -12,7 +12,7 @@ from service.settings import Settings
 from service.sources.aws import AwsAccess
 from workers.handlers.components import Context
 from workers.handlers.protocol import Handler
-from workers.providers.aws.claims import ClaimJudge, ClaimRegistry
+from workers.providers.aws.claims import ClaimJudge, ClaimRegistry, RecordConsent
 from workers.providers.aws.client.clients import SdkClients
 from workers.providers.aws.client.credentials import IdentityResolver
 from workers.providers.aws.kind_calls import AwsKindCalls, RemovalContext
@@ -59,14 +59,14 @@ class AwsProvider:
 
     def register(
         self, collector: str, judge: ClaimJudge[Any], resolver: IdentityResolver | None = None
-    ) -> Callable[[str], None]:
+    ) -> RecordConsent:
         """Adds a collector: who judges its claims, and who resolves its identities, if it has any. Returns the function
-        to call with the id of a deletion whenever the collector has no objections to it; without that call, nothing is
-        changed for the deletion."""
+        to call whenever the collector has no objections to a deletion; without that call, nothing is changed for the
+        deletion, and with it only for claims of the same source, namespace, account and region."""
         self.claims.add(collector, judge)
         if resolver is not None:
             self.clients.add_resolver(collector, resolver)
-        return partial(self.claims.consented, collector=collector)
+        return partial(self.claims.consented, collector)
 
 
 @asynccontextmanager

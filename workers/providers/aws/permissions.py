@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 from service.contract.kept import RETAINED_TAG
+from workers.providers.aws.kinds import KINDS
 from workers.providers.aws.kinds.declaration import AwsKind
 from workers.providers.aws.retained_tag_calls import OPERATIONS
 from workers.providers.aws.services import is_read, service_of
@@ -39,7 +40,9 @@ def policy_document(
 ) -> dict[str, Any]:
     """Reads are one statement, changes one for each name, so that any of them can be left out. With `snapshots` the
     snapshots of volumes may be tagged on creation, with `marks_retained` our own tag may be written and removed; beside
-    that, no tag is changed."""
+    that, no tag is changed. `knell kept` looks for that tag among all kinds of the provider, whichever are removed."""
+    if marks_retained:
+        reads = reads | {one.action for kind in KINDS for one in actions_of(kind) if one.read}
     statements = [_statement("Reads", reads)]
     statements += [_statement(_sid(name), changes[name]) for name in sorted(changes, key=_sid)]
     if snapshots:

@@ -145,7 +145,11 @@ SERVICES: Final[tuple[AwsService, ...]] = (
             add="add_tags", remove="remove_tags", ids="LoadBalancerNames", max_ids=1, added=_tags,
             removed=lambda key, _value: {"Tags": [{"Key": key}]},
         ),
-        probes={"describe_load_balancers": {"PageSize": 1}},
+        # Classic and other load balancers share the action of DescribeTags. Not found is a successful answer.
+        probes={
+            "describe_load_balancers": {"PageSize": 1},
+            "describe_tags": {"LoadBalancerNames": ["knell-doctor"]},
+        },
     ),
     # AWS documents no figure; every cluster is read by itself, so bursts must be limited.
     AwsService(

@@ -32,11 +32,13 @@ class AzureClaim(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class ConsentedObject(NamedTuple):
-    """The object of a deletion that consent was given for, and the collector that was asked."""
+    """The object of a deletion that consent was given for, and the collector that was asked. `made` is when the object
+    was created, in milliseconds; 0 if unknown."""
 
     collector: str
     source: str
     name: str
+    made: int = 0
 
 
 class HostStep(NamedTuple):
@@ -122,7 +124,12 @@ class ClaimJudges:
         """Decodes a claim, once where there is one collector, and finds its judge. Raises NotJudged and DecodeError."""
         claim, judge = self._read(data)
         configured = self._collector_of(claim.source)
-        if configured and configured != claim.collector:
+        if not configured:
+            raise NotJudged(
+                f"its claim is of source {claim.source!r}, which the settings do not have, so nothing is touched; "
+                f"declare it again, or give it up by `knell jobs abandon`"
+            )
+        if configured != claim.collector:
             raise NotJudged(
                 f"it is claimed by collector {claim.collector!r}, but source {claim.source} has collector "
                 f"{configured!r}, so nothing is touched: the job's record was mixed up or forged; `knell jobs abandon` "

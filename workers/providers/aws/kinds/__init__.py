@@ -1,5 +1,5 @@
-"""The declared kinds of resources, one file each, and lookups by name and ARN. Begin with `volumes` for a simple
-kind and `security_groups` for one with steps. A new kind is a file here, its name in this list, and a test."""
+"""The declared kinds of resources, one file each, and lookups by name and ARN. Begin with `elastic_ips` for a
+simple kind and `volumes` for one with steps. CONTRIBUTING.md says how a kind is added."""
 
 import re
 from collections.abc import Iterable
