@@ -73,7 +73,7 @@ class Accepted(NamedTuple):
     after: timedelta | None = None
 
 
-class Claimed(NamedTuple):
+class ClaimedJob(NamedTuple):
     """A job, its claim as it was planned, and the judge of the claim's collector."""
 
     job: Job
@@ -187,13 +187,13 @@ class KindCalls(Protocol[A]):
 
     # ---- claims
 
-    def claimed(self, job: Job, lane: str) -> Claimed | Verdict | Exception:
+    def claimed(self, job: Job, lane: str) -> ClaimedJob | Verdict | Exception:
         """The claim in a job's data, if it belongs to the lane and may be judged."""
 
-    def expected(self, claimed: Claimed) -> str:
+    def expected(self, claimed: ClaimedJob) -> str:
         """The only incarnation that the claim is about; empty if it is about any that the judge confirms."""
 
-    def confirm(self, claimed: Claimed) -> None:
+    def confirm(self, claimed: ClaimedJob) -> None:
         """Called right after consent. Raises EarlyVerdict or NotCleared if it is not for this claim."""
 
     def should_recheck(self, job: Job, found: object) -> bool:
@@ -201,13 +201,13 @@ class KindCalls(Protocol[A]):
 
     # ---- reading
 
-    async def connect(self, claimed: Sequence[Claimed], batch: Batch) -> "Connected":
+    async def connect(self, claimed: Sequence[ClaimedJob], batch: Batch) -> "Connected":
         """Clients for these claims, whose calls count against the meter of the batch."""
 
-    async def read(self, operation: str, client: Any, claimed: Sequence[Claimed]) -> Evidence:
+    async def read(self, operation: str, client: Any, claimed: Sequence[ClaimedJob]) -> Evidence:
         """Reads what an operation needs to know, in as few calls as possible."""
 
-    def attempt(self, claimed: Claimed, resource: Any, client: Any, batch: Batch) -> A: ...
+    def attempt(self, claimed: ClaimedJob, resource: Any, client: Any, batch: Batch) -> A: ...
 
     async def look_up(self, operation: str, attempts: Sequence[A]) -> Sequence[A]:
         """The attempts with what the kind reads for all of them."""
@@ -221,7 +221,7 @@ class KindCalls(Protocol[A]):
     def incarnation(self, resource: Any) -> str:
         """Tells it from an earlier and a later resource of its id; empty if ids never come back."""
 
-    def owns(self, claimed: Claimed, resource: Any) -> Verdict | None:
+    def owns(self, claimed: ClaimedJob, resource: Any) -> Verdict | None:
         """The verdict where it is not the claim's."""
 
     def kept(self, resource: Any) -> Verdict | None:
@@ -237,7 +237,7 @@ class KindCalls(Protocol[A]):
     def check_delay(self, checks: int) -> timedelta:
         """When to look for a resource after so many reads since its delete was accepted."""
 
-    def verdict_for(self, error: Exception, claimed: Claimed | None) -> Verdict | Exception:
+    def verdict_for(self, error: Exception, claimed: ClaimedJob | None) -> Verdict | Exception:
         """Verdict for a job that the error stopped; an exception is a failed attempt."""
 
 
@@ -245,7 +245,7 @@ class Connected(NamedTuple):
     """Groups of jobs that one read serves, each with the clients of its jobs by job id; and, for jobs without a client,
     what is known of them."""
 
-    groups: Sequence[Sequence[Claimed]]
+    groups: Sequence[Sequence[ClaimedJob]]
     clients: Mapping[str, Any]
     failed: Mapping[str, Verdict | Exception]
 
@@ -279,7 +279,7 @@ class _BatchRemoval(Generic[A]):
     def __init__(self, calls: KindCalls[A], batch: Batch) -> None:
         self.kind, self._calls, self._batch = calls.kind, calls, batch
         self._operation = batch.lane.rpartition("/")[2]
-        self._claimed: dict[str, Claimed] = {}
+        self._claimed: dict[str, ClaimedJob] = {}
         self._failed: dict[str, Verdict | Exception] = {}
         self._clients: Mapping[str, Any] = {}
         self._reads: dict[str, asyncio.Task[dict[str, Prepared]]] = {}
@@ -290,7 +290,7 @@ class _BatchRemoval(Generic[A]):
     async def begin(self) -> None:
         for job in self._batch.jobs:
             found = self._calls.claimed(job, self._batch.lane)
-            if isinstance(found, Claimed):
+            if isinstance(found, ClaimedJob):
                 self._claimed[job.id] = found
             else:
                 self._failed[job.id] = found
@@ -334,7 +334,7 @@ class _BatchRemoval(Generic[A]):
 
     # ---- reading
 
-    async def _read(self, group: Sequence[Claimed]) -> dict[str, Prepared]:
+    async def _read(self, group: Sequence[ClaimedJob]) -> dict[str, Prepared]:
         calls, prepared = self._calls, dict[str, Prepared]()
         try:
             evidence = await calls.read(self._operation, self._clients[group[0].job.id], group)
@@ -349,10 +349,10 @@ class _BatchRemoval(Generic[A]):
                     prepared[one.job.id] = calls.verdict_for(error, one)
         return prepared
 
-    async def _read_alone(self, one: Claimed) -> Prepared:
+    async def _read_alone(self, one: ClaimedJob) -> Prepared:
         return (await self._read([one]))[one.job.id]
 
-    def _judge(self, one: Claimed, evidence: Evidence) -> Prepared:
+    def _judge(self, one: ClaimedJob, evidence: Evidence) -> Prepared:
         calls, job, checks = self._calls, one.job, self._operation == self._calls.check_operation
         if (early := evidence.verdicts.get(job.id)) is not None:
             return early
@@ -369,7 +369,7 @@ class _BatchRemoval(Generic[A]):
             return attempt
         return self._judge_resource(one, attempt, checks=checks)
 
-    def _judge_resource(self, one: Claimed, attempt: A, *, checks: bool) -> Prepared:
+    def _judge_resource(self, one: ClaimedJob, attempt: A, *, checks: bool) -> Prepared:
         calls, resource, progress = self._calls, attempt.resource, attempt.progress
         if state := calls.absent(resource):
             return Gone(f"it is {state}")

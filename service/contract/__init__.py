@@ -12,6 +12,7 @@ from service.contract.targets import FINALLY, Hold, Plan, Strategy, Target
 from service.contract.verdicts import (
     LONGEST_KEPT,
     Blocked,
+    Found,
     Gone,
     Left,
     Pending,
@@ -29,6 +30,7 @@ __all__ = [
     "Draw",
     "Event",
     "Feedback",
+    "Found",
     "Gone",
     "Hold",
     "Job",

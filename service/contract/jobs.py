@@ -26,6 +26,7 @@ class JobRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     strategy: Strategy = "required"
     urgent: int = 1
     data: str = ""
+    incarnation: str = ""
     state: str = ""
     verdict: str = ""
     detail: str = ""
@@ -69,6 +70,10 @@ class Job(msgspec.Struct, frozen=True):
     @property
     def target(self) -> str:
         return self.record.target
+
+    @property
+    def incarnation(self) -> str:
+        return self.record.incarnation
 
     @property
     def data(self) -> str:

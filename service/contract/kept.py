@@ -111,14 +111,19 @@ def decode_keep_decision(raw: bytes | str) -> KeepDecision:
 
 
 class Abandoned(msgspec.Struct, frozen=True):
-    """Jobs of one deletion that an operator abandoned. `unknown` is the number of records that can't be decoded: any
-    resource may be their target."""
+    """Jobs of one deletion whose resources stay where they are: an operator abandoned them, or they were given up.
+    `unknown` is the number of records that can't be decoded: any resource may be their target."""
 
     jobs: tuple[JobRecord, ...] = ()
     unknown: int = 0
 
-    def covers(self, kind: str, target: str) -> bool:
-        return bool(self.unknown) or any((job.kind, job.target) == (kind, target) for job in self.jobs)
+    def covers(self, kind: str, target: str, incarnation: str = "") -> bool:
+        """With an `incarnation`, a job that has another one does not count."""
+        return bool(self.unknown) or any(
+            (job.kind, job.target) == (kind, target)
+            and (not incarnation or not job.incarnation or job.incarnation == incarnation)
+            for job in self.jobs
+        )
 
 
 NOTHING_ABANDONED: Final = Abandoned()

@@ -20,7 +20,8 @@ FINALLY: Final = "finally"
 
 class Target(msgspec.Struct, frozen=True, kw_only=True):
     """One external resource and how it is removed. `data` is text for its handler; `after` is the delay from the
-    opening of its stage. A target that was not `seen` is looked up by name and may not exist."""
+    opening of its stage. A target that was not `seen` is looked up by name and may not exist. Where ids are names that
+    can be reused, `incarnation` tells the resource from an earlier one."""
 
     kind: str
     id: str
@@ -31,6 +32,12 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
     data: str = ""
     after: timedelta = timedelta(0)
     seen: bool = True
+    incarnation: str = ""
+
+    @property
+    def identity(self) -> tuple[str, str, str]:
+        """Targets of the same identity are the same resource."""
+        return self.kind, self.id, self.incarnation
 
 
 class Plan(msgspec.Struct, frozen=True):

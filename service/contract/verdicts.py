@@ -8,6 +8,8 @@ from typing import Final
 
 import msgspec
 
+from service.contract.targets import Target
+
 LONGEST_KEPT: Final = 8_000
 """Maximum size in bytes of the text that a verdict has recorded verbatim."""
 
@@ -68,4 +70,14 @@ class Left(msgspec.Struct, frozen=True, tag="left"):
     reason: str
 
 
-Verdict = Gone | Pending | Throttled | Blocked | Refused | Left
+class Found(msgspec.Struct, frozen=True, tag="found"):
+    """More targets of the deletion, which the plan does not have. They are removed before this job is tried again, with
+    `resume` as its data. Only a job in the chain `finally` may find targets, and they belong to that chain, too; their
+    stages order them among themselves. Targets that the deletion has already are not added again."""
+
+    targets: tuple[Target, ...]
+    detail: str = ""
+    resume: str = ""
+
+
+Verdict = Gone | Pending | Throttled | Blocked | Refused | Left | Found

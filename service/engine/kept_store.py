@@ -1,8 +1,10 @@
-"""Store of keep decisions by place and name, and of the abandoned jobs of a deletion.
+"""Store of keep decisions by place and name, and of the jobs of a deletion whose resources stay.
 Decisions are one hash in the first shard, with one line of JSON per object. They do not expire; `knell kept forget`
 removes them."""
 
+import re
 from collections.abc import AsyncIterator, Sequence
+from typing import Final
 
 import msgspec
 
@@ -15,6 +17,8 @@ from service.engine.installation import Installation
 STEP = 500
 """Fields in one round trip."""
 
+_GIVEN_UP: Final = re.compile(rb'"state":\s*"dead"')
+
 
 class KeptStore:
     def __init__(self, installation: Installation) -> None:
@@ -23,14 +27,20 @@ class KeptStore:
 
     async def abandoned(self, deletion: str) -> Abandoned:
         """The abandoned jobs of all plans of a deletion. They are removed together with the deletion's record."""
-        key = f"{self._installation.shard_of(deletion).stem}abandoned:{deletion}"
-        found, unknown = list[JobRecord](), 0
-        async for _, raw in self._rows(key):
-            try:
-                found.append(decode_job_record(raw))
-            except Undecodable:
-                unknown += 1
-        return Abandoned(tuple(found), unknown)
+        return await _decoded(self._rows(f"{self._installation.shard_of(deletion).stem}abandoned:{deletion}"))
+
+    async def given_up(self, deletion: str) -> Abandoned:
+        """The abandoned jobs, and those of the present plan that were given up. Reads all jobs of the plan if there is
+        one."""
+        stem = self._installation.shard_of(deletion).stem
+        plan, count = await self._caller.command("HMGET", f"{stem}deletion:{deletion}", "plan", "given_up")
+        found = await self.abandoned(deletion)
+        if plan is None or int(count or 0) <= 0:
+            return found
+        # Most jobs are gone and need not be decoded.
+        rows = self._rows(f"{stem}job:{deletion}#{int(plan)}")
+        others = await _decoded((key, raw) async for key, raw in rows if _GIVEN_UP.search(raw))
+        return Abandoned((*found.jobs, *others.jobs), found.unknown + others.unknown)
 
     # ---- decisions
 
@@ -69,3 +79,13 @@ class KeptStore:
 def _lines(raw: bytes | None) -> list[KeepDecision]:
     lines: Sequence[bytes] = raw.splitlines() if raw else ()
     return [decode_keep_decision(line.partition(b" ")[2]) for line in lines]
+
+
+async def _decoded(rows: AsyncIterator[tuple[bytes, bytes]]) -> Abandoned:
+    found, unknown = list[JobRecord](), 0
+    async for _, raw in rows:
+        try:
+            found.append(decode_job_record(raw))
+        except Undecodable:
+            unknown += 1
+    return Abandoned(tuple(found), unknown)

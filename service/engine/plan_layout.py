@@ -44,7 +44,6 @@ def lay_out_plan(event: Event, targets: Iterable[Target], deadline: timedelta) -
             begins = target.chain != chain
             if stages and not begins:
                 stages[-1][1][3] = str(len(stages))
-            _check(target)
             # Without other chains to wait for, the chain `finally` is an ordinary one.
             if begins and chains and target.chain == FINALLY:
                 finale = len(stages)
@@ -54,16 +53,7 @@ def lay_out_plan(event: Event, targets: Iterable[Target], deadline: timedelta) -
             chain, level = target.chain, target.stage
         stage = stages[-1]
         stage[1][2] += 1
-        fault = lane_fault(target.lane)
-        if fault:
-            raise InvalidPlan(fault)
-        record = JobRecord(
-            v=VERSION, stage=stage[0], lane=target.lane, kind=target.kind, target=target.id,
-            strategy=target.strategy, urgent=urgent, data=target.data,
-        )  # fmt: skip
-        delay = int(target.after / timedelta(milliseconds=1)) if target.after else 0
-        expires = limit if target.strategy == "best-effort" else 0
-        jobs.append([encode_job_record(record), target.lane, urgent, delay, stage[2], expires])
+        jobs.append(job_row(target, stage[0], urgent, limit, first=stage[2]))
     if len(stages) > MAX_STAGES:
         raise InvalidPlan(f"a plan has at most {MAX_STAGES} stages, this one has {len(stages)}")
     last = len(stages)
@@ -79,8 +69,23 @@ def lay_out_plan(event: Event, targets: Iterable[Target], deadline: timedelta) -
     return PlanLayout(jobs, rows, last, chains, finale)
 
 
+def job_row(target: Target, stage: int, urgent: int, deadline_ms: int, *, first: int = 0) -> list[Any]:
+    """A target's job as the scripts take it; `first` is 1 where its stage opens at once. Raises InvalidPlan."""
+    _check(target)
+    record = JobRecord(
+        v=VERSION, stage=stage, lane=target.lane, kind=target.kind, target=target.id, strategy=target.strategy,
+        urgent=urgent, data=target.data, incarnation=target.incarnation,
+    )  # fmt: skip
+    delay = int(target.after / timedelta(milliseconds=1)) if target.after else 0
+    expires = deadline_ms if target.strategy == "best-effort" else 0
+    return [encode_job_record(record), target.lane, urgent, delay, first, expires]
+
+
 def _check(target: Target) -> None:
     if not target.chain or any(character.isspace() for character in target.chain):
         raise InvalidPlan(f"chain {target.chain!r} must be one word")
     if target.kind == RELEASE:
         raise InvalidPlan("the kind 'release' belongs to the last stage of every deletion")
+    fault = lane_fault(target.lane)
+    if fault:
+        raise InvalidPlan(fault)

@@ -87,6 +87,14 @@ class JobSettlement(NamedTuple):
     soon: int = 0
 
 
+class LateTargets(NamedTuple):
+    """Late targets of a job, and its next state as a settlement of the kind `found`. `rows` are its targets in the
+    order of their stages."""
+
+    settlement: JobSettlement
+    rows: list[list[Any]]
+
+
 class LaneOutcomes:
     """The settlements of a lane's batch, as `settle` takes them: plain successes grouped by their note, and the
     rest."""

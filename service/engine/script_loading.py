@@ -9,6 +9,7 @@ from importlib.resources import files
 BUDGET_MOVES = frozenset({"reserve", "return_tokens", "correct"})
 ENDING_MOVES = frozenset({"abandon", "withdraw"})
 DEATH_MOVES = frozenset({"reclaim", "claim"})
+APPEND_MOVES = frozenset({"append", "repair"})
 HEARTBEAT_MOVES = frozenset({"renew", "reclaim"})
 
 
@@ -37,6 +38,8 @@ class Scripts:
             shared = ["_budget" if name in BUDGET_MOVES else "_shard"]
             if name in ENDING_MOVES:
                 shared.append("_end_job")
+            if name in APPEND_MOVES:
+                shared.append("_append")
             if name in DEATH_MOVES:
                 shared.append("_death_storm")
             if name in HEARTBEAT_MOVES:

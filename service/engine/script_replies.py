@@ -47,6 +47,17 @@ class Planned(NamedTuple):
     number: int
 
 
+class Appended(NamedTuple):
+    """One step of an append. `added` is the number of targets so far; `targets` and `stages` are those of the deletion
+    that were found late, and `opening` the number of stages that open now."""
+
+    state: str
+    added: int
+    targets: int
+    stages: int
+    opening: int
+
+
 class SettledBatch(NamedTuple):
     accepted: list[int]
     opening: int
@@ -92,6 +103,7 @@ read_due_lanes, read_taken = _decoder(DueLanes), _decoder(Taken)
 read_settled: Callable[[bytes], tuple[list[list[str]], int]] = _decoder(tuple[list[list[str]], int])
 read_published, read_planned = _decoder(list[Published]), _decoder(list[Planned])
 read_reclaimed, read_epoch, read_claimed = _decoder(Reclaimed), _decoder(EpochReply), _decoder(Claimed)
+read_appended: Callable[[bytes], Appended] = _decoder(Appended)
 read_numbers, read_words = _decoder(list[int]), _decoder(list[str])
 read_recheck: Callable[[bytes], list[RecheckReply]] = _decoder(list[RecheckReply])
 read_fields: Callable[[bytes], list[list[str]]] = _decoder(list[list[str]])

@@ -13,12 +13,14 @@ from service.contract import VERSION, Event
 from service.engine import script_replies
 from service.engine.calls import RedisCaller
 from service.engine.keys import Keys
+from service.engine.late_targets import BOUNDS, LateBounds
 from service.engine.plan_layout import PlanLayout
 from service.engine.script_arguments import (
     CHUNK,
     EVENT_FIELDS,
     JobSettlement,
     LaneRequest,
+    LateTargets,
     PlanRow,
     UnplannedEvent,
     as_json,
@@ -28,6 +30,7 @@ from service.engine.script_arguments import (
     plan_rows,
 )
 from service.engine.script_replies import (
+    Appended,
     Claimed,
     DueLanes,
     EpochReply,
@@ -123,6 +126,32 @@ class Shard:
             return SettledBatch([item.fence for item in last], opening)
         accepted = [0 if (item.fence, item.job) in refused else item.fence for item in last]
         return SettledBatch(accepted, opening)
+
+    async def append(
+        self, worker: str, late: LateTargets, offset: int, size: int, bounds: LateBounds = BOUNDS
+    ) -> Appended:
+        """One chunk of late targets: `size` rows from `offset` on. The one with the last row, or with no row, makes all
+        of them part of the deletion."""
+        job, rows = late.settlement, late.rows[offset : offset + size]
+        final = not rows or offset + size >= len(late.rows)
+        args = [
+            worker, job.lane, job.fence, job.job, offset, rows, int(final), job.record, job.note, bounds.per_call,
+            bounds.targets, bounds.stages,
+        ]  # fmt: skip
+        return script_replies.read_appended(await self._move("append", args))
+
+    async def append_all(self, worker: str, late: LateTargets, bounds: LateBounds = BOUNDS) -> Appended:
+        """Appends late targets in chunks, as many as one look may add. Begins anew if what it wrote was removed."""
+        offset, added = 0, 0
+        while True:
+            size = min(bounds.per_call, bounds.per_look - added)
+            answer = await self.append(worker, late, offset, size, bounds)
+            if answer.state == "writing":
+                offset, added = offset + size, answer.added
+            elif answer.state == "stale":
+                offset, added = 0, 0
+            elif answer.state != "preparing":
+                return answer
 
     async def renew(
         self,

@@ -8,20 +8,21 @@ import itertools
 import json
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, TypeVar
 
 import msgspec
 
-from service.contract import Event, Job, Target, Verdict
+from service.contract import Event, Found, Job, Target, Verdict
 from service.contract.jobs import decode_job_record
 from service.contract.version import VERSION
 from service.engine.epoch import EpochTracker
 from service.engine.installation import Installation
+from service.engine.late_targets import lay_out_late_targets
 from service.engine.plan_layout import lay_out_plan
-from service.engine.script_arguments import LaneRequest
+from service.engine.script_arguments import LaneRequest, LateTargets
 from service.engine.script_loading import Scripts
 from service.engine.script_replies import Taken
 from service.engine.shard import Shard
@@ -236,6 +237,15 @@ class EngineUnderTest:
             accepted += [bool(fence) for fence in answer.accepted]
         return accepted
 
+    def finding(self, taken: Taken, targets: Sequence[Target]) -> LateTargets:
+        """What a worker sends for the first job that it took, when that found more targets."""
+        lane = taken.lanes[0]
+        job = Job(lane.jobs[0], lane.fence, decode_job_record(lane.records[0]))
+        outcome = outcome_of(job, Found(tuple(targets), "more", "where to go on"), self.settings.retry, taken.now)
+        item = settlement(job, lane.lane, outcome, called=False, of=len(lane.jobs))
+        rows = lay_out_late_targets(targets, job.record.urgent, self.settings.retry.best_effort_deadline)
+        return LateTargets(item, rows)
+
     async def reclaim(self, one: Event) -> list[str]:
         """What any worker's reclaimer does, now: the jobs that are given back."""
         return (await self.shard(one).reclaim(silence=LEASE / 2)).given_back
@@ -322,8 +332,9 @@ class EngineUnderTest:
     async def jobs_of(self, one: Event) -> list[str]:
         """The ids of a planned deletion's jobs; the last one is its release."""
         record = await self.deletion(one)
-        last = int(record[f"stage.{record['release']}"].split()[1])
-        return [f"{one.deletion}#{record['plan']}.{number}" for number in range(last + 1)]
+        release = int(record[f"stage.{record['release']}"].split()[1])
+        late = range(release + 1, release + 1 + int(record.get("late", 0)))
+        return [f"{one.deletion}#{record['plan']}.{number}" for number in (*range(release), *late, release)]
 
     async def targets_of(self, one: Event) -> list[tuple[str, str]]:
         """Job and target of everything that a deletion's plan holds."""

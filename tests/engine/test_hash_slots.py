@@ -10,7 +10,7 @@ from importlib.resources import files
 import pytest
 import redis.asyncio as redis
 
-from service.contract import Draw, Gone, Limit
+from service.contract import FINALLY, Draw, Gone, Limit
 from service.engine.budgets import LimitFeedback, ReservationRequest
 from service.engine.guard import DeletedObject, Guard
 from service.engine.lease_counters import LeaseCounterStore
@@ -86,6 +86,10 @@ async def every_move(engine: EngineUnderTest) -> None:
     await shard.wake_lanes("sim/acct")
     await shard.read_deletions([one.deletion], ["state"])
     await shard.withdraw(one.deletion, "why")
+    looking = engine.beside(one, "c")
+    await engine.lay(looking, [thing("four", chain=FINALLY)])
+    late = engine.finding(await engine.take(looking, "hand", LANE, 1), [thing("five", chain=FINALLY)])
+    assert (await shard.append_all("hand", late)).state == "added"
     guard = Guard(engine.installation)
     await guard.admit("things", [DeletedObject("u1", 0), DeletedObject("u2", 0)], GuardSettings(most=1))
     await guard.release("things", "ann")

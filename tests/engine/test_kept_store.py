@@ -1,11 +1,11 @@
-"""Keep decisions: one per object under a name; and the abandoned jobs of a deletion."""
+"""Keep decisions: one per object under a name; and the jobs of a deletion whose resources stay."""
 
 from datetime import timedelta
 
 import pytest
 
-from service.contract import VERSION, Undecodable
-from service.contract.kept import NOTHING_ABANDONED, KeepDecision
+from service.contract import VERSION, JobRecord, Left, Pending, Undecodable
+from service.contract.kept import NOTHING_ABANDONED, Abandoned, KeepDecision
 from service.engine.kept_store import KeptStore
 from service.engine.outcomes import deletion_outcomes
 from tests.engine.engine_under_test import EngineUnderTest
@@ -82,3 +82,28 @@ async def test_what_was_abandoned_goes_with_the_record_of_its_deletion(engine: E
     now = timedelta()
     await engine.shard(one).expire(finished=now, audit=now, audit_entries=100, lanes=now, most=100)
     assert await KeptStore(engine.installation).abandoned(one.deletion) == NOTHING_ABANDONED
+
+
+async def test_what_was_given_up_stays_as_what_was_abandoned(engine: EngineUnderTest) -> None:
+    one, provider = event("a"), ScriptedProvider()
+    provider.has("a", [thing("left"), thing("gone"), thing("tried", strategy="best-effort")])
+    provider.answers["left"] = [Left("kept by then")]
+    provider.answers["tried"] = [Pending(timedelta(0))] * 10_000
+    engine.change("retry", best_effort_deadline=timedelta(milliseconds=100))
+    await engine.publish(one)
+    await engine.start(provider)
+    await engine.until_done(one)
+    kept = await KeptStore(engine.installation).given_up(one.deletion)
+    assert sorted(job.target for job in kept.jobs) == ["left", "tried"]
+    assert kept.covers("thing", "left")
+    assert not kept.covers("thing", "gone")
+
+
+def test_an_incarnation_is_covered_by_itself_and_by_a_job_without_one() -> None:
+    named = JobRecord(v=VERSION, stage=0, lane="", kind="thing", target="x", incarnation="1")
+    unnamed = JobRecord(v=VERSION, stage=0, lane="", kind="thing", target="y")
+    kept = Abandoned((named, unnamed))
+    assert kept.covers("thing", "x")
+    assert kept.covers("thing", "x", "1")
+    assert not kept.covers("thing", "x", "2")
+    assert kept.covers("thing", "y", "2")

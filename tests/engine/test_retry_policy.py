@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import pytest
 
-from service.contract import VERSION, Blocked, Gone, Job, JobRecord, Left, Pending, Refused, Throttled
+from service.contract import VERSION, Blocked, Found, Gone, Job, JobRecord, Left, Pending, Refused, Throttled
 from service.settings import RetrySettings
 from workers.handlers.protocol import NotCleared
 from workers.runtime.retry_policy import backoff, outcome_of, settlement
@@ -66,6 +66,7 @@ def test_a_best_effort_job_is_not_held_and_ends_at_its_deadline() -> None:
         (Throttled(), "throttled", 500),
         (Blocked("vm", timedelta(seconds=180)), "blocked", 180_000),
         (Refused("not ours"), "refused", 900_000),
+        (Found((), "2 more"), "found", 0),
         (NotCleared("paused", 1234), "back", 1234),
     ],
 )
@@ -82,7 +83,7 @@ def test_blocked_without_a_time_grows_with_each_wait_up_to_its_own_cap() -> None
 
 
 def test_a_mark_as_held_goes_with_anything_but_a_hand_back_or_a_throttle() -> None:
-    for verdict in (Gone(), Pending(timedelta(0)), Blocked("x")):
+    for verdict in (Gone(), Pending(timedelta(0)), Blocked("x"), Found(())):
         assert outcome_of(job(held=1), verdict, RETRY, NOW).record.held == 0
     for waiting in (Throttled(), NotCleared("paused")):
         assert outcome_of(job(held=1), waiting, RETRY, NOW).record.held == 1
@@ -92,6 +93,17 @@ def test_what_blocks_waits_by_itself_unless_it_takes_a_person() -> None:
     for person in (False, True):
         record = outcome_of(job(), Blocked("x", person=person), RETRY, NOW).record
         assert (record.shown, record.held, record.waiting) == ("held" if person else "waiting", person, not person)
+
+
+def test_a_job_that_found_more_begins_anew_with_what_it_is_to_remember() -> None:
+    record = outcome_of(job(waits=3, resume="old"), Found((), "2 more", "new"), RETRY, NOW).record
+    assert (record.verdict, record.detail, record.resume, record.waits, record.state) == (
+        "found",
+        "2 more",
+        "new",
+        0,
+        "",
+    )
 
 
 def test_long_words_of_a_provider_are_cut() -> None:

@@ -7,14 +7,14 @@ from datetime import timedelta
 
 import pytest
 
-from service.contract import Gone, Hold, Pending, Plan, Target, Verdict
+from service.contract import Found, Gone, Hold, Pending, Plan, Target, Verdict
 from service.sources.capa import AwsSettings
 from standins.aws.behaviour import AwsFault
 from standins.aws.builder import REGION, Vpc
 from standins.aws.tags import by_balancer_controller, by_cloud_provider
 from tests.integration.aws_final_check import GOES_ON, Taken, Walk, attempted, job_of, last_of
 from tests.integration.capi_fixture import CapaSide, CapiFixture, marked
-from workers.collectors.capa.leftovers import leftovers_of
+from workers.collectors.capa.final_check import state_of
 
 pytestmark = pytest.mark.long
 
@@ -122,8 +122,8 @@ async def test_a_new_request_does_not_get_a_list_that_began_before(
     await until_asked(clusters, asked + 6)
     made = await clusters.resources.target_group(vpc, by_cloud_provider("prod", "default/web"))
     verdict = await answer(Walk(side, target))
-    assert isinstance(verdict, Pending), verdict
-    assert made in verdict.detail
+    assert isinstance(verdict, Found), verdict
+    assert made in {one.id for one in verdict.targets}
     assert isinstance(await attempted(side, Taken(target.lane, job_of(target, resume=early))), Gone)
 
 
@@ -161,8 +161,8 @@ async def test_after_a_restart_in_the_middle_it_begins_anew_and_ends(clusters: C
         verdict = await walk.on()
         again = left(verdict)
         # Both names are kept: the other process may still run, and take the job next.
-        assert len(leftovers_of(again).asked) == 2
-        assert leftovers_of(again).asked[0] == leftovers_of(resume).asked[0]
+        assert len(state_of(again).asked) == 2
+        assert state_of(again).asked[0] == state_of(resume).asked[0]
         assert isinstance(await walk.until(Gone), Gone)
     # A slow call in flight when the first process ended appears in the journal only later.
     assert await clusters.calls(PAGES) - asked in (6, 7)

@@ -7,13 +7,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from service.contract import Event, Gone, Job, Pause, Pending, Refused, Target, Throttled, Verdict
+from service.contract import FINALLY, Event, Found, Gone, Job, Pause, Pending, Refused, Target, Throttled
+from service.contract.kept import RETAINED_TAG
 from service.sources.capa import AWS_FINALIZER, EXTERNAL_RESOURCE_TASKS, AwsSettings
 from standins.aws.behaviour import AwsFault
-from standins.aws.builder import REGION
+from standins.aws.builder import REGION, Vpc
 from standins.aws.tags import by_cloud_provider
 from tests import capi
-from tests.integration.aws_final_check import Taken, Walk, attempted, job_of, last_of, listed
+from tests.integration.aws_final_check import Taken, attempted, job_of, last_of, listed
 from tests.integration.capi_fixture import MANAGED, CapiFixture, marked
 from tests.kubectl import carry_out, command_in
 from workers.collectors.capa.final_check import FINAL_CHECK
@@ -78,27 +79,42 @@ async def test_a_throttled_list_is_reported_to_the_budget_and_spends_no_attempt(
         assert batch.told == [Pause(f"{REGION}/tag.GetResources")]
 
 
-async def test_what_was_made_again_sends_the_job_to_the_lane_of_its_kind_and_back(clusters: CapiFixture) -> None:
+async def test_what_was_made_again_becomes_late_targets_and_the_check_itself_removes_nothing(
+    clusters: CapiFixture,
+) -> None:
     vpc = await clusters.resources.vpc()
     async with clusters.side() as side:
         target = await last_of(clusters, side, vpc)
+        classic = await clusters.resources.classic(vpc, by_cloud_provider("prod", "default/web"))
         group = await clusters.resources.group(vpc, by_cloud_provider("prod"))
-        job = job_of(target)
-        lanes: list[str] = []
-        verdict: Verdict | Exception | None = None
-        for _ in range(20):
-            batch = Taken(job.record.lane, job)
-            verdict = await listed(side, batch)
-            if isinstance(verdict, Gone):
-                break
-            assert isinstance(verdict, Pending), verdict
-            lane = verdict.lane or job.record.lane
-            lanes.append(lane.rpartition("/")[2])
-            job = job_of(target, lane=lane, resume=verdict.resume)
-        assert isinstance(verdict, Gone)
-        assert lanes[0] == "ec2.DeleteSecurityGroup"
-        assert lanes[-1] == "tag.GetResources"
-        assert group not in await clusters.resources.standing()
+        begun = len(await clusters.aws.journal())
+        found = await listed(side, Taken(target.lane, job_of(target)))
+        assert isinstance(found, Found)
+        assert {one.id for one in found.targets} == {classic, group}
+        place = target.lane.rpartition("/")[0]
+        assert {one.lane for one in found.targets} == {
+            f"{place}/elb.DeleteLoadBalancer", f"{place}/ec2.DeleteSecurityGroup",
+        }  # fmt: skip
+        assert {one.chain for one in found.targets} == {FINALLY}
+        # A name that can be used again is a target of its own each time.
+        assert {bool(one.incarnation) for one in found.targets if one.id == classic} == {True}
+        made = [one.action for one in await clusters.aws.requests(since=begun) if one.account == clusters.account]
+        assert not [action for action in made if "Delete" in action]
+        assert {classic, group} <= await clusters.resources.standing()
+
+
+async def test_a_group_that_a_late_balancer_uses_waits_for_it(clusters: CapiFixture) -> None:
+    vpc = await clusters.resources.vpc()
+    async with clusters.side() as side:
+        target = await last_of(clusters, side, vpc)
+        again = await clusters.resources.cluster_resources("prod", vpc, entangled=True)
+        found = await listed(side, Taken(target.lane, job_of(target)))
+        assert isinstance(found, Found)
+        stages = {one.id: one.stage for one in found.targets}
+        assert {stages[one] for one in (*again.classic, *again.balancers)} == {0}
+        # Three of its four groups are used by its balancers, and so are its target groups.
+        assert sorted(stages[one] for one in again.groups) == [0, 1, 1, 1]
+        assert {stages[one] for one in again.target_groups} == {1}
 
 
 def forged(target: Target, **changed: Any) -> str:
@@ -112,7 +128,6 @@ def forged(target: Target, **changed: Any) -> str:
 
 
 @pytest.mark.invariant(8)
-@pytest.mark.parametrize("lane", ["the list", "a kind"])
 @pytest.mark.parametrize(
     ("changed", "outcome", "words"),
     [
@@ -125,17 +140,13 @@ def forged(target: Target, **changed: Any) -> str:
     ],
 )
 async def test_a_claim_that_is_not_of_its_object_lists_nothing_removes_nothing_and_releases_nothing(
-    clusters: CapiFixture, changed: dict[str, Any], outcome: type, words: str, lane: str
+    clusters: CapiFixture, changed: dict[str, Any], outcome: type, words: str
 ) -> None:
     vpc = await clusters.resources.vpc()
     async with clusters.side() as side:
         target = await last_of(clusters, side, vpc)
         group = await clusters.resources.group(vpc, by_cloud_provider("prod"))
         job = job_of(target)
-        if lane == "a kind":
-            hop = await listed(side, Taken(target.lane, job))
-            assert isinstance(hop, Pending)
-            job = job_of(target, lane=hop.lane, resume=hop.resume)
         begun = len(await clusters.aws.journal())
         other = Job(job.id, job.fence, msgspec.structs.replace(job.record, data=forged(target, **changed)))
         verdict = await attempted(side, Taken(job.record.lane, other), job)
@@ -189,58 +200,6 @@ async def test_after_something_was_made_again_the_settle_time_begins_anew(cluste
         assert isinstance(await listed(side, Taken(target.lane, job_of(target))), Gone)
 
 
-async def test_a_leftover_that_is_refused_again_is_given_up_for_a_new_list(clusters: CapiFixture) -> None:
-    """The first refusal is shown; by the second the resource may have another owner."""
-    vpc = await clusters.resources.vpc()
-    async with clusters.side() as side:
-        target = await last_of(clusters, side, vpc)
-        group = await clusters.resources.group(vpc, by_cloud_provider("other"))
-        lane = target.lane.replace("tag.GetResources", "ec2.DeleteSecurityGroup")
-        leftover = f'{{"kind":"aws.security-group","id":"{group}"}}'
-        batch = Taken(lane, job_of(target, lane=lane, resume=leftover))
-        verdict = await listed(side, batch)
-        assert isinstance(verdict, Refused)
-        assert group in verdict.reason
-        batch = Taken(lane, job_of(target, lane=lane, resume=leftover, verdict="refused"))
-        verdict = await listed(side, batch)
-        assert isinstance(verdict, Pending)
-        assert verdict.lane == target.lane
-        assert group in await clusters.resources.standing()
-
-
-async def test_all_that_was_made_again_is_removed_between_two_lists(clusters: CapiFixture) -> None:
-    vpc = await clusters.resources.vpc()
-    async with clusters.side() as side:
-        walk = Walk(side, await last_of(clusters, side, vpc))
-        groups = [await clusters.resources.group(vpc, by_cloud_provider("prod")) for _ in range(3)]
-        assert isinstance(await walk.until(Gone), Gone)
-        assert not {*groups} & await clusters.resources.standing()
-        # One that finds them, one that finds nothing, and one when it has settled.
-        assert walk.lanes.count("tag.GetResources") == 3
-        assert walk.lanes.count("ec2.DeleteSecurityGroup") == 3
-        # The list is never repeated at once either.
-        assert all(walk.waits[at - 1] for at, lane in enumerate(walk.lanes) if at and lane == "tag.GetResources")
-
-
-async def test_one_that_may_not_be_removed_does_not_keep_the_others(clusters: CapiFixture) -> None:
-    vpc = await clusters.resources.vpc()
-    async with clusters.side() as side:
-        walk = Walk(side, await last_of(clusters, side, vpc))
-        kept = await clusters.resources.classic(vpc, by_cloud_provider("prod", "default/web"))
-        group = await clusters.resources.group(vpc, by_cloud_provider("prod"))
-        await clusters.aws.set_faults(AwsFault(what="deny", action="elb.DeleteLoadBalancer", account=clusters.account))
-        verdict = await walk.until(Refused)
-        assert isinstance(verdict, Refused)
-        assert kept in verdict.reason
-        assert "elasticloadbalancing:DeleteLoadBalancer is denied" in verdict.reason
-        standing = await clusters.resources.standing()
-        assert group not in standing
-        assert kept in standing
-        await clusters.aws.set_faults()
-        assert isinstance(await walk.until(Gone), Gone)
-        assert kept not in await clusters.resources.standing()
-
-
 # ---- with a worker
 
 
@@ -282,6 +241,132 @@ async def test_what_a_late_controller_makes_again_is_collected_before_the_cluste
     await clusters.jump(timedelta(minutes=10))
     await clusters.until_done(one)
     assert clusters.read(made) is None
+
+
+async def settling(clusters: CapiFixture, stack: AsyncExitStack, vpc: Vpc) -> tuple[Any, Event]:
+    """A cluster whose resources are gone; its last look waits for ten minutes."""
+    clusters.set(settle=timedelta(minutes=10))
+    made = clusters.capi.unmanaged("prod", region=REGION, vpc=vpc.id, **marked())
+    one = await clusters.going(made)
+    await clusters.work(stack)
+    await until_all_but_the_last_look_is_done(clusters, one)
+    return made, one
+
+
+@pytest.mark.long
+async def test_one_late_resource_that_may_not_be_removed_does_not_keep_the_others(
+    clusters: CapiFixture, stack: AsyncExitStack
+) -> None:
+    vpc = await clusters.resources.vpc()
+    made, one = await settling(clusters, stack, vpc)
+    kept = await clusters.resources.classic(vpc, by_cloud_provider("prod", "default/web"))
+    group = await clusters.resources.group(vpc, by_cloud_provider("prod"))
+    await clusters.aws.set_faults(AwsFault(what="deny", action="elb.DeleteLoadBalancer", account=clusters.account))
+    await clusters.jump(timedelta(minutes=10))
+    await clusters.until_job(one, "aws.classic-balancer", "elasticloadbalancing:DeleteLoadBalancer is denied")
+
+    async def alone() -> bool:
+        standing = await clusters.resources.standing()
+        return group not in standing and kept in standing
+
+    await clusters.until("the group is gone, and the balancer is not", alone)
+    assert clusters.read(made)["metadata"]["finalizers"] == [AWS_FINALIZER]
+    await clusters.aws.set_faults()
+    await clusters.jump(timedelta(minutes=30))
+    await clusters.until_job(one, FINAL_CHECK, "looked at once more", held=False)
+    await clusters.jump(timedelta(minutes=10))
+    await clusters.until_done(one)
+    assert kept not in await clusters.resources.standing()
+
+
+@pytest.mark.invariant(10)
+async def test_a_late_resource_that_is_abandoned_stays_and_the_object_is_released(
+    clusters: CapiFixture, stack: AsyncExitStack
+) -> None:
+    vpc = await clusters.resources.vpc()
+    made, one = await settling(clusters, stack, vpc)
+    late = await clusters.resources.balancer(vpc, by_cloud_provider("prod", "default/web"), of="net")
+    await clusters.resources.protect(late)
+    await clusters.jump(timedelta(minutes=10))
+    await clusters.until_job(one, "aws.balancer", "protect")
+    (job,) = [job for job, target in await clusters.targets_of(one) if target == late]
+    await clusters.installation.shard_of_job(job).abandon(job, "somebody")
+    await clusters.until_job(one, FINAL_CHECK, "looked at once more", held=False)
+    await clusters.jump(timedelta(minutes=10))
+    await clusters.until_done(one)
+    assert clusters.read(made) is None
+    assert late in await clusters.resources.standing()
+    assert await clusters.calls("elbv2.DeleteLoadBalancer") <= 1
+
+
+@pytest.mark.long
+@pytest.mark.invariant(9)
+async def test_a_balancer_that_was_removed_and_is_made_again_by_the_same_name_goes_too(
+    clusters: CapiFixture, stack: AsyncExitStack
+) -> None:
+    vpc = await clusters.resources.vpc()
+    first = await clusters.resources.classic(vpc, by_cloud_provider("prod", "default/web"))
+    made, one = await settling(clusters, stack, vpc)
+    assert first not in await clusters.resources.standing()
+
+    async def gone() -> bool:
+        return first not in await clusters.resources.standing()
+
+    for _ in range(2):
+        await clusters.resources.classic(vpc, by_cloud_provider("prod", "default/web"), name=first)
+        await clusters.jump(timedelta(minutes=10))
+        await clusters.until(f"{first} is gone again", gone)
+        await clusters.until_job(one, FINAL_CHECK, "looked at once more", held=False)
+    assert clusters.read(made)["metadata"]["finalizers"] == [AWS_FINALIZER]
+    await clusters.jump(timedelta(minutes=10))
+    await clusters.until_done(one)
+    assert await clusters.calls("elb.DeleteLoadBalancer") == 3
+
+
+@pytest.mark.invariant(9)
+@pytest.mark.invariant(10)
+async def test_of_a_name_that_was_abandoned_only_that_balancer_stays_and_a_later_one_of_the_name_goes(
+    clusters: CapiFixture, stack: AsyncExitStack
+) -> None:
+    vpc = await clusters.resources.vpc()
+    name = await clusters.resources.classic(vpc, by_cloud_provider("prod", "default/web"))
+    await clusters.aws.set_faults(AwsFault(what="deny", action="elb.DeleteLoadBalancer", account=clusters.account))
+    clusters.set(settle=timedelta(minutes=10))
+    made = clusters.capi.unmanaged("prod", region=REGION, vpc=vpc.id, **marked())
+    one = await clusters.going(made)
+    await clusters.work(stack)
+    await clusters.until_job(one, "aws.classic-balancer", "DeleteLoadBalancer is denied")
+    (job,) = [job for job, target in await clusters.targets_of(one) if target == name]
+    await clusters.installation.shard_of_job(job).abandon(job, "somebody")
+    await clusters.aws.set_faults()
+    last = await clusters.until_planned(one)
+
+    async def settles() -> bool:
+        return "due" in await clusters.job(last)
+
+    await clusters.until("the last look has a time", settles)
+    # A person deletes it, and the controller makes another one.
+    await clusters.resources.elb.delete_load_balancer(LoadBalancerName=name)
+    await clusters.resources.classic(vpc, by_cloud_provider("prod", "default/web"), name=name)
+    await clusters.jump(timedelta(minutes=10))
+    await clusters.until_job(one, FINAL_CHECK, "looked at once more", held=False)
+    assert name not in await clusters.resources.standing()
+    await clusters.jump(timedelta(minutes=10))
+    await clusters.until_done(one)
+
+
+@pytest.mark.long
+@pytest.mark.invariant(10)
+async def test_a_late_resource_that_a_tag_keeps_is_left_and_the_object_is_released(
+    clusters: CapiFixture, stack: AsyncExitStack
+) -> None:
+    vpc = await clusters.resources.vpc()
+    _, one = await settling(clusters, stack, vpc)
+    kept = {**by_cloud_provider("prod"), RETAINED_TAG: "here/awsclusters/tenant/prod/earlier"}
+    group = await clusters.resources.group(vpc, kept)
+    await clusters.jump(timedelta(minutes=10))
+    await clusters.until_done(one)
+    assert group in await clusters.resources.standing()
 
 
 async def test_a_permission_that_is_taken_away_keeps_the_cluster_until_it_is_given_back(

@@ -75,6 +75,21 @@ async def test_what_is_reserved_costs_no_word_to_the_budget_and_what_is_not_draw
     assert meter.close() == {}
 
 
+@pytest.mark.invariant(2)
+async def test_a_change_beyond_what_is_reserved_is_not_made_and_waits_for_nothing(
+    removing: AwsRemovalFixture, quota: CountedBudget
+) -> None:
+    """Consent and the reads before it would grow old while the call waits for tokens."""
+    vpc = await removing.cloud.builder.vpc()
+    group = await removing.cloud.builder.target_group(vpc, SERVED)
+    client, _ = await counted(removing, removing.batch(removing.owner(), "aws.target-group", group), 1)
+    with pytest.raises(AwsError) as failed:
+        await client.call("elbv2", "delete_target_group", TargetGroupArn=group)
+    assert (failed.value.what, failed.value.code) == ("throttled", BUDGET_EXHAUSTED)
+    assert (await removing.asked(), quota.drawn) == ([], 0)
+    assert group in await removing.cloud.builder.standing()
+
+
 async def test_a_refusal_names_every_limit_that_the_call_drew_on(
     removing: AwsRemovalFixture, quota: CountedBudget
 ) -> None:

@@ -91,11 +91,11 @@ async def test_a_removal_of_the_final_check_is_stopped_by_what_runs_by_then(
     late = await builder.balancer(vpc, SERVED, of="net")
     await builder.protect(late)
     await clusters.jump(timedelta(minutes=10))
-    await clusters.until_job(one, FINAL_CHECK, late, "protect")
+    await clusters.until_job(one, "aws.balancer", late, "protect")
     clusters.age(DAYS)
     instance = await builder.instance(vpc, tags=by_cloud_provider("prod"))
     await builder.protect(late, protected=False)
-    await clusters.until_job(one, FINAL_CHECK, "too early", f"instance {instance}", waits=True)
+    await clusters.until_job(one, "aws.balancer", "too early", f"instance {instance}", waits=True)
     assert late in await builder.standing()
 
 

@@ -57,6 +57,42 @@ PLAN = st.lists(
 """Mostly few jobs, and mostly in the same lane and stage: there they get into each other's way."""
 
 
+class DrawnFind(NamedTuple):
+    """A target that is found late; some of them are in the plans already."""
+
+    number: int
+    stage: int
+    lane: int
+    incarnation: str = ""
+
+
+FINDS = st.lists(
+    st.builds(
+        DrawnFind,
+        number=st.integers(0, 7),
+        stage=st.sampled_from((0, 0, 1)),
+        lane=st.sampled_from((0, 0, 1, 2)),
+        incarnation=st.sampled_from(("", "", "1", "2")),
+    ),
+    min_size=1,
+    max_size=5,
+)
+
+
+def late_targets(finds: list[DrawnFind]) -> list[Target]:
+    return [
+        Target(
+            kind="thing",
+            id=f"t{find.number}",
+            lane=LANES[find.lane],
+            chain=FINALLY,
+            stage=find.stage,
+            incarnation=find.incarnation,
+        )
+        for find in finds
+    ]
+
+
 def targets(pieces: list[DrawnTarget]) -> list[Target]:
     return [
         Target(

@@ -2,6 +2,7 @@
 
 Each method is one action of a participant with a check of its result; the machine draws which of them happen."""
 
+import json
 from collections.abc import Coroutine
 from dataclasses import dataclass
 from datetime import timedelta
@@ -9,9 +10,10 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from service.contract import Event, Job, JobRecord, decode_event
+from service.contract import FINALLY, Event, Found, Job, JobRecord, decode_event
+from service.engine.late_targets import LateBounds, lay_out_late_targets
 from service.engine.plan_layout import PlanLayout, lay_out_plan
-from service.engine.script_arguments import JobSettlement, LaneRequest, event_fields, ms, plan_rows
+from service.engine.script_arguments import JobSettlement, LaneRequest, LateTargets, event_fields, ms, plan_rows
 from service.engine.script_loading import Scripts
 from service.engine.shard import MOMENT, Shard
 from service.settings import RetrySettings
@@ -21,7 +23,7 @@ from tests.properties.clock import JumpingClock
 from tests.properties.history import History
 from tests.properties.laws import BrokenLaw, require
 from tests.properties.rig import RecordedMove, Rig
-from tests.properties.shard_state import ShardState, read_shard_state
+from tests.properties.shard_state import ShardState, identity_of, read_shard_state
 from workers.runtime.retry_policy import outcome_of, settlement, unreadable_settlement
 
 T = TypeVar("T")
@@ -31,6 +33,7 @@ NEWEST = 2
 LEASE = timedelta(seconds=60)
 RETRY = RetrySettings(held_after=2)
 DEADLINE = timedelta(seconds=45)
+BOUNDS = LateBounds(per_call=2)
 EVERYWHERE = [LaneRequest(lane, 2, 2, drawn_plans.CAP) for lane in drawn_plans.ALL_LANES]
 _record = msgspec.json.Decoder(type=JobRecord, strict=False).decode
 
@@ -57,6 +60,15 @@ class UnfinishedPlan:
     offset: int = 0
 
 
+@dataclass(slots=True)
+class UnfinishedAppend:
+    """Late targets that a worker sends in chunks, and perhaps never finishes."""
+
+    finder: TakenJob
+    late: LateTargets
+    offset: int = 0
+
+
 class EngineActor:
     """One shard with keys of its own. `shard_state` is the latest reading of them, `history` what they do not show."""
 
@@ -68,6 +80,7 @@ class EngineActor:
         self.history = History(drawn_plans.CAP)
         self.hands: list[tuple[str, Event]] = []
         self.writing: list[UnfinishedPlan] = []
+        self.appending: list[UnfinishedAppend] = []
         self.taken: list[TakenJob] = []
         self.over: list[TakenJob] = []
         self.shard_state = ShardState([])
@@ -240,6 +253,78 @@ class EngineActor:
             late = record["due"] - self.clock.at - drawn_plans.EXACT[verdict]
             require(laws.WAITS, abs(late) < 1000, f"{one.job.id} was told to wait and is {late} ms late")
         require(laws.ANSWER, record.get("state", item.kind) in (item.kind, "aside"), f"{verdict}: {record}")
+
+    # ---- late targets
+
+    def finder(self, worker: str, which: int) -> TakenJob | None:
+        """A job of the chain `finally` that this worker has in hand; the others are brought to their end for it."""
+        for _ in range(4):
+            self.run(self.shard.open_stages())
+            self.take(worker, EVERYWHERE)
+            live = [one for one in self.of(worker) if self.is_live(one)]
+            finders = [one for one in live if self._is_last_chain(one)]
+            if finders:
+                return finders[which % len(finders)]
+            if live:
+                self.settle(worker, [(one, "gone") for one in live])
+            self.clock.jump(timedelta(seconds=31))
+        return None
+
+    def _is_last_chain(self, one: TakenJob) -> bool:
+        record = self.shard_state.deletions.get(one.job.deletion, {})
+        return record.get(f"stage.{one.job.record.stage}", "").startswith(f"{FINALLY} ")
+
+    def find(self, one: TakenJob, finds: list[drawn_plans.DrawnFind]) -> UnfinishedAppend:
+        targets = drawn_plans.late_targets(finds)
+        # A best-effort job may be past its deadline, and is given up then instead of being appended for.
+        job = msgspec.structs.replace(one.job, record=msgspec.structs.replace(one.job.record, deadline=0))
+        outcome = outcome_of(job, Found(tuple(targets), "more"), RETRY, int(self.clock.at), lambda: 0.5)
+        item = settlement(one.job, one.lane, outcome, called=False, of=one.of)
+        return UnfinishedAppend(one, LateTargets(item, lay_out_late_targets(targets, one.job.record.urgent, DEADLINE)))
+
+    def append(self, append: UnfinishedAppend, times: int) -> None:
+        """As many chunks of two; with fewer than it needs, its worker dies or pauses in between."""
+        for _ in range(times):
+            self.look_round()
+            before, one = self.shard_state, append.finder
+            live = self.is_live(one)
+            answer = self.run(self.shard.append(one.worker, append.late, append.offset, 2, BOUNDS))
+            self.look_round()
+            if not live:
+                require(laws.ZOMBIE, answer.state == "lost", f"{one} is not leased any more: {answer}")
+                require(laws.ZOMBIE, before == self.shard_state, f"{difference(before, self.shard_state)}")
+            elif self._is_current(before, one):
+                require(laws.ANSWER, answer.state != "lost", f"{one} is leased: {answer}")
+            if answer.state == "writing":
+                append.offset += 2
+            elif answer.state == "stale":
+                append.offset = 0
+            elif answer.state != "preparing":
+                self._check_appended(append, before, answer.state)
+                return
+        self.appending.append(append)
+
+    def _is_current(self, shard: ShardState, one: TakenJob) -> bool:
+        record = shard.deletions.get(one.job.deletion, {})
+        current = one.job.id in shard.jobs and one.job.id.startswith(f"{one.job.deletion}#{record.get('plan')}.")
+        return current and record["state"] == "running"
+
+    def _check_appended(self, append: UnfinishedAppend, before: ShardState, state: str) -> None:
+        one, deletion = append.finder, append.finder.job.deletion
+        if state not in ("added", "known"):
+            return
+        then, now = set(before.all_jobs(deletion)), set(self.shard_state.all_jobs(deletion))
+        known = {before.identity(job) for job in then}
+        known |= {identity_of(json.loads(text)) for text in before.fields(f"abandoned:{deletion}").values()}
+        sent = {identity_of(json.loads(row[0])) for row in append.late.rows}
+        has = {self.shard_state.identity(job) for job in now}
+        require(laws.LATE, sent - known <= has, f"{sent - known - has} of {one.job.id} was not added")
+        open_ones = {job for job in then if before.identity(job) in sent and before.unfinished(job)} - {one.job.id}
+        require(laws.ANSWER, state == "added" or now == then, f"{state}: {now - then}")
+        if state == "added":
+            self.history.counts["found"] += 1
+            self.history.found[one.job.id] = self.history.found.get(one.job.id, set()) | (now - then) | open_ones
+            self.over.append(one)
 
     def renew(self, worker: str, lease: timedelta) -> None:
         mine = self.of(worker)

@@ -2,11 +2,12 @@
 
 A planted fault names the laws that it is expected to break."""
 
+import json
 from collections.abc import Callable, Iterator
 
 from service.contract import FINALLY
 from tests.properties.history import History
-from tests.properties.shard_state import ShardState, StoredStage
+from tests.properties.shard_state import ShardState, StoredStage, identity_of, number_of
 
 LOST = "no job is lost"
 TWICE = "no job is in two places"
@@ -26,6 +27,11 @@ REPEAT = "a repeated call changes nothing and gets the same answer"
 ANSWER = "an answer tells what happened"
 DONE = "everything published gets done"
 CAP = "no lane exceeds its cap"
+LATE = "no late target is lost"
+LATE_TWICE = "no target is added twice"
+KNOWN = "a target that the deletion has is not added"
+AFTER = "a job that found targets comes after them"
+RELEASED = "the release comes after the job that found targets"
 WORD = "a person's word concerns what is held and nothing else"
 
 SLACK = 5.0
@@ -38,12 +44,14 @@ def each_job_has_one_place(shard: ShardState, _: History) -> Iterator[Breach]:
     current = set()
     for deletion, record in shard.planned.items():
         for stage in shard.stages(deletion).values():
-            for position, job in enumerate(shard.jobs_of(deletion, stage)):
+            for job in shard.jobs_of(deletion, stage):
                 current.add(job)
                 if job not in shard.jobs:
                     yield LOST, f"{job} has no record"
+                elif shard.jobs[job]["stage"] != stage.number:
+                    yield LOST, f"{job} is not in stage {stage.number}: {shard.jobs[job]}"
                 else:
-                    yield from _place(shard, record, stage, position, job)
+                    yield from _place(shard, record, stage, number_of(job) - stage.first, job)
     for job, places in shard.places.items():
         if job in shard.jobs and job not in current:
             yield TWICE, f"{job} of no flipped plan is in {places}"
@@ -129,6 +137,47 @@ def stages_open_in_order(shard: ShardState, _: History) -> Iterator[Breach]:
                 yield ORDER, f"{deletion}: stage {number} is open before {waiting}: {record}"
 
 
+def late_targets_keep_their_order(shard: ShardState, history: History) -> Iterator[Breach]:
+    with_late = {deletion: record for deletion, record in shard.planned.items() if "late" in record}
+    for deletion, record in with_late.items():
+        jobs, release = shard.all_jobs(deletion), int(record["last"].split()[0])
+        late = [job for job in jobs if number_of(job) > release]
+        planned = {shard.identity(job) for job in jobs if number_of(job) <= release}
+        before = {
+            identity_of(json.loads(text))
+            for job, text in shard.fields(f"abandoned:{deletion}").items()
+            if not job.startswith(f"{deletion}#{record['plan']}.")
+        }
+        seen = set[tuple[str, str, str]]()
+        for job in late:
+            identity = shard.identity(job)
+            if identity in planned | before:
+                yield KNOWN, f"{job} is {identity}, which the deletion has"
+            if identity in seen:
+                yield LATE_TWICE, f"{job} is {identity}, which was added before"
+            seen.add(identity)
+        yield from _finders(shard, history, deletion, jobs)
+
+
+def _finders(shard: ShardState, history: History, deletion: str, jobs: list[str]) -> Iterator[Breach]:
+    """Every job that found late targets waits for these, and the release for all of it."""
+    record, opening = shard.deletions[deletion], shard.scores("opening")
+    begun = {number for number in shard.stages(deletion) if f"opened.{number}" in record}
+    begun |= {number for number in shard.stages(deletion) if f"{deletion}|{number}" in opening}
+    for job in jobs:
+        found = history.found.get(job, set())
+        if lost := found - set(jobs):
+            yield LATE, f"{job} found {lost}, which the deletion does not have"
+        open_ones = sorted(one for one in found if shard.unfinished(one))
+        # A target that found something itself is moved as well, perhaps behind this job.
+        if set(open_ones) - set(history.found) and (
+            shard.places.get(job) or shard.jobs.get(job, {}).get("stage") in begun
+        ):
+            yield AFTER, f"{job} is to be tried before {open_ones}: {record}"
+        if found and (open_ones or shard.unfinished(job)) and int(record["release"]) in begun:
+            yield RELEASED, f"the release is open before {job}: {record}"
+
+
 def finished_stays_finished(shard: ShardState, history: History) -> Iterator[Breach]:
     opened = set(shard.scores("open"))
     busy = {job.rpartition("#")[0] for job in shard.jobs if shard.places.get(job, [("dead", "")])[0][0] != "dead"}
@@ -190,7 +239,14 @@ def nothing_is_left_over(shard: ShardState, _: History) -> Iterator[Breach]:
     }
     for plan in shard.plans - owned:
         yield LEFTOVERS, f"records of jobs without a deletion: {plan}"
+    for plan in {name.partition(":")[2] for name in shard.raw if name.startswith("targets:")} - owned:
+        yield LEFTOVERS, f"an index without a deletion: {plan}"
     members = {*shard.scores("held"), *shard.scores("newer")}
+    for deletion, record in shard.planned.items():
+        plan = f"{deletion}#{record['plan']}"
+        beyond = {job for job in shard.jobs if job.startswith(f"{plan}.")} - set(shard.all_jobs(deletion))
+        if beyond and "appending" not in record:
+            yield LEFTOVERS, f"records of an append that is over: {sorted(beyond)}"
     for name in shard.raw:
         kind, entry = name.split(":", 1) if ":" in name else (name, "")
         if kind in ("kept", "why") and f"event:{entry}" not in members:
@@ -238,6 +294,7 @@ def waits_are_kept(shard: ShardState, _: History) -> Iterator[Breach]:
 
 
 LAWS: tuple[Callable[[ShardState, History], Iterator[Breach]], ...] = (
+    late_targets_keep_their_order,
     each_job_has_one_place,
     finished_stays_finished,
     stages_open_in_order,

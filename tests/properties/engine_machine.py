@@ -15,7 +15,7 @@ from service.engine.script_loading import Scripts
 from tests.properties import drawn_plans
 from tests.properties import engine_laws as laws
 from tests.properties.actions import Action, action, actions_of
-from tests.properties.drawn_plans import INDEX, PLAN, PLANNER, WORKER, DrawnTarget
+from tests.properties.drawn_plans import INDEX, PLAN, PLANNER, WORKER, DrawnFind, DrawnTarget
 from tests.properties.engine_actor import EVERYWHERE, LEASE, NEWEST, EngineActor, UnfinishedPlan, arranged, difference
 from tests.properties.laws import require
 from tests.properties.rig import Rig
@@ -125,6 +125,37 @@ class EngineActions:
         mine = self.a.of(worker)
         if mine:
             self.a.settle(worker, [(mine[-1 - which % len(mine)], verdict) for which, verdict in picks])
+
+    @action(2, worker=WORKER, which=INDEX, finds=drawn_plans.FINDS, times=st.sampled_from((1, 2, 3, 20, 20)))
+    def find_late(self, worker: str, which: int, finds: list[DrawnFind], times: int) -> None:
+        """A job of the last chain finds targets; its worker may die or pause between two chunks."""
+        finder = self.a.finder(worker, which)
+        if finder is None:
+            entry, event = self.a.in_hand(which)
+            piece = DrawnTarget(chain=2, stage=0, lane=0, best_effort=False, late=False)
+            self.a.write_plan(UnfinishedPlan(event, entry, arranged(event, [piece, piece._replace(lane=1)])), size=1000)
+            finder = self.a.finder(worker, which)
+        if finder is not None:
+            self.a.append(self.a.find(finder, finds), times)
+
+    @action(which=INDEX, times=st.integers(1, 3))
+    def append_on(self, which: int, times: int) -> None:
+        """Whoever has the job by now."""
+        if self.a.appending:
+            self.a.append(self.a.appending.pop(which % len(self.a.appending)), times)
+
+    @action(worker=WORKER, which=INDEX, finds=drawn_plans.FINDS, more=drawn_plans.FINDS)
+    def die_while_appending(self, worker: str, which: int, finds: list[DrawnFind], more: list[DrawnFind]) -> None:
+        """The next one that gets the job finds some of the same targets."""
+        finder = self.a.finder(worker, which)
+        if finder is not None:
+            self.a.append(self.a.find(finder, finds), 2 + which % 3)
+            self.a.clock.jump(LEASE + timedelta(seconds=1))
+            self.a.reclaim(timedelta(seconds=10), 2, 4)
+            self.a.take_alone(worker)
+            again = [one for one in self.a.of(worker) if one.job.id == finder.job.id and self.a.is_live(one)]
+            if again:
+                self.a.append(self.a.find(again[-1], more), 20)
 
     @action(worker=WORKER, picks=st.lists(st.tuples(INDEX, drawn_plans.VERDICT), min_size=1, max_size=4))
     def settle_what_another_took(self, worker: str, picks: list[tuple[int, str]]) -> None:

@@ -32,6 +32,8 @@ class Fault:
 
 REMEMBERED = "if repeated then return repeated end"
 
+FINDS = ("publish", "plan", "find_late", "append_on", "die_while_appending", "work_on")
+
 ENGINE = (
     Fault("a job whose worker died is not put back", "reclaim", "redis.call('ZADD', stem .. 'alone', now, job)", "",
           (laws.LOST,)),
@@ -112,6 +114,21 @@ ENGINE = (
            "a_hand_removes_the_records_of_a_plan")),
     Fault("a word on what is being planned does not count", "unhold", "elseif replanned or is_held(state) then",
           "elseif is_held(state) then", (laws.WORD,), ("publish", "plan", "hold_for_a_while", "unhold_by_name")),
+    Fault("what an unfinished append wrote counts as known", "_append", "spread('HDEL', index_of(plan), targets)", "",
+          (laws.LATE,), FINDS),
+    Fault("late targets are not in the index", "append", "spread('HSET', index, entries)", "", (laws.LATE_TWICE,),
+          FINDS),
+    Fault("the jobs of the plan are not in the index", "append", "if #numbers > 0 then index_records",
+          "if false then index_records", (laws.KNOWN,), FINDS),
+    Fault("a job that found targets does not wait for them", "append", "shape_behind[3] .. ' ' .. stage_base)",
+          "shape_behind[3] .. ' ' .. own)", (laws.AFTER, laws.ORDER), FINDS),
+    Fault("the janitor opens the release of a deletion with late targets", "repair",
+          "turn = tonumber(record['chains_left']) == 0", "turn = tonumber(record['chains_left']) == 0 or record.late",
+          (laws.RELEASED, laws.ORDER), (*FINDS, "janitor")),
+    Fault("a job that found targets stays in its lane", "append", "redis.call('ZREM', leases, job)", "",
+          (laws.AFTER, laws.TWICE, laws.ORDER), FINDS),
+    Fault("an append needs no lease", "append", "local mine = holds(worker, fence, lane) and", "local mine = true or",
+          (laws.ZOMBIE,), (*FINDS, "reclaim", "take")),
     Fault("an older worker gets a newer job", "take", "written and written <= version", "written",
           (laws.ANSWER,), ("a_newer_version_writes_a_job", "take", "jump")),
 )  # fmt: skip

@@ -11,7 +11,8 @@ class History:
     """`finished` holds each ended deletion's record as it was when it ended; `claims` until when a look set a lane
     aside; `full` when the lease of the latest take ends; `revived` what a planner began though its record was gone;
     `lost` the plans whose records a hand removed; `held` the deletions that were held and not planned since; `since`
-    how each of them is held, and since when its record said so first."""
+    how each of them is held, and since when its record said so first; `found` the late targets' jobs by the job that
+    found them."""
 
     cap: int
     finished: dict[str, dict[str, str]] = field(default_factory=dict)
@@ -22,6 +23,7 @@ class History:
     held: set[str] = field(default_factory=set)
     since: dict[str, tuple[str, str]] = field(default_factory=dict)
     counts: Counter[str] = field(default_factory=Counter)
+    found: dict[str, set[str]] = field(default_factory=dict)
 
     def learn(self, shard: ShardState) -> None:
         for deletion, record in shard.deletions.items():
@@ -42,3 +44,5 @@ class History:
         """Their retention is over."""
         for deletion in deletions:
             self.finished.pop(deletion, None)
+            # The first plan of the next deletion of that name may have the same number.
+            self.found = {job: found for job, found in self.found.items() if job.rpartition("#")[0] != deletion}

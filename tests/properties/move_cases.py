@@ -9,11 +9,19 @@ from typing import Any
 
 import msgspec
 
-from service.contract import Draw, Event, Gone, Job, Limit, Target, decode_job_record
+from service.contract import FINALLY, Draw, Event, Found, Gone, Job, Limit, Target, decode_job_record
 from service.engine.budgets import Budgets, LimitFeedback, ReservationRequest
+from service.engine.late_targets import lay_out_late_targets
 from service.engine.plan_layout import PlanLayout, lay_out_plan
 from service.engine.reshard.units import import_units, remove_units
-from service.engine.script_arguments import JobSettlement, LaneRequest, UnplannedEvent, event_fields, plan_rows
+from service.engine.script_arguments import (
+    JobSettlement,
+    LaneRequest,
+    LateTargets,
+    UnplannedEvent,
+    event_fields,
+    plan_rows,
+)
 from service.engine.shard import Shard
 from service.settings import RetrySettings
 from tests.properties.rig import RecordingCaller
@@ -145,6 +153,18 @@ async def _resharding(site: CaseInstallation) -> None:
     await site.hand("HSET", "moved", "0:1-1", "1-1")
 
 
+async def _finding(site: CaseInstallation) -> None:
+    """A job of the chain `finally` in a worker's hands, which has found two targets; one of them is known."""
+    (entry,) = await site.deliver(EVENT)
+    planned = [Target(kind="thing", id="t0", lane=LANE, chain=FINALLY)]
+    await site.shard.plan_whole(EVENT, entry, lay_out_plan(EVENT, planned, timedelta(hours=1)))
+    taken = await site.shard.take("w0", LEASE, [LaneRequest(LANE, 1, 1, 5)])
+    job = Job(taken.lanes[0].jobs[0], taken.lanes[0].fence, decode_job_record(taken.lanes[0].records[0]))
+    late = tuple(Target(kind="thing", id=f"t{number}", lane=LANE, chain=FINALLY) for number in (0, 1))
+    item = settlement(job, LANE, outcome_of(job, Found(late), RetrySettings(), 0), called=False)
+    site.kept["late"] = LateTargets(item, lay_out_late_targets(late, 1, timedelta(hours=1)))
+
+
 async def _import_units(site: CaseInstallation) -> None:
     """Two jobs, one event and one sum come from another shard."""
     fields = [part for pair in (("v", 1), ("uid", "u9")) for part in pair]
@@ -192,6 +212,7 @@ ERRANDS: dict[str, MoveCase] = {
         lambda site: site.shard.take("w0", LEASE, [LaneRequest(LANE, 2, 2, 5, 4000)]), CaseInstallation.lay
     ),
     "settle": MoveCase(lambda site: site.shard.settle("w0", site.kept["items"]), _taken),
+    "append": MoveCase(lambda site: site.shard.append_all("w0", site.kept["late"]), _finding),
     "renew": MoveCase(
         lambda site: site.shard.renew("w0", LEASE, [(LANE, site.kept["fence"]), (LANE, 7)], LEASE), _taken
     ),

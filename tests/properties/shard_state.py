@@ -124,8 +124,24 @@ class ShardState:
         return found
 
     def jobs_of(self, deletion: str, stage: StoredStage) -> list[str]:
+        """A job that found late targets belongs to the last stage whose range has its number."""
         plan = self.deletions[deletion]["plan"]
-        return [f"{deletion}#{plan}.{number}" for number in range(stage.first, stage.first + stage.size)]
+        later = {
+            number
+            for other in self.stages(deletion).values()
+            if other.number > stage.number
+            for number in range(other.first, other.first + other.size)
+        }
+        numbers = range(stage.first, stage.first + stage.size)
+        return [f"{deletion}#{plan}.{number}" for number in numbers if number not in later]
+
+    def all_jobs(self, deletion: str) -> list[str]:
+        """The jobs of all stages of a planned deletion, in their order."""
+        found = [job for stage in self.stages(deletion).values() for job in self.jobs_of(deletion, stage)]
+        return sorted(found, key=number_of)
+
+    def identity(self, job: str) -> tuple[str, str, str]:
+        return identity_of(self.jobs.get(job, {}))
 
     def unfinished(self, job: str) -> bool:
         return job in self.jobs and self.jobs[job].get("state", "aside") == "aside"
@@ -165,6 +181,15 @@ class ShardState:
         for member in self.scores("newer"):
             if member.startswith("job:"):
                 self.places[member[4:]].append(("newer", ""))
+
+
+def number_of(job: str) -> int:
+    return int(job.rpartition(".")[2])
+
+
+def identity_of(record: dict[str, Any]) -> tuple[str, str, str]:
+    """What tells two targets apart."""
+    return record.get("kind", ""), record.get("target", ""), record.get("incarnation", "")
 
 
 def _fields(flat: list[Any]) -> dict[str, str]:

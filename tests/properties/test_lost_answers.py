@@ -118,7 +118,7 @@ async def test_a_lost_answer_changes_nothing(embedded_server: TestServer, move: 
 FORGETFUL = GIVEN_CLOCK.replace("redis.call('GET', memory)", "false")
 
 
-@pytest.mark.parametrize("move", ["publish", "plan", "take", "settle", "unhold", "reserve", "return_tokens"])
+@pytest.mark.parametrize("move", ["publish", "plan", "take", "settle", "append", "unhold", "reserve", "return_tokens"])
 async def test_a_move_that_forgets_its_answer_is_noticed(embedded_server: TestServer, move: str) -> None:
     assert FORGETFUL != GIVEN_CLOCK
     undisturbed, disturbed, proxy = await both(embedded_server, move, Scripts(changed={"_move": FORGETFUL}))

@@ -16,6 +16,9 @@ class KeptRecords(Protocol):
     async def abandoned(self, deletion: str) -> Abandoned:
         """Jobs of this deletion that an operator abandoned."""
 
+    async def given_up(self, deletion: str) -> Abandoned:
+        """The same, and the jobs that were given up: their resources are to be kept by now."""
+
     async def decisions(self, place: str, name: str) -> Sequence[KeepDecision]:
         """Decisions about resources kept in that place under that name. Raises Undecodable."""
 
@@ -26,6 +29,9 @@ class NoKeptRecords:
     async def abandoned(self, deletion: str) -> Abandoned:
         del deletion
         return NOTHING_ABANDONED
+
+    async def given_up(self, deletion: str) -> Abandoned:
+        return await self.abandoned(deletion)
 
     async def decisions(self, place: str, name: str) -> Sequence[KeepDecision]:
         del place, name

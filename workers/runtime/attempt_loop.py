@@ -5,15 +5,33 @@ Several loops run for each shard. Every batch runs in a task of its own, so the 
 
 import asyncio
 import time
-from collections.abc import Iterable
+from collections.abc import Awaitable, Iterable
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import NamedTuple
 
 import structlog
+from msgspec.structs import replace
 
-from service.contract import Draw, Job, Limit, Pause, Throttled, Undecodable, Verdict, decode_job_record, place_of
+from service.contract import (
+    Blocked,
+    Draw,
+    Found,
+    Job,
+    Limit,
+    Pause,
+    Pending,
+    Refused,
+    Throttled,
+    Undecodable,
+    Verdict,
+    decode_job_record,
+    place_of,
+)
 from service.engine.budgets import Budgets, ReservationRequest, TokenGrant
-from service.engine.script_arguments import JobSettlement, LaneRequest
+from service.engine.late_targets import bounds_reached, lay_out_late_targets
+from service.engine.plan_layout import InvalidPlan
+from service.engine.script_arguments import JobSettlement, LaneRequest, LateTargets
 from service.engine.script_replies import DueLane, DueLanes, TakenLane
 from service.engine.shard import Shard
 from service.engine.wakeups import WakeUps
@@ -24,7 +42,7 @@ from workers.runtime.batch_delay import BatchDelay
 from workers.runtime.budget_feedback import BudgetFeedback
 from workers.runtime.clearance import Clearance
 from workers.runtime.counters import WorkerCounters
-from workers.runtime.leased_batch import LeasedBatch, LeasedBatches
+from workers.runtime.leased_batch import LateFind, LeasedBatch, LeasedBatches
 from workers.runtime.retry_policy import Outcome, outcome_of, settlement, unreadable_settlement
 from workers.runtime.server_clock import ServerClock
 from workers.runtime.settlement_writer import SettlementWriter
@@ -33,6 +51,11 @@ from workers.runtime.slots import LaneCaps, WorkerSlots
 log = structlog.get_logger(__name__)
 LANES_AT_ONCE = 8
 LONGEST_SLEEP = 30.0
+PROVEN_GONE_ROUNDS = 3
+"""Looks that find nothing but targets of the deletion before a person has to act."""
+
+APPEND_AGAIN = timedelta(seconds=1)
+"""How long a job waits whose late targets could not be added just now."""
 
 
 @dataclass(slots=True)
@@ -238,27 +261,82 @@ class AttemptLoop:
         await self._return_tokens(batch)
 
     async def _attempt(self, kind: str, batch: LeasedBatch) -> None:
-        """Runs the handler. Whatever it raises counts as the result of every job that has no verdict yet; this is the
-        only broad `except` around handlers."""
+        """Runs the handler, then adds the late targets that it found. Whatever is raised counts as the result of every
+        job that has no verdict yet."""
+        rest = await self._error_of(batch, self._run_handler(kind, batch))
+        # Time to append is left only if the handler was not cancelled.
+        found = () if batch.lost or isinstance(rest, NotCleared) else batch.found
+        for job in list(batch.open.values()):
+            if job.id not in found:
+                self._record(batch, job, rest or RuntimeError("the handler gave no verdict"))
+        if found:
+            rest = await self._error_of(batch, self._add_late_targets(batch))
+            for job in list(batch.open.values()):
+                self._record(batch, job, rest or RuntimeError("its late targets were not added"))
+
+    async def _error_of(self, batch: LeasedBatch, work: Awaitable[None]) -> Exception | None:
+        """What the work raised; this is the only broad `except` around handlers."""
+        ctx = self._ctx
+        try:
+            await work
+        except asyncio.CancelledError:
+            if not ctx.slots.stopping and not batch.lost:
+                raise
+            return NotCleared("the worker stops" if ctx.slots.stopping else "the lease could not be kept")
+        except Exception as error:  # noqa: BLE001  # here an attempt is accounted for, whatever it raised
+            return error
+        return None
+
+    async def _run_handler(self, kind: str, batch: LeasedBatch) -> None:
         ctx = self._ctx
         limit = asyncio.timeout(ctx.settings.worker.attempt_timeout.total_seconds())
         try:
             async with limit:
                 async for job, verdict in ctx.registry.handler(kind).attempt(batch):
-                    self._record(batch, job, verdict)
-            rest: Exception = RuntimeError("the handler gave no verdict")
-        except asyncio.CancelledError:
-            if not ctx.slots.stopping and not batch.lost:
-                raise
-            rest = NotCleared("the worker stops" if ctx.slots.stopping else "the lease could not be kept")
-        except TimeoutError as error:
-            rest = (
-                TimeoutError(f"no verdict within {ctx.settings.worker.attempt_timeout}") if limit.expired() else error
-            )
-        except Exception as error:  # noqa: BLE001  # here an attempt is accounted for, whatever it raised
-            rest = error
-        for job in list(batch.open.values()):
-            self._record(batch, job, rest)
+                    if job.id not in batch.found:
+                        self._record(batch, job, verdict)
+        except TimeoutError:
+            if limit.expired():
+                raise TimeoutError(f"no verdict within {ctx.settings.worker.attempt_timeout}") from None
+            raise
+
+    async def _add_late_targets(self, batch: LeasedBatch) -> None:
+        """One job after the other, because a deletion takes one append at a time."""
+        for find in batch.found.values():
+            try:
+                verdict = await self._append(find)
+            except InvalidPlan as error:
+                verdict = error
+            if verdict is None:
+                del batch.open[find.job.id]
+            else:
+                self._record(batch, _looked(find, verdict), verdict)
+
+    async def _append(self, find: LateFind) -> Verdict | Exception | None:
+        """The verdict of a job whose targets were not added; None where it is settled."""
+        ctx, job, found = self._ctx, find.job, find.found
+        rows = lay_out_late_targets(found.targets, job.record.urgent, ctx.settings.retry.best_effort_deadline)
+        answer = await ctx.settlements.append(LateTargets(find.settlement, rows))
+        match answer.state:
+            case "added":
+                return None
+            case "known":
+                why = (
+                    f"{found.detail}: each of them is in the deletion already; remove them by hand, or release the "
+                    f"object without them (`knell jobs abandon`)"
+                )
+                # At first a provider may still show what was just removed.
+                return Blocked(why, person=job.record.waits >= PROVEN_GONE_ROUNDS)
+            case "bounds":
+                return Refused(bounds_reached(answer.targets, answer.stages))
+            case "misplaced":
+                return InvalidPlan("only a job in the chain 'finally' may find more targets")
+            case "lost":
+                return NotCleared("the lease is over")
+            case _:
+                # Another job of the deletion adds targets, or the deletion is being withdrawn.
+                why = f"{found.detail}: added later, the deletion is {answer.state}"
+                return Pending(APPEND_AGAIN, why, resume=job.resume, still=True)
 
     def _record(self, batch: LeasedBatch, job: Job, verdict: Verdict | Exception) -> None:
         ctx = self._ctx
@@ -269,6 +347,9 @@ class AttemptLoop:
         elif isinstance(verdict, Throttled) and not verdict.unasked and not batch.reported_pause and batch.draws:
             batch.report_quota(Pause(batch.draws[0].limit.name, verdict.retry_after))
         outcome, item = self._outcome(batch, job, verdict)
+        if outcome.kind == "found" and isinstance(verdict, Found):
+            batch.found[job.id] = LateFind(job, verdict, item)
+            return
         if outcome.kind in ("retry", "refused", "dead"):
             log.warning(
                 "attempt", deletion=job.deletion, job=job.id, target=job.target, outcome=outcome.kind,
@@ -339,3 +420,11 @@ class AttemptLoop:
                 await ctx.budgets.return_unused(
                     place_of(lane), reserved.corrections, [(d.limit, d.cost) for d in draws]
                 )
+
+
+def _looked(find: LateFind, verdict: Verdict | Exception) -> Job:
+    """The job that found late targets which were not added: where they are known or too many, its next look must know
+    that this one found something."""
+    if not isinstance(verdict, Blocked | Refused):
+        return find.job
+    return Job(find.job.id, find.job.fence, replace(find.job.record, resume=find.found.resume))

@@ -7,16 +7,27 @@ that two workers never act on the same job.
 import asyncio
 import time
 from collections.abc import Sequence
+from typing import NamedTuple
 
-from service.contract import Draw, Feedback, Job, Pause, place_of
+from service.contract import Draw, Feedback, Found, Job, Pause, place_of
+from service.engine.script_arguments import JobSettlement
 from workers.handlers.lane_meter import LaneMeter
 from workers.handlers.protocol import NotCleared
 from workers.runtime.budget_feedback import UNNAMED_PAUSE, BudgetFeedback
 from workers.runtime.clearance import Clearance
 
 
+class LateFind(NamedTuple):
+    """A job that found late targets, and its settlement once they are added."""
+
+    job: Job
+    found: Found
+    settlement: JobSettlement
+
+
 class LeasedBatch:
-    """Implements `Batch` for handlers. `of` is the number of jobs, of any kind, taken under the same fencing token."""
+    """Implements `Batch` for handlers. `of` is the number of jobs, of any kind, taken under the same fencing token.
+    `found` has the jobs that found late targets: they stay open until these are added."""
 
     def __init__(
         self,
@@ -37,6 +48,7 @@ class LeasedBatch:
         self.called: set[str] = set()
         self._meter: LaneMeter | None = None
         self._unused: dict[str, float] = {}
+        self.found: dict[str, LateFind] = {}
         self.reported_pause = False
         self.corrections = 0
 

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from service.contract import (
     LONGEST_KEPT,
     Blocked,
+    Found,
     Gone,
     Job,
     JobRecord,
@@ -107,6 +108,11 @@ def _outcome_of(
             reason = _short(reason)
             left = replace(_unshown(record), state="dead", verdict="left", detail=reason, last_at=now, due=0)
             return Outcome("dead", 0, left, reason)
+        case Found(_, detail, resume):
+            # Written by the append, which adds the targets; the job is due again once they have ended.
+            detail = _short(detail)
+            again = replace(_unshown(record), verdict="found", detail=detail, waits=0, resume=resume)
+            return Outcome("found", 0, again, detail)
         case _:
             assert_never(verdict)
 

@@ -9,7 +9,8 @@ from collections.abc import Callable
 
 import structlog
 
-from service.engine.script_arguments import JobSettlement
+from service.engine.script_arguments import JobSettlement, LateTargets
+from service.engine.script_replies import Appended
 from service.engine.shard import Shard
 from workers.runtime.batch_delay import BatchDelay
 
@@ -33,6 +34,15 @@ class SettlementWriter:
             self._idle.clear()
             self._wanted.set()
         self._waiting.append((time.monotonic(), settlement))
+
+    async def append(self, late: LateTargets) -> Appended:
+        """Adds late targets, which settles the job that found them; other answers than `added` settle nothing."""
+        answer = await self._shard.append_all(self._worker, late)
+        if answer.opening:
+            await self._open_stages()
+        if answer.state == "added":
+            self._settled([late.settlement], [late.settlement.fence])
+        return answer
 
     async def drained(self) -> None:
         """Wait until all settlements are written."""
@@ -58,7 +68,10 @@ class SettlementWriter:
 
         answer = await self._shard.settle(self._worker, items)
         if answer.opening:
-            while (await self._shard.open_stages())[1]:
-                pass
+            await self._open_stages()
         settlements = [item for _, item in part]
         self._settled(settlements, answer.accepted)
+
+    async def _open_stages(self) -> None:
+        while (await self._shard.open_stages())[1]:
+            pass

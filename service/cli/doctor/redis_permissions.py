@@ -22,7 +22,7 @@ def probe_commands(stem: str) -> Iterator[Command]:
     group = (stream, "planners")
     yield from [
         ("SET", text, "1"), ("GET", text), ("EXISTS", text), ("PERSIST", text),
-        ("HSET", table, "a", "1"), ("HSETNX", table, "a", "1"), ("HINCRBY", table, "a", 1),
+        ("HSET", table, "a", "1"), ("HSETNX", table, "a", "1"), ("HEXISTS", table, "a"), ("HINCRBY", table, "a", 1),
         ("HGET", table, "a"), ("HMGET", table, "a"), ("HGETALL", table), ("HKEYS", table), ("HLEN", table),
         ("HSCAN", table, 0), ("HDEL", table, "b"),
         ("SADD", names, "a"), ("SMEMBERS", names), ("SREM", names, "b"),

@@ -9,7 +9,7 @@ from service.engine.keys import Keys
 INDEXES: Final = (b"open", b"finished", b"alone", b"dead", b"held", b"waiting", b"newer", b"opening", b"withdrawing")
 """The sorted sets of a shard whose members belong to deletions."""
 
-_HASHES: Final = (b"deletion:", b"job:", b"abandoned:")
+_HASHES: Final = (b"deletion:", b"job:", b"abandoned:", b"targets:")
 _LANE: Final = b"lane:"
 _URGENT: Final = b":urgent"
 EVENT: Final = b"event:"
@@ -32,7 +32,8 @@ class ShardPlacement:
         self._keys = keys
 
     def of_hash(self, name: bytes) -> int | None:
-        """The shard of a hash with a deletion's record, its jobs or its abandoned jobs; None for any other key."""
+        """The shard of a hash with a deletion's record, its jobs, its abandoned jobs or its targets; None for any
+        other key."""
         for prefix in _HASHES:
             if name.startswith(prefix):
                 return self._keys.shard_of(_deletion_of_job(name.removeprefix(prefix)))

@@ -1,16 +1,11 @@
 -- Ends jobs by a decision instead of an attempt: removes them from all sets and updates the counters.
 
--- The stage of a job whose record can't be decoded: the one whose range contains its number.
+-- The stage of a job whose record can't be decoded.
 local function stage_of(name)
   local _, number, id = home(name)
-  local flat = redis.call('HGETALL', deletion_key(id))
-  for i = 1, #flat, 2 do
-    local stage = string.match(flat[i], '^stage%.(%d+)$')
-    local parts = stage and split(flat[i + 1])
-    if parts and tonumber(number) >= tonumber(parts[2]) and tonumber(number) < tonumber(parts[2]) + tonumber(parts[3]) then
-      return tonumber(stage)
-    end
-  end
+  local flat, record = redis.call('HGETALL', deletion_key(id)), {}
+  for i = 1, #flat, 2 do record[flat[i]] = flat[i + 1] end
+  return stage_with(record, tonumber(number))
 end
 
 -- Breaks the lease: the holder is stopped before its next destructive call, and its settle changes nothing.

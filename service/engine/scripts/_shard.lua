@@ -131,6 +131,38 @@ local function split(text)
   return parts
 end
 
+-- Jobs of a plan are numbered in order: those of the plan, of which the release is the last, then those found late.
+-- Records beyond that number belong to an unfinished append.
+local function job_count(last, late)
+  return tonumber(string.match(last or '0', '^%d+')) + 1 + tonumber(late or 0)
+end
+
+-- The stage of a job, from its deletion's record: the last one whose range has it, because a job that found late targets
+-- is moved to a stage after them, and its number stays in the range of the former one.
+local function stage_with(record, number)
+  local found
+  for field, shape in pairs(record) do
+    local stage = tonumber(string.match(field, '^stage%.(%d+)$'))
+    if stage and (not found or stage > found) then
+      local parts = split(shape)
+      local from = tonumber(parts[2])
+      if number >= from and number < from + tonumber(parts[3]) then found = stage end
+    end
+  end
+  return found
+end
+
+-- The record of a new job with its times, as text. In a stage that is not open yet, a delay begins when it opens.
+local function with_times(text, delay, opens, expires)
+  if delay > 0 then
+    local field, value = '"after":', delay
+    if opens == 1 then field, value = '"due":', now + delay end
+    text = string.sub(text, 1, -2) .. ',' .. field .. string.format('%.0f', value) .. '}'
+  end
+  if expires > 0 then text = string.sub(text, 1, -2) .. ',"deadline":' .. string.format('%.0f', now + expires) .. '}' end
+  return text
+end
+
 -- The deletion whose event is stored under that entry, if it was published by `publish`.
 local function deletion_of_kept(entry)
   local parts = redis.call('HMGET', stem .. 'kept:' .. entry, 'cluster', 'resource', 'uid', 'round')

@@ -8,9 +8,11 @@ if unreadable then record = {lane = '', stage = stage_of(job)} end
 if not record or not record.stage then return answer({'unknown'}) end
 local state = record.state
 if state and state ~= 'aside' then return answer({state}) end
-local _, _, id = home(job)
-local plan, release = unpack(redis.call('HMGET', deletion_key(id), 'plan', 'release'))
+local _, number, id = home(job)
+local plan, release, last, late = unpack(redis.call('HMGET', deletion_key(id), 'plan', 'release', 'last', 'late'))
 if not plan or string.match(job, '#(%d+)%.%d+$') ~= plan then return answer({'unknown'}) end
+-- Of an append that is not finished.
+if tonumber(number) >= job_count(last, late) then return answer({'unknown'}) end
 if record.stage == tonumber(release) then return answer({'release'}) end
 end_job(job, record, 'abandoned by ' .. who)
 -- Stored outside of the plan, so that the job stays abandoned when the deletion is planned again.

@@ -14,7 +14,10 @@ for _, id in ipairs(redis.call('ZRANGEBYSCORE', stem .. 'finished', '-inf', now 
   local key = deletion_key(id)
   -- A deletion that was dropped during planning has left chunks of a plan.
   for _, plan in ipairs(redis.call('HMGET', key, 'plan', 'plan_writing')) do
-    if plan then doom(stem .. 'job:' .. id .. '#' .. plan) end
+    if plan then
+      doom(stem .. 'job:' .. id .. '#' .. plan)
+      doom(stem .. 'targets:' .. id .. '#' .. plan)
+    end
   end
   doom(key)
   doom(stem .. 'abandoned:' .. id)
@@ -52,7 +55,7 @@ for i = 1, #step[2], 2 do
   local idle = redis.call('EXISTS', lane_key(lane, false), lane_key(lane, true), stem .. 'leases:' .. lane) == 0
   if idle and now - tonumber(step[2][i + 1]) > args[5] then
     for _, name in ipairs({'queued', 'leased', 'due', 'oldest', 'seen', 'gone', 'dead', 'throttled',
-                            'blocked', 'refused', 'retry', 'check', 'back', 'unreadable'}) do
+                            'blocked', 'refused', 'retry', 'check', 'back', 'found', 'unreadable'}) do
       redis.call('HDEL', stem .. 'stats', 'lane/' .. lane .. '/' .. name)
     end
     emptied = emptied + 1

@@ -27,6 +27,7 @@ local function begin(key, id)
   local writing = redis.call('HGET', key, 'plan_writing')
   if writing then
     redis.call('UNLINK', stem .. 'job:' .. id .. '#' .. writing)
+    redis.call('UNLINK', stem .. 'targets:' .. id .. '#' .. writing)
     redis.call('HDEL', key, 'plan_writing')
   end
   return number
@@ -35,16 +36,7 @@ end
 local function write_jobs(plan, number)
   local fields = {}
   for i, job in ipairs(plan[5]) do
-    local record = job[1]
-    -- Adds the server's times before the closing brace.
-    if job[4] > 0 then
-      -- In a stage that is not open yet, a delay begins when it opens.
-      local field, value = '"after":', job[4]
-      if job[5] == 1 then field, value = '"due":', now + job[4] end
-      record = string.sub(record, 1, -2) .. ',' .. field .. string.format('%.0f', value) .. '}'
-    end
-    if job[6] > 0 then record = string.sub(record, 1, -2) .. ',"deadline":' .. string.format('%.0f', now + job[6]) .. '}' end
-    fields[2 * i - 1], fields[2 * i] = plan[4] + i - 1, record
+    fields[2 * i - 1], fields[2 * i] = plan[4] + i - 1, with_times(job[1], job[4], job[5], job[6])
   end
   spread('HSET', stem .. 'job:' .. plan[1] .. '#' .. number, fields)
 end

@@ -42,9 +42,9 @@ end
 
 -- Returns how many jobs are due now, and where to continue.
 local function look_through(id, key, first)
-  local plan, last = unpack(redis.call('HMGET', key, 'plan', 'last'))
+  local plan, last, late = unpack(redis.call('HMGET', key, 'plan', 'last', 'late'))
   if not plan or not last or redis.call('EXISTS', stem .. 'held', stem .. 'waiting') == 0 then return 0, -1 end
-  local most, jobs, forward = tonumber(split(last)[1]), id .. '#' .. plan, 0
+  local most, jobs, forward = job_count(last, late) - 1, id .. '#' .. plan, 0
   while first <= most and left > 0 do
     local part, numbers = math.min(most - first + 1, left, 200), {}
     for i = 1, part do numbers[i] = first + i - 1 end

@@ -52,7 +52,11 @@ end
 
 -- Opens every stage that should be open, and closes those whose jobs have all ended.
 local function look_after(id, key, record)
-  local finale = string.match(record['last'] or '', '^%S+ %S+ %S+ (%d+)$')
+  local finale, previous = string.match(record['last'] or '', '^%S+ %S+ %S+ (%d+)$'), {}
+  for field, shape in pairs(record) do
+    local stage = string.match(field, '^stage%.(%d+)$')
+    if stage then previous[split(shape)[4]] = stage end
+  end
   for field, shape in pairs(record) do
     local stage = string.match(field, '^stage%.(%d+)$')
     if stage and not record['closed.' .. stage] and not redis.call('ZSCORE', stem .. 'opening', id .. '|' .. stage) then
@@ -71,9 +75,7 @@ local function look_after(id, key, record)
         elseif stage == finale then
           turn = tonumber(record['chains_left']) == 1
         else
-          local previous = record['stage.' .. (tonumber(stage) - 1)]
-          local chained = previous and split(previous)[4] == stage
-          turn = (not chained) or record['closed.' .. (tonumber(stage) - 1)] ~= nil
+          turn = not previous[stage] or record['closed.' .. previous[stage]] ~= nil
         end
         if turn then
           open_stage(id, stage)
@@ -129,7 +131,7 @@ local function take_apart(plan)
     redis.call('ZREM', stem .. 'newer', 'job:' .. job)
     unshow('job:' .. job)
   end
-  redis.call('UNLINK', stem .. 'job:' .. plan)
+  redis.call('UNLINK', stem .. 'job:' .. plan, index_of(plan))
   cleared = cleared + #left / 2
 end
 
@@ -138,15 +140,8 @@ local function torn(id, key, record)
   local number, seen = string.match(record['torn'] or '', '^(%d+) (%d+)$')
   if not number then return nil end
   local there = redis.call('HGET', stem .. 'job:' .. id .. '#' .. record['plan'], number)
-  for field, shape in pairs(record) do
-    local stage = string.match(field, '^stage%.(%d+)$')
-    if stage and record['closed.' .. stage] then
-      local parts = split(shape)
-      local first = tonumber(parts[2])
-      there = there or (tonumber(number) >= first and tonumber(number) < first + tonumber(parts[3]))
-    end
-  end
-  if there then
+  local stage = stage_with(record, tonumber(number))
+  if there or (stage and record['closed.' .. stage]) then
     redis.call('HDEL', key, 'torn')
     return nil
   end
@@ -167,7 +162,8 @@ local function plan_anew(id, key, record, why)
   break_leases(id)
   retire()
   take_apart(id .. '#' .. record['plan'])
-  local stale = {'plan', 'planned_at', 'release', 'chains_left', 'walked', 'given_up', 'withdrawn', 'withdrawing', 'torn'}
+  local stale = {'plan', 'planned_at', 'release', 'chains_left', 'walked', 'given_up', 'withdrawn', 'withdrawing', 'torn',
+                 'late', 'late_stages', 'appending', 'indexed', 'indexing'}
   for field in pairs(record) do
     local stage = string.match(field, '^%a+%.(%d+)$')
     if stage then
@@ -182,6 +178,13 @@ local function plan_anew(id, key, record, why)
   publish_again(id, key, nil)
 end
 
+-- Removes what an unfinished append wrote, if its job does not have the lease any more.
+local function tidy_append(id, key, record)
+  local plan, append = id .. '#' .. record['plan'], cjson.decode(record['appending'])
+  if cleared >= SPREAD or is_under_way(plan, append) then return end
+  cleared = cleared + remove_unfinished(key, plan, append, job_count(record['last'], record['late']), SPREAD)
+end
+
 local function tend(id, key, record)
   if redis.call('EXISTS', stem .. 'job:' .. id .. '#' .. record['plan']) == 0 then
     plan_anew(id, key, record, 'the records of its jobs are gone')
@@ -189,7 +192,10 @@ local function tend(id, key, record)
   end
   local number = torn(id, key, record)
   if number then plan_anew(id, key, record, 'the record of its job ' .. number .. ' is gone')
-  else look_after(id, key, record) end
+  else
+    if record['appending'] then tidy_append(id, key, record) end
+    look_after(id, key, record)
+  end
 end
 
 for i = 1, #step[2], 2 do

@@ -40,12 +40,14 @@ local function put_back(job, record)
   end
 end
 
-local function look_at(job, text)
+local function look_at(job, text, stage)
   local record = decoded(text)
   if not record then
     if redis.call('ZADD', stem .. 'dead', 'NX', now, job) == 1 then decide('set aside', job, 'its record can not be read') end
     return
   end
+  -- A job that found late targets is in a later stage, while its number stays in the range of the former one.
+  if record.stage ~= stage then return end
   if (record.state and record.state ~= 'aside') or placed(job, record.lane) then return end
   put_back(job, record)
   decide('requeued', job, 'it was in no place')
@@ -55,12 +57,12 @@ end
 -- The first job of a deletion whose record is missing, while the rest of its plan exists.
 local gap
 -- Checks the jobs of one open stage from `first` on, as many as the budget allows; returns where it stopped.
-local function walk(id, plan, first, last)
+local function walk(id, plan, stage, first, last)
   while first <= last and budget > 0 do
     local part, numbers = math.min(last - first + 1, budget, 200), {}
     for i = 1, part do numbers[i] = first + i - 1 end
     for i, text in ipairs(redis.call('HMGET', stem .. 'job:' .. id .. '#' .. plan, unpack(numbers))) do
-      if text then look_at(id .. '#' .. plan .. '.' .. numbers[i], text) end
+      if text then look_at(id .. '#' .. plan .. '.' .. numbers[i], text, stage) end
       if not text and not gap then gap = numbers[i] end
     end
     first, budget = first + part, budget - part
@@ -76,7 +78,7 @@ local function ranges(id, record)
     if stage and record['opened.' .. stage] and not record['closed.' .. stage] then
       local parts = split(shape)
       local first = tonumber(parts[2])
-      found[#found + 1] = {first, first + tonumber(record['cursor.' .. stage] or parts[3]) - 1}
+      found[#found + 1] = {first, first + tonumber(record['cursor.' .. stage] or parts[3]) - 1, tonumber(stage)}
     end
   end
   table.sort(found, function(one, other) return one[1] < other[1] end)
@@ -87,7 +89,7 @@ end
 local function visit(id, key, record)
   local from = tonumber(record.walked or 0)
   for _, range in ipairs(ranges(id, record)) do
-    local stopped = walk(id, record.plan, math.max(range[1], from), range[2])
+    local stopped = walk(id, record.plan, range[3], math.max(range[1], from), range[2])
     if stopped <= range[2] then
       redis.call('HSET', key, 'walked', stopped)
       return false

@@ -10,7 +10,9 @@ if state and state ~= 'aside' then return answer({state}) end
 if redis.call('ZSCORE', stem .. 'leases:' .. lane, job) then return answer({'leased'}) end
 local _, number, id = home(job)
 local known = redis.call('HMGET', deletion_key(id), 'opened.' .. record.stage, 'cursor.' .. record.stage,
-                         'stage.' .. record.stage)
+                         'stage.' .. record.stage, 'last', 'late')
+-- Of an append that is not finished.
+if known[4] and tonumber(number) >= job_count(known[4], known[5]) then return answer({'unknown'}) end
 if not known[1] or (known[2] and tonumber(number) >= tonumber(split(known[3])[2]) + tonumber(known[2])) then
   return answer({'waiting'})
 end

@@ -21,7 +21,10 @@ local function begin()
   elseif known then
     return state == 'dropped' and state or 'withdrawn'
   elseif state == 'running' then
-    local jobs = split(redis.call('HGET', key, 'last'))[1]
+    local last, late = unpack(redis.call('HMGET', key, 'last', 'late'))
+    local jobs = job_count(last, late)
+    -- The release is the last job, unless targets were found late.
+    if not late then jobs = jobs - 1 end
     redis.call('HSET', key, 'withdrawn', why, 'withdrawing', jobs)
     redis.call('ZADD', under_way, now, id)
     state = 'withdrawn'
@@ -33,10 +36,11 @@ local function begin()
   return state
 end
 
--- Cancels jobs from the highest number down, up to the budget; returns how many were checked.
+-- Cancels jobs from the highest number down, up to the budget, but not the release; returns how many were checked.
 local function cancel(one, budget)
   local key = deletion_key(one)
-  local state, plan, cursor, reason = unpack(redis.call('HMGET', key, 'state', 'plan', 'withdrawing', 'withdrawn'))
+  local state, plan, cursor, reason, release =
+    unpack(redis.call('HMGET', key, 'state', 'plan', 'withdrawing', 'withdrawn', 'release'))
   local last = tonumber(cursor)
   if state ~= 'running' or not plan or not last or last <= 0 then
     redis.call('ZREM', under_way, one)
@@ -49,7 +53,8 @@ local function cancel(one, budget)
   for i, text in ipairs(redis.call('HMGET', stem .. 'job:' .. jobs, unpack(numbers))) do
     local job = jobs .. '.' .. string.format('%.0f', numbers[i])
     local record = text and (decoded(text) or {lane = '', stage = stage_of(job)})
-    if record and record.stage and (not record.state or record.state == 'aside') then
+    local going = record and record.stage and record.stage ~= tonumber(release)
+    if going and (not record.state or record.state == 'aside') then
       end_job(job, record, 'cancelled: ' .. (reason or ''))
     end
   end

@@ -57,10 +57,12 @@ class DeletionView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StageView(msgspec.Struct, frozen=True, kw_only=True):
-    """One stage of one chain; `left` is the number of its jobs that have not ended."""
+    """One stage of one chain; `left` is the number of its jobs that have not ended. Its jobs are numbered from `first`
+    on. A job that found late targets is moved to a stage after them, and its number stays in this range, too."""
 
     number: int
     chain: str
+    first: int
     jobs: int
     left: int
     opened_at: datetime | None
@@ -186,7 +188,7 @@ def deletion_view(shard: int, deletion: str, record: Mapping[str, str]) -> Delet
         done_at=to_datetime(record.get("done_at")),
         held_since=to_datetime(record.get("held_since")),
         held_why=record.get("held", ""),
-        jobs=sum(stage.jobs for stage in stages),
+        jobs=max((stage.first + stage.jobs for stage in stages), default=0),
         left=sum(stage.left for stage in stages),
         abandoned=int(number(record.get("abandoned"))),
         given_up=int(number(record.get("given_up"))),
@@ -208,6 +210,7 @@ def _stage(index: int, record: Mapping[str, str]) -> StageView:
     return StageView(
         number=index,
         chain=shape[0] if shape else "",
+        first=int(number(shape[1])) if len(shape) > 1 else 0,
         jobs=count,
         left=int(number(record.get(f"left.{index}"))),
         opened_at=to_datetime(record.get(f"opened.{index}")),

@@ -3,7 +3,8 @@ It is read from the records, so that it does not depend on which worker wrote th
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Any, Final, Literal
+from itertools import islice
+from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
 
@@ -19,6 +20,11 @@ ASIDE: Final = "aside"
 """State of a job that was set aside because its workers died; it needs an operator."""
 
 What = Literal["resource", "look", "release"]
+
+
+class _PlacedJob(NamedTuple):
+    what: What
+    stage: StageView
 
 
 class Obstacle(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,7 +88,7 @@ async def removal_summary(installation: Installation, deletion: str) -> RemovalS
     (record,) = await records(shard.caller, [f"{shard.stem}deletion:{deletion}"])
     if "plan" not in record:
         return None
-    numbers = [number for number, stage in _jobs(record) if _what(stage) == "resource"]
+    numbers = [number for number, job in _jobs(record).items() if job.what == "resource"]
     states: Counter[str] = Counter()
     for part in chunks(numbers, PAGE):
         (texts,) = await batch(shard.caller, [("HMGET", f"{shard.stem}job:{deletion}#{record['plan']}", *part)])
@@ -94,25 +100,31 @@ async def removal_summary(installation: Installation, deletion: str) -> RemovalS
     )  # fmt: skip
 
 
-def _jobs(record: Mapping[str, str]) -> Iterator[tuple[int, StageView]]:
-    """The number of every job, with its stage."""
-    first = 0
-    for stage in stages_of(record):
-        yield from ((number, stage) for number in range(first, first + stage.jobs))
-        first += stage.jobs
+def _jobs(record: Mapping[str, str]) -> dict[int, _PlacedJob]:
+    """Every job by its number, with its stage: the last one that has it, because a job that found late targets is moved
+    to a stage after them."""
+    stages = stages_of(record)
+    release = next((stage.first for stage in stages if stage.release), 0)
+    found: dict[int, _PlacedJob] = {}
+    for stage in stages:
+        own = _PlacedJob(_what(stage, late=stage.first > release), stage)
+        found |= dict.fromkeys(range(stage.first, stage.first + stage.jobs), own)
+    return found
 
 
-def _what(stage: StageView) -> What:
+def _what(stage: StageView, *, late: bool) -> What:
+    """The targets that were found late have numbers after the release."""
     if stage.release:
         return "release"
-    return "look" if stage.chain == FINALLY else "resource"
+    return "look" if stage.chain == FINALLY and not late else "resource"
 
 
 def _open_jobs(record: Mapping[str, str]) -> dict[int, What]:
     if "plan" not in record or record.get("state") not in ("running", "releasing"):
         return {}
-    opened = ((number, stage) for number, stage in _jobs(record) if stage.opened_at and not stage.closed_at)
-    return {number: _what(stage) for (number, stage), _ in zip(opened, range(MOST), strict=False)}
+    jobs = _jobs(record).items()
+    opened = ((number, job.what) for number, job in jobs if job.stage.opened_at and not job.stage.closed_at)
+    return dict(islice(opened, MOST))
 
 
 def _obstacles(whats: Collection[What], texts: Sequence[bytes | None]) -> Iterator[Obstacle]:

@@ -44,11 +44,8 @@ async def capa_components(
     collector = CapaCollector(
         settings, places, clients, finder, latest_objects, consented, context.guard_check, records, clock
     )
-    removals = {handler.kind: handler for handler in provider.handlers}
     try:
-        final_check = FinalCheck(
-            clients, finder, removals, aws, latest_objects, records, provider.limits, provider.claims
-        )
+        final_check = FinalCheck(clients, finder, aws, latest_objects, records, provider.limits, provider.claims)
         yield Components(collector=collector, handlers=(final_check,), checks=partial(run_checks, context, clients))
     finally:
         await collector.aclose()

@@ -1,7 +1,7 @@
 """Final check of a deletion: a new list, read after the settle time, must be empty before the object is released.
-Resources that are left, or were created again, are removed by the same job in the lanes of their kinds."""
+Resources that are left, or were created again, become late targets of the deletion, and another list follows."""
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from datetime import timedelta
 from functools import partial
 from typing import Final
@@ -9,13 +9,12 @@ from typing import Final
 import msgspec
 import structlog
 
-from service.contract import Blocked, Draw, Gone, Job, Pending, Refused, Throttled, Verdict
+from service.contract import Blocked, Draw, Found, Gone, Job, Pending, Refused, Throttled, Verdict
 from service.contract.kept import NOTHING_ABANDONED, Abandoned
 from service.sources.capa import CAPA, AwsSettings, Task
 from workers.collectors.capa.capa_object import OPT_OUT_HINT
 from workers.collectors.capa.claim import CapaClaim
 from workers.collectors.capa.latest_objects import LatestObjects
-from workers.collectors.capa.leftovers import LeftoverLanes, awaiting_list, leftovers_from, leftovers_of
 from workers.collectors.capa.messages import (
     describe_ambiguous,
     describe_error,
@@ -25,10 +24,10 @@ from workers.collectors.capa.messages import (
 )
 from workers.collectors.capa.preconditions import has_vpc
 from workers.collectors.capa.resource_finder import FoundResources, OwnedResource, ResourceFinder, StillListing
+from workers.collectors.capa.targets import late_targets_of
 from workers.handlers.batch_adapter import BatchAdapter
 from workers.handlers.kept_resources import KeptRecords
-from workers.handlers.lane_meter import LaneMeter
-from workers.handlers.protocol import Batch, Handler
+from workers.handlers.protocol import Batch
 from workers.providers.aws.claims import ClaimRegistry, JudgedClaim
 from workers.providers.aws.client.metered_client import MeteredClient
 from workers.providers.aws.errors import AwsError, NoAccess
@@ -45,6 +44,9 @@ RETRY_SOON: Final = timedelta(seconds=2)
 LIST_CHECK_INTERVAL: Final = timedelta(seconds=5)
 """When a list that continues in the background is checked again."""
 
+MAX_LIST_NAMES: Final = 8
+"""Names of background lists that a job stores: it may run in any process, and none starts its list twice."""
+
 
 class FinalCheckData(msgspec.Struct, frozen=True, kw_only=True):
     """The plan's data for the job."""
@@ -60,7 +62,36 @@ class _StoredData(msgspec.Struct, frozen=True, kw_only=True):
     tasks: tuple[Task, ...]
 
 
+class CheckState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """State in the job's `resume` between two lists."""
+
+    # Background lists requested since the last one that was complete, by name.
+    asked: tuple[str, ...] = ()
+    # Nothing was found so far, so the settle time need not restart.
+    first: bool = False
+
+    @property
+    def text(self) -> str:
+        return msgspec.json.encode(self).decode()
+
+
 _data: Final = msgspec.json.Decoder(_StoredData)
+_state: Final = msgspec.json.Decoder(CheckState)
+
+
+def state_of(resume: str) -> CheckState:
+    """State that can't be decoded is that of a check which has found something: it waits once more."""
+    try:
+        return _state.decode(resume) if resume else CheckState(first=True)
+    except msgspec.DecodeError:
+        return CheckState()
+
+
+def awaiting_list(resume: str, name: str) -> CheckState:
+    """The state with the name of the list to return for."""
+    before = state_of(resume)
+    asked = (*(one for one in before.asked if one != name), name)[-MAX_LIST_NAMES:]
+    return msgspec.structs.replace(before, asked=asked)
 
 
 def lane_of(claim: CapaClaim) -> str:
@@ -68,7 +99,7 @@ def lane_of(claim: CapaClaim) -> str:
 
 
 class FinalCheck:
-    """`removals` are the handlers of all kinds, by name; `limits` is what calls draw on."""
+    """`limits` is what calls draw on."""
 
     kind = FINAL_CHECK
 
@@ -76,44 +107,23 @@ class FinalCheck:
         self,
         clients: AwsClients,
         finder: ResourceFinder,
-        removals: Mapping[str, Handler],
         settings: AwsSettings,
         latest_objects: LatestObjects,
         memory: KeptRecords,
         limits: AwsLimits,
         claims: ClaimRegistry,
     ) -> None:
-        self._clients, self._finder, self._removals = clients, finder, dict(removals)
+        self._clients, self._finder = clients, finder
         self._settings, self._latest_objects, self._memory, self._limits = settings, latest_objects, memory, limits
         self._claims = claims
 
     def draws(self, lane: str) -> Sequence[Draw] | None:
-        """Only its own lane; the lanes of the kinds are declared by their handlers."""
         own = lane.startswith(f"{PROVIDER}/") and lane.endswith(f"/{OPERATION}")
         return self._limits.of_reads(lane) if own else None
 
     async def attempt(self, batch: Batch) -> AsyncIterator[tuple[Job, Verdict | Exception]]:
-        if batch.lane.endswith(f"/{OPERATION}"):
-            async for job, verdict in BatchAdapter(self).attempt(batch):
-                yield job, verdict
-            return
-        groups: dict[str, dict[str, tuple[Job, CapaClaim]]] = {}
-        for job in batch.jobs:
-            leftovers, claim = leftovers_of(job.resume), self._claim_of(job, batch.lane)
-            if not isinstance(claim, CapaClaim):
-                yield job, claim
-            elif leftovers.kind in self._removals:
-                groups.setdefault(leftovers.kind, {})[job.id] = job, claim
-            else:
-                yield job, self._lanes(claim).list_again(leftovers, "it is listed again")
-        for kind, mine in groups.items():
-            borrowed = _RemovalBatch(batch, [_removal_job(job, claim) for job, claim in mine.values()])
-            async for other, verdict in self._removals[kind].attempt(borrowed):
-                job, claim = mine[other.id]
-                yield job, self._lanes(claim).after_removal(leftovers_of(job.resume), verdict, job.record.verdict)
-
-    def _lanes(self, claim: CapaClaim) -> LeftoverLanes:
-        return LeftoverLanes(claim.place, lane_of(claim), self._settings.check_after)
+        async for job, verdict in BatchAdapter(self).attempt(batch):
+            yield job, verdict
 
     def _claim_of(self, job: Job, lane: str) -> CapaClaim | Refused | Exception:
         try:
@@ -129,17 +139,17 @@ class FinalCheck:
     # ---- the list
 
     async def attempt_one(self, job: Job, batch: Batch) -> Verdict:
-        planned = self._claim_of(job, batch.lane)
+        planned, meter = self._claim_of(job, batch.lane), batch.meter
         if not isinstance(planned, CapaClaim):
             if isinstance(planned, Exception):
                 raise planned
             return planned
         claim, tasks = await self._latest_objects.confirm(batch, job, planned)
-        name = self._finder.name(leftovers_of(job.resume).asked)
+        name = self._finder.name(state_of(job.resume).asked)
         patient = partial(self._clients.client, claim.scope, account=claim.account, patient=True)
         try:
             reserved = await self._clients.client(claim.scope, account=claim.account)
-            client = MeteredClient(reserved, batch.meter, patient, self._limits)
+            client = MeteredClient(reserved, meter, patient, self._limits)
             if claim.vpc != planned.vpc and not await has_vpc(client, claim.vpc):
                 return Refused(
                     f"VPC {claim.vpc}, which its object names since this was planned, is not in account "
@@ -151,69 +161,45 @@ class FinalCheck:
         except NoAccess as error:
             return Blocked(str(error), person=True) if error.again else Refused(str(error))
         except AwsError as error:
-            if error.what == "throttled" and batch.meter.throttled:
+            if error.what == "throttled" and meter.throttled:
                 return Throttled(error.after, str(error))
             if error.what == "throttled":
                 return Pending(error.after or RETRY_SOON, str(error), resume=job.resume, still=True)
             if error.what == "denied":
                 return Refused(describe_error(error))
             raise
-        return self._judge(job, claim, without_abandoned(finds, await self._memory.abandoned(job.deletion)))
+        return self._judge(job, claim, without_given_up(finds, await self._memory.given_up(job.deletion)))
 
     def _judge(self, job: Job, claim: CapaClaim, finds: FoundResources) -> Verdict:
         """Only a complete and empty list releases the object."""
         if finds.owned:
-            leftovers = leftovers_from(finds.owned, leftovers_of(job.resume))
+            names = resource_names(finds.owned)
             log.warning(
                 "resources are there again, or still", deletion=job.deletion, cluster=claim.name,
-                count=len(finds.owned), first=leftovers.current,
+                count=len(finds.owned), resources=names,
             )  # fmt: skip
-            return self._lanes(claim).remove(leftovers, f"there again, or still: {resource_names(finds.owned)}")
+            return Found(late_targets_of(finds), f"there again, or still: {names}", CheckState().text)
         if finds.unreadable:
             return Refused(f"whether everything is gone can't be told: {describe_unreadable(finds)}")
         if finds.ambiguous:
             subject = self._latest_objects.object_of(job.deletion)
             remedy = OPT_OUT_HINT if subject is None else how_to_name_vpc(finds, subject)
             return Refused(f"{describe_ambiguous(finds, 'its object')}; {remedy}")
-        if job.resume and not leftovers_of(job.resume).first:
+        if not state_of(job.resume).first:
             return Pending(self._settings.settle, "nothing is left; looked at once more when it has settled")
         return Gone("a fresh list is empty")
 
 
-def without_abandoned(finds: FoundResources, abandoned: Abandoned) -> FoundResources:
-    """Abandoned resources are neither waited for nor removed."""
-    if abandoned == NOTHING_ABANDONED:
+def without_given_up(finds: FoundResources, given_up: Abandoned) -> FoundResources:
+    """Resources whose jobs were abandoned or given up are neither waited for nor removed."""
+    if given_up == NOTHING_ABANDONED:
         return finds
 
     def rest(owned: Sequence[OwnedResource]) -> list[OwnedResource]:
-        return [one for one in owned if not abandoned.covers(one.kind.name, one.resource.id)]
+        return [
+            one
+            for one in owned
+            if not given_up.covers(one.kind.name, one.resource.id, one.kind.incarnation_of(one.resource))
+        ]
 
     return msgspec.structs.replace(finds, owned=rest(finds.owned), ambiguous=rest(finds.ambiguous))
-
-
-# ---- removal of what is left
-
-
-class _RemovalBatch:
-    """A batch whose jobs stand for the resources to remove: same ids, same leases."""
-
-    def __init__(self, batch: Batch, jobs: Sequence[Job]) -> None:
-        self._batch, self.jobs, self.lane = batch, jobs, batch.lane
-        self.clear, self.report_quota, self.unused = batch.clear, batch.report_quota, batch.unused
-
-    @property
-    def meter(self) -> LaneMeter:
-        return self._batch.meter
-
-
-def _removal_job(job: Job, claim: CapaClaim) -> Job:
-    leftovers = leftovers_of(job.resume)
-    claim = msgspec.structs.replace(claim, by=leftovers.by, vpc=claim.vpc or leftovers.vpc)
-    record = msgspec.structs.replace(
-        job.record,
-        kind=leftovers.kind,
-        target=leftovers.id,
-        data=msgspec.json.encode(claim).decode(),
-        resume=leftovers.resume,
-    )
-    return Job(job.id, job.fence, record)

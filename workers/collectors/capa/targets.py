@@ -5,13 +5,15 @@ from collections.abc import Iterator
 
 import msgspec
 
-from service.contract import Target
+from service.contract import FINALLY, Target
 from workers.collectors.capa.claim import CapaClaim
 from workers.collectors.capa.kinds import CAPA_KINDS
-from workers.collectors.capa.resource_finder import FoundResources
+from workers.collectors.capa.resource_finder import FoundResources, OwnedResource
 from workers.providers.aws.kinds.classic_load_balancers import CLASSIC_LOAD_BALANCER
 from workers.providers.aws.kinds.declaration import AwsKind
+from workers.providers.aws.kinds.elastic_ips import ELASTIC_IP
 from workers.providers.aws.kinds.load_balancers import LOAD_BALANCER
+from workers.providers.aws.kinds.nat_gateways import NAT_GATEWAY
 from workers.providers.aws.kinds.security_groups import SECURITY_GROUP
 from workers.providers.aws.kinds.target_groups import TARGET_GROUP
 from workers.providers.aws.model import AwsResource
@@ -26,10 +28,28 @@ def targets_of(finds: FoundResources) -> Iterator[Target]:
     named += [(unread.kind, unread.claim, one, None) for unread in finds.unreadable for one in unread.ids]
     for kind, claim, one, found in named:
         chain, stage = uses.place_of(kind, one, found)
-        yield Target(
-            kind=kind.name, id=one, lane=f"{claim.place}/{kind.delete_operation}", chain=chain, stage=stage,
-            data=msgspec.json.encode(claim).decode(),
-        )  # fmt: skip
+        yield _target(kind, claim, one, found, chain, stage)
+
+
+def late_targets_of(finds: FoundResources) -> tuple[Target, ...]:
+    """Targets of a check that nothing is left: all in the last chain, in the order in which they use each other."""
+    uses, gateways = _BalancerGroups(finds), any(item.kind is NAT_GATEWAY for item in finds.owned)
+
+    def late(item: OwnedResource) -> Target:
+        one = item.resource.id
+        _, stage = uses.place_of(item.kind, one, item.resource)
+        if item.kind is ELASTIC_IP and not gateways:
+            stage = 0
+        return _target(item.kind, item.claim, one, item.resource, FINALLY, stage)
+
+    return tuple(map(late, finds.owned))
+
+
+def _target(kind: AwsKind, claim: CapaClaim, one: str, found: AwsResource | None, chain: str, stage: int) -> Target:
+    return Target(
+        kind=kind.name, id=one, lane=f"{claim.place}/{kind.delete_operation}", chain=chain, stage=stage,
+        data=msgspec.json.encode(claim).decode(), incarnation=kind.incarnation_of(found) if found is not None else "",
+    )  # fmt: skip
 
 
 class _BalancerGroups:

@@ -22,7 +22,7 @@ from workers.providers.aws.limits import AwsLimits
 from workers.providers.aws.model import AwsClaim, AwsClient, AwsClients, AwsResource, CallScope
 from workers.providers.aws.protection import protection_reason, retention_reason
 from workers.providers.aws.rechecks import ConsentRechecks
-from workers.removal import Accepted, Claimed, Connected, EarlyVerdict, Evidence
+from workers.removal import Accepted, ClaimedJob, Connected, EarlyVerdict, Evidence
 
 POLICY_FILE: Final = "deploy/aws/iam-policy.json"
 NOT_OWNED_HINT: Final = "it goes once it is its owner's again; `knell held drop` releases the object without it"
@@ -60,15 +60,14 @@ class AwsKindCalls:
 
     # ---- claims
 
-    def claimed(self, job: Job, lane: str) -> Claimed | Verdict | Exception:
+    def claimed(self, job: Job, lane: str) -> ClaimedJob | Verdict | Exception:
         found = self._context.claims.decode(job.data, lane.rpartition("/")[0])
-        return Claimed(job, found.claim, found.judge) if isinstance(found, JudgedClaim) else found
+        return ClaimedJob(job, found.claim, found.judge) if isinstance(found, JudgedClaim) else found
 
-    def expected(self, claimed: Claimed) -> str:
-        del claimed
-        return ""
+    def expected(self, claimed: ClaimedJob) -> str:
+        return claimed.job.incarnation
 
-    def confirm(self, claimed: Claimed) -> None:
+    def confirm(self, claimed: ClaimedJob) -> None:
         """The consent must be that of the collector that judges the claim, and of an owner that still wants the
         deletion."""
         if (fault := self._context.claims.consent_fault(claimed.job.deletion, claimed.claim)) is not None:
@@ -83,10 +82,10 @@ class AwsKindCalls:
 
     # ---- reading
 
-    async def connect(self, claimed: Sequence[Claimed], batch: Batch) -> Connected:
+    async def connect(self, claimed: Sequence[ClaimedJob], batch: Batch) -> Connected:
         """Jobs of one lane may belong to several owners and identities; one read serves all jobs of an identity."""
         clients = await self._clients_by_scope((one.claim for one in claimed), batch.meter)
-        groups: dict[tuple[str, str], list[Claimed]] = {}
+        groups: dict[tuple[str, str], list[ClaimedJob]] = {}
         by_job, failed = dict[str, MeteredClient](), dict[str, Verdict | Exception]()
         for one in claimed:
             scope: CallScope = one.claim.scope
@@ -114,7 +113,7 @@ class AwsKindCalls:
         wanted = list(dict.fromkeys((claim.scope, claim.account) for claim in claims))
         return dict(zip(wanted, await asyncio.gather(*(connect(*one) for one in wanted)), strict=True))
 
-    async def read(self, operation: str, client: AwsClient, claimed: Sequence[Claimed]) -> Evidence:
+    async def read(self, operation: str, client: AwsClient, claimed: Sequence[ClaimedJob]) -> Evidence:
         expires = evidence_age.fresh_until(evidence_age.now())
         ids = sorted({one.job.target for one in claimed})
         return Evidence(await self._resources(client, operation, ids), expires)
@@ -127,7 +126,7 @@ class AwsKindCalls:
             return await self._kind.exists(client, ids)
         return await self._kind.read(client, ids)
 
-    def attempt(self, claimed: Claimed, resource: AwsResource, client: AwsClient, batch: Batch) -> AwsAttempt:
+    def attempt(self, claimed: ClaimedJob, resource: AwsResource, client: AwsClient, batch: Batch) -> AwsAttempt:
         job, claim, judge = claimed
         return AwsAttempt(
             job=job,
@@ -161,9 +160,9 @@ class AwsKindCalls:
         return f"it is {resource.state}" if resource.state in self._kind.deleting_states else ""
 
     def incarnation(self, resource: AwsResource) -> str:
-        return self._kind.incarnation(resource) if self._kind.incarnation is not None else ""
+        return self._kind.incarnation_of(resource)
 
-    def owns(self, claimed: Claimed, resource: AwsResource) -> Verdict | None:
+    def owns(self, claimed: ClaimedJob, resource: AwsResource) -> Verdict | None:
         reason = claimed.judge.owns(claimed.claim, resource)
         # It was the owner's when it was planned, or could not be read then: an operator has to decide.
         return Refused(f"{reason}; {NOT_OWNED_HINT}") if reason is not None else None
@@ -208,7 +207,7 @@ class AwsKindCalls:
         growth = min(MAX_GROWTH, checks // CHECKS_BEFORE_GROWTH)
         return aligned_delay(self._context.settings.check_after * 2**growth, 0.5)
 
-    def verdict_for(self, error: Exception, claimed: Claimed | None) -> Verdict | Exception:
+    def verdict_for(self, error: Exception, claimed: ClaimedJob | None) -> Verdict | Exception:
         del claimed
         return verdict_for(error)
 

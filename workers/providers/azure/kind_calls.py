@@ -19,7 +19,7 @@ from workers.providers.azure.kinds import AzureKind
 from workers.providers.azure.limits import LaneLimits
 from workers.providers.azure.model import AzureResource, AzureScope, CallMeter
 from workers.providers.azure.protection import kept_by_tag
-from workers.removal import GROWTH_STEPS, Accepted, Attempt, Claimed, Connected, Evidence, RemovalProgress
+from workers.removal import GROWTH_STEPS, Accepted, Attempt, ClaimedJob, Connected, Evidence, RemovalProgress
 
 READ_AFTER: Final = timedelta(seconds=4)
 """When to read after an accepted delete if Azure does not say; the delay grows with every read."""
@@ -66,7 +66,7 @@ class AzureKindCalls:
 
     # ---- claims
 
-    def claimed(self, job: Job, lane: str) -> Claimed | Verdict | Exception:
+    def claimed(self, job: Job, lane: str) -> ClaimedJob | Verdict | Exception:
         try:
             claim, judge = self._judges.read(job.data)
         except NotJudged as reason:
@@ -84,13 +84,13 @@ class AzureKindCalls:
                 f"{judge.setting} names another region or identity for group {claim.where.group} than the claim, so "
                 f"nothing is touched: set it back, or give this up by `knell jobs abandon`"
             )
-        return Refused(fault) if fault is not None else Claimed(job, claim, judge)
+        return Refused(fault) if fault is not None else ClaimedJob(job, claim, judge)
 
-    def expected(self, claimed: Claimed) -> str:
+    def expected(self, claimed: ClaimedJob) -> str:
         judged: str = claimed.claim.judged
         return judged
 
-    def confirm(self, claimed: Claimed) -> None:
+    def confirm(self, claimed: ClaimedJob) -> None:
         self._consents.check(*claimed)
 
     def should_recheck(self, job: Job, found: object) -> bool:
@@ -100,13 +100,13 @@ class AzureKindCalls:
 
     # ---- reading
 
-    async def connect(self, claimed: Sequence[Claimed], batch: Batch) -> Connected:
+    async def connect(self, claimed: Sequence[ClaimedJob], batch: Batch) -> Connected:
         """Azure reads one resource per call, so each job is a group of its own."""
         meter = BatchCallMeter(batch.meter)
         clients = {one.job.id: self._calling(one.claim.where, meter) for one in claimed}
         return Connected([[one] for one in claimed], clients, {})
 
-    async def read(self, operation: str, client: AzureCalls, claimed: Sequence[Claimed]) -> Evidence:
+    async def read(self, operation: str, client: AzureCalls, claimed: Sequence[ClaimedJob]) -> Evidence:
         """Signs of life first, then the host, then the resource. Whoever creates a resource for a new owner has created
         that owner before, which consent would see, so a slow read does no harm."""
         (one,) = claimed
@@ -121,7 +121,7 @@ class AzureKindCalls:
         found = await client.read(self._kind, name)
         return Evidence({name: found} if found is not None else {}, _expires(started))
 
-    def attempt(self, claimed: Claimed, resource: AzureResource, client: AzureCalls, batch: Batch) -> AzureAttempt:
+    def attempt(self, claimed: ClaimedJob, resource: AzureResource, client: AzureCalls, batch: Batch) -> AzureAttempt:
         job, claim, judge = claimed
         return AzureAttempt(job=job, claim=claim, judge=judge, resource=resource, client=client, batch=batch)
 
@@ -141,7 +141,7 @@ class AzureKindCalls:
     def incarnation(self, resource: AzureResource) -> str:
         return _guid(self._kind, resource)
 
-    def owns(self, claimed: Claimed, resource: AzureResource) -> Verdict | None:
+    def owns(self, claimed: ClaimedJob, resource: AzureResource) -> Verdict | None:
         objection: Left | Refused | None = claimed.judge.owns(claimed.claim, resource)
         return objection
 
@@ -162,7 +162,7 @@ class AzureKindCalls:
     def check_delay(self, checks: int) -> timedelta:
         return min(LONGEST_READ_AFTER, READ_AFTER * 1.5 ** min(GROWTH_STEPS, max(0, checks - 1)))
 
-    def verdict_for(self, error: Exception, claimed: Claimed | None) -> Verdict | Exception:
+    def verdict_for(self, error: Exception, claimed: ClaimedJob | None) -> Verdict | Exception:
         if claimed is None or not isinstance(error, AzureError):
             return error
         try:
@@ -172,7 +172,7 @@ class AzureKindCalls:
 
     # ---- the host
 
-    async def _check_host(self, one: Claimed, client: AzureCalls, host: AzureKind) -> Verdict | None:
+    async def _check_host(self, one: ClaimedJob, client: AzureCalls, host: AzureKind) -> Verdict | None:
         """Reads what the target may be attached to: it would be deleted with that."""
         job, claim, judge = one
         step = judge.host_step(claim, self._kind, job)
@@ -193,7 +193,7 @@ class AzureKindCalls:
         """Deletes what the target is attached to, if the claim is on that, too, and it appeared when its own turn was
         over."""
         host, started = self._kind.host, evidence_age.now()
-        one = Claimed(attempt.job, attempt.claim, attempt.judge)
+        one = ClaimedJob(attempt.job, attempt.claim, attempt.judge)
         step = attempt.judge.host_step(attempt.claim, self._kind, attempt.job)
         if host is None or step is None or step.delay is None:
             raise ValueError(f"this job is in lane {attempt.batch.lane}, but deletes no host")
@@ -213,7 +213,7 @@ class AzureKindCalls:
         text = f"the deletion of its {host.noun} was accepted"
         return attempt.move_to(self.check_operation, text, after=accepted.after or timedelta(0))
 
-    def _host_objection(self, one: Claimed, host: AzureKind, found: AzureResource) -> Verdict | None:
+    def _host_objection(self, one: ClaimedJob, host: AzureKind, found: AzureResource) -> Verdict | None:
         _guid(host, found)
         return self.owns(one, found) or _kept(host, found)
 

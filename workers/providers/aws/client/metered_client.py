@@ -1,15 +1,17 @@
-"""Client whose calls spend the tokens reserved for a batch. A call beyond what was reserved draws on the shared budget
-itself."""
+"""Client whose calls spend the tokens reserved for a batch. A read beyond what was reserved draws on the shared budget
+itself; a change is not made, because consent and what it is based on would grow old while it waits."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
+from datetime import timedelta
 from typing import Any
 
 from workers.handlers.lane_meter import LaneMeter
 from workers.providers.aws.client.operations import operation_names
 from workers.providers.aws.client.paging import paginate
-from workers.providers.aws.errors import AwsError
+from workers.providers.aws.errors import BUDGET_EXHAUSTED, AwsError
 from workers.providers.aws.limits import AwsLimits
 from workers.providers.aws.model import AwsClient, CallScope
+from workers.providers.aws.services import is_read
 
 
 class MeteredClient:
@@ -29,8 +31,12 @@ class MeteredClient:
         return self._client.account
 
     async def call(self, service: str, operation: str, /, **arguments: Any) -> dict[str, Any]:
-        draws = self._limits.of(self.scope.region, operation_names(service, operation).limited)
+        names = operation_names(service, operation)
+        draws = self._limits.of(self.scope.region, names.limited)
         if not self._meter.spend(draws):
+            if not is_read(names.limited):
+                said = "more calls than were reserved for"
+                raise AwsError("throttled", names.action, BUDGET_EXHAUSTED, said, after=timedelta(0))
             return await (await self._beyond()).call(service, operation, **arguments)
         try:
             return await self._client.call(service, operation, **arguments)

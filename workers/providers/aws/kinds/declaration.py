@@ -106,6 +106,10 @@ class AwsKind(msgspec.Struct, frozen=True, kw_only=True):
     # By operation: the steps in additional lanes.
     steps: Mapping[str, KindStep] = {}
 
+    def incarnation_of(self, resource: AwsResource) -> str:
+        """Tells it from an earlier and a later resource of its id; empty if ids never come back."""
+        return self.incarnation(resource) if self.incarnation is not None else ""
+
     def arn_of_type(self, text: str) -> Arn | None:
         """The parts of an ARN of its type, well formed or not; None of any other."""
         arn = split_arn(text, self.arn_separator)
