@@ -76,17 +76,24 @@ async def test_what_is_reserved_costs_no_word_to_the_budget_and_what_is_not_draw
 
 
 @pytest.mark.invariant(2)
-async def test_a_change_beyond_what_is_reserved_is_not_made_and_waits_for_nothing(
-    removing: AwsRemovalFixture, quota: CountedBudget
+@pytest.mark.parametrize("room", [True, False])
+async def test_a_change_beyond_what_is_reserved_goes_at_once_or_not_at_all(
+    removing: AwsRemovalFixture, quota: CountedBudget, room: bool
 ) -> None:
     """Consent and the reads before it would grow old while the call waits for tokens."""
     vpc = await removing.cloud.builder.vpc()
     group = await removing.cloud.builder.target_group(vpc, SERVED)
     client, _ = await counted(removing, removing.batch(removing.owner(), "aws.target-group", group), 1)
+    if room:
+        await client.call("elbv2", "delete_target_group", TargetGroupArn=group)
+        assert (await removing.asked(), quota.drawn) == (["elbv2.DeleteTargetGroup"], 1)
+        return
+    limit = LIMITS.of(REGION, "elbv2.DeleteTargetGroup")[0].limit
+    await quota.refused(place_of_account(removing.cloud.account), limit, timedelta(seconds=2))
     with pytest.raises(AwsError) as failed:
         await client.call("elbv2", "delete_target_group", TargetGroupArn=group)
     assert (failed.value.what, failed.value.code) == ("throttled", BUDGET_EXHAUSTED)
-    assert (await removing.asked(), quota.drawn) == ([], 0)
+    assert await removing.asked() == []
     assert group in await removing.cloud.builder.standing()
 
 

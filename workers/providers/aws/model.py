@@ -90,7 +90,8 @@ class AwsClients(Protocol):
     """Source of clients for handlers and the collector. SDK clients behind it are shared, never made per job."""
 
     async def client(
-        self, scope: CallScope, *, account: str = "", paced: bool = False, patient: bool = False
+        self, scope: CallScope, *, account: str = "", paced: bool = False, patient: bool = False, at_once: bool = False
     ) -> AwsClient:
         """With `account`, the credentials must belong to it. `paced` clients draw on the shared budgets, for callers
-        without a lane, and wait a few seconds; `patient` ones wait for minutes. Raises NoAccess."""
+        without a lane, and wait a few seconds; `patient` ones wait for minutes, and those that call `at_once` wait for
+        nothing. Raises NoAccess."""

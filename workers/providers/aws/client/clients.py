@@ -80,15 +80,15 @@ class SdkClients:
         await self.sessions.__aexit__(kind, error, trace)
 
     async def client(
-        self, scope: CallScope, *, account: str = "", paced: bool = False, patient: bool = False
+        self, scope: CallScope, *, account: str = "", paced: bool = False, patient: bool = False, at_once: bool = False
     ) -> "SdkClient":
         """With `account`, the credentials must belong to it. `paced` clients draw on the shared budgets, for callers
         without a lane, and wait a few seconds (AwsError says when tokens will be available); `patient` ones wait for
-        minutes. Raises NoAccess."""
+        minutes, and those that are to call `at_once` not at all. Raises NoAccess."""
         until = self.clock() + IDENTITY_TTL.total_seconds()
         credentials, caller = await self.authenticate(scope, account)
-        wait = PATIENT_WAIT if patient else PACED_WAIT if paced else None
-        return SdkClient(self, scope, credentials, caller.account, until, wait=wait, patient=patient)
+        wait = timedelta(0) if at_once else PATIENT_WAIT if patient else PACED_WAIT if paced else None
+        return SdkClient(self, scope, credentials, caller.account, until, wait=wait, patient=patient and not at_once)
 
     async def caller_identity(self, scope: CallScope) -> CallerIdentity:
         """The account and ARN of an identity, to display, also if it is not the expected account. Raises NoAccess."""

@@ -1,25 +1,27 @@
-"""Client whose calls spend the tokens reserved for a batch. A read beyond what was reserved draws on the shared budget
-itself; a change is not made, because consent and what it is based on would grow old while it waits."""
+"""Client whose calls spend the tokens reserved for a batch. A call beyond what was reserved draws on the shared budget
+itself; a change does not wait for tokens, because consent and the reads that it is based on would grow old."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable
-from datetime import timedelta
-from typing import Any
+from collections.abc import AsyncIterator
+from typing import Any, Protocol
 
 from workers.handlers.lane_meter import LaneMeter
 from workers.providers.aws.client.operations import operation_names
 from workers.providers.aws.client.paging import paginate
-from workers.providers.aws.errors import BUDGET_EXHAUSTED, AwsError
+from workers.providers.aws.errors import AwsError
 from workers.providers.aws.limits import AwsLimits
 from workers.providers.aws.model import AwsClient, CallScope
 from workers.providers.aws.services import is_read
 
 
-class MeteredClient:
-    """`beyond` returns a paced client for calls that were not reserved."""
+class MakeClient(Protocol):
+    async def __call__(self, *, at_once: bool) -> AwsClient:
+        """A client that draws its own tokens; with `at_once` it waits for none."""
 
-    def __init__(
-        self, client: AwsClient, meter: LaneMeter, beyond: Callable[[], Awaitable[AwsClient]], limits: AwsLimits
-    ) -> None:
+
+class MeteredClient:
+    """`beyond` returns a client for calls that were not reserved."""
+
+    def __init__(self, client: AwsClient, meter: LaneMeter, beyond: MakeClient, limits: AwsLimits) -> None:
         self._client, self._meter, self._beyond, self._limits = client, meter, beyond, limits
 
     @property
@@ -34,10 +36,8 @@ class MeteredClient:
         names = operation_names(service, operation)
         draws = self._limits.of(self.scope.region, names.limited)
         if not self._meter.spend(draws):
-            if not is_read(names.limited):
-                said = "more calls than were reserved for"
-                raise AwsError("throttled", names.action, BUDGET_EXHAUSTED, said, after=timedelta(0))
-            return await (await self._beyond()).call(service, operation, **arguments)
+            other = await self._beyond(at_once=not is_read(names.limited))
+            return await other.call(service, operation, **arguments)
         try:
             return await self._client.call(service, operation, **arguments)
         except AwsError as error:
