@@ -323,6 +323,27 @@ async def test_a_balancer_that_was_removed_and_is_made_again_by_the_same_name_go
     assert await clusters.calls("elb.DeleteLoadBalancer") == 3
 
 
+@pytest.mark.invariant(10)
+async def test_a_classic_balancer_that_is_abandoned_stays_and_the_object_is_released(
+    clusters: CapiFixture, stack: AsyncExitStack
+) -> None:
+    """It is recognised by its name and its incarnation."""
+    vpc = await clusters.resources.vpc()
+    made, one = await settling(clusters, stack, vpc)
+    late = await clusters.resources.classic(vpc, by_cloud_provider("prod", "default/web"))
+    await clusters.aws.set_faults(AwsFault(what="deny", action="elb.DeleteLoadBalancer", account=clusters.account))
+    await clusters.jump(timedelta(minutes=10))
+    await clusters.until_job(one, "aws.classic-balancer", "DeleteLoadBalancer is denied")
+    (job,) = [job for job, target in await clusters.targets_of(one) if target == late]
+    await clusters.installation.shard_of_job(job).abandon(job, "somebody")
+    await clusters.aws.set_faults()
+    await clusters.until_job(one, FINAL_CHECK, "looked at once more", held=False)
+    await clusters.jump(timedelta(minutes=10))
+    await clusters.until_done(one)
+    assert clusters.read(made) is None
+    assert late in await clusters.resources.standing()
+
+
 @pytest.mark.invariant(9)
 @pytest.mark.invariant(10)
 async def test_of_a_name_that_was_abandoned_only_that_balancer_stays_and_a_later_one_of_the_name_goes(

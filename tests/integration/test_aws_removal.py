@@ -148,6 +148,20 @@ async def test_a_name_that_came_back_as_another_s_is_not_ours_any_more(removing:
     assert name in await build.standing()
 
 
+@pytest.mark.invariant(9)
+async def test_only_the_balancer_that_was_planned_goes_and_not_a_later_one_of_its_name(
+    removing: AwsRemovalFixture,
+) -> None:
+    build = removing.cloud.builder
+    vpc = await build.vpc()
+    name = await build.classic(vpc, SERVED)
+    batch = removing.batch(removing.owner(vpc), "aws.classic-balancer", name, incarnation="earlier.elb.amazonaws.com")
+    gone = (await removing.attempt(batch))[name]
+    assert isinstance(gone, Gone)
+    assert "another one has its name by now" in gone.detail
+    assert name in await build.standing()
+
+
 async def test_deletes_that_are_accepted_without_effect_are_repeated_later_and_later(
     removing: AwsRemovalFixture,
 ) -> None:
