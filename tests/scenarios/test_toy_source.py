@@ -28,6 +28,8 @@ from tests.toy.kind import DHCP_OPTIONS, NAME
 from workers.app import open_app
 from workers.providers.aws.services import FILE, Undeclared
 
+pytestmark = pytest.mark.long
+
 __all__ = ["own_account"]
 
 BOXES: Final = "boxes"
