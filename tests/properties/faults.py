@@ -77,9 +77,7 @@ ENGINE = (
     Fault("a lane is not scored when jobs come", "_shard", "    rescore(lane)\n    gauge", "    gauge",
           (laws.SERVED, laws.LEFTOVERS)),
     Fault("a lane stays full after a settle", "settle", "  fresh(lane)\n", "", (laws.SERVED, laws.COUNTS)),
-    # A job that waits is found missing in its index first; how it comes to that is not known.
-    Fault("a lane is not woken", "wake_lanes", "redis.call('HDEL', stem .. 'dry', lane)", "",
-          (laws.SERVED, laws.HELD)),
+    Fault("a lane is not woken", "wake_lanes", "redis.call('HDEL', stem .. 'dry', lane)", "", (laws.SERVED,)),
     Fault("a wait is forgotten", "settle", "local due = now + delay_of(item)", "local due = now", (laws.WAITS,)),
     Fault("what is not due is taken", "take", "'-inf', now, 'LIMIT', 0, most)", "'-inf', '+inf', 'LIMIT', 0, most)",
           (laws.WAITS,)),
