@@ -13,6 +13,7 @@ from typing import Any, Final, Generic, NamedTuple, Protocol, Self, TypeVar, cas
 from service.contract import Blocked, Draw, Gone, Job, Pending, Verdict
 from workers.handlers import evidence_age
 from workers.handlers.batch_adapter import BatchAdapter
+from workers.handlers.coalesced_reads import CoalescedReads
 from workers.handlers.protocol import Batch
 
 REPEAT_AFTER: Final = timedelta(seconds=15)
@@ -102,7 +103,7 @@ class Attempt(Generic[C, R, L]):
     expires: float = -1.0
     # Raises EarlyVerdict or NotCleared if the consent that was just given is not for this claim.
     confirm: Callable[[], None] = _nothing
-    # Repeats the reads for this job alone.
+    # Repeats the reads.
     reread: Callable[[], Awaitable["Attempt[C, R, L] | Verdict | Exception"]] | None = field(default=None, repr=False)
 
     @property
@@ -283,6 +284,8 @@ class _BatchRemoval(Generic[A]):
         self._failed: dict[str, Verdict | Exception] = {}
         self._clients: Mapping[str, Any] = {}
         self._reads: dict[str, asyncio.Task[dict[str, Prepared]]] = {}
+        self._groups: dict[str, int] = {}
+        self._rereads = CoalescedReads[int, ClaimedJob, dict[str, Prepared]](lambda _group, jobs: self._read(jobs))
 
     def draws(self, lane: str) -> Sequence[Draw] | None:
         return self._calls.draws(lane)
@@ -297,15 +300,17 @@ class _BatchRemoval(Generic[A]):
         connected = await self._calls.connect(list(self._claimed.values()), self._batch)
         self._failed |= connected.failed
         self._clients = connected.clients
-        for group in connected.groups:
+        for number, group in enumerate(connected.groups):
             task = asyncio.ensure_future(self._read(group))
             self._reads |= dict.fromkeys((one.job.id for one in group), task)
+            self._groups |= dict.fromkeys((one.job.id for one in group), number)
 
     async def aclose(self) -> None:
         tasks = set(self._reads.values())
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        await self._rereads.aclose()
 
     async def attempt_one(self, job: Job, batch: Batch) -> Verdict:
         try:
@@ -349,8 +354,13 @@ class _BatchRemoval(Generic[A]):
                     prepared[one.job.id] = calls.verdict_for(error, one)
         return prepared
 
-    async def _read_alone(self, one: ClaimedJob) -> Prepared:
-        return (await self._read([one]))[one.job.id]
+    async def _read_again(self, one: ClaimedJob) -> Prepared:
+        """The jobs of a batch that was delayed need it at about the same time, and share it. If that takes too long as
+        well, the job is read alone."""
+        found = (await self._rereads.read(self._groups[one.job.id], [one]))[one.job.id]
+        if isinstance(found, Attempt) and evidence_age.is_aging(found.expires):
+            return (await self._read([one]))[one.job.id]
+        return found
 
     def _judge(self, one: ClaimedJob, evidence: Evidence) -> Prepared:
         calls, job, checks = self._calls, one.job, self._operation == self._calls.check_operation
@@ -388,8 +398,7 @@ class _BatchRemoval(Generic[A]):
             return kept
         if checks:
             return self._delete_next(attempt, progress._replace(incarnation=incarnation, checks=0))
-        # A read that was made for this job alone is not older than the job's turn.
-        reread = partial(self._read_alone, one) if not calls.looks_first else None
+        reread = partial(self._read_again, one) if not calls.looks_first else None
         return replace(attempt, reread=reread)
 
     # ---- deleting

@@ -1,5 +1,5 @@
 """Reads on AWS count for five seconds: consent that arrives later sends no call, whichever it was for. Slow reads for a
-batch are repeated for each job, so that they block nothing."""
+batch are repeated, at last for each job alone, so that they block nothing."""
 
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -165,16 +165,31 @@ async def test_consent_that_is_always_late_costs_no_attempt_and_is_requested_les
     assert await removing.asked("ec2.DeleteVolume") == []
 
 
-async def test_a_batch_whose_reads_took_long_is_read_again_job_by_job_and_goes(
+async def test_a_batch_that_was_delayed_after_its_reads_is_read_again_once(
     removing: AwsRemovalFixture, clock: SteppedClock
 ) -> None:
+    asked = await _delayed(removing, clock, (0.0, FRESH.total_seconds() + 1))
+    assert asked.count("ec2.DescribeVolumes") == 2
+
+
+async def test_a_batch_whose_reads_always_take_long_is_read_job_by_job_and_goes(
+    removing: AwsRemovalFixture, clock: SteppedClock
+) -> None:
+    late = FRESH.total_seconds() + 1
+    # The reads of the batch and the check of their age, by each of the three jobs; and the same once more.
+    asked = await _delayed(removing, clock, (0.0, late, 0.0, 0.0, 0.0, late))
+    assert asked.count("ec2.DescribeVolumes") == 2 + 3
+
+
+async def _delayed(removing: AwsRemovalFixture, clock: SteppedClock, later: Sequence[float]) -> list[str]:
+    """The calls for three volumes, which are all deleted."""
     volumes = [await removing.cloud.builder.volume(OURS) for _ in range(3)]
-    clock.later = iter((0.0, FRESH.total_seconds() + 1))
+    clock.later = iter(later)
     found = await removing.attempt(removing.batch(removing.owner(), VOLUME, *volumes))
     assert {type(one) for one in found.values()} == {Pending}
     asked = await removing.asked()
-    assert asked.count("ec2.DescribeVolumes") == 1 + len(volumes)
     assert asked.count("ec2.DeleteVolume") == len(volumes)
+    return asked
 
 
 @pytest.mark.invariant(2)
