@@ -271,8 +271,8 @@ def _shown(shard: ShardState, history: History, index: str) -> Iterator[Breach]:
         aside = shard.unfinished(job) and job in dead and index == "held"
         if f"job:{job}" in shown and not held and not aside:
             yield HELD, f"{job} is shown as {index}: {told}"
-        # The record of a job that was set aside is not changed.
-        if f"job:{job}" not in shown and held and job not in dead:
+        # A job that was set aside while it waited is shown as held; its record is not changed.
+        if f"job:{job}" not in shown and held and not (job in dead and index == "waiting"):
             yield HELD, f"{job} is {index} and not shown: {told}"
     for member in shown:
         if member.startswith("job:") and member[4:] not in shard.jobs and not history.lost:

@@ -28,8 +28,6 @@ from tests.toy.kind import DHCP_OPTIONS, NAME
 from workers.app import open_app
 from workers.providers.aws.services import FILE, Undeclared
 
-pytestmark = pytest.mark.long
-
 __all__ = ["own_account"]
 
 BOXES: Final = "boxes"
@@ -131,6 +129,7 @@ async def toys(
         await made.aclose()
 
 
+@pytest.mark.long
 async def test_what_a_deleted_object_owned_goes_and_nothing_else(toys: ToyScenario) -> None:
     await toys.start()
     await toys.watched_box("mine")
@@ -157,6 +156,7 @@ async def test_what_its_collector_objects_to_waits(toys: ToyScenario) -> None:
     await toys.until_done()
 
 
+@pytest.mark.long
 async def test_a_resource_that_got_another_owner_since_the_plan_is_refused(toys: ToyScenario) -> None:
     await toys.start()
     await toys.watched_box("mine")
@@ -170,6 +170,7 @@ async def test_a_resource_that_got_another_owner_since_the_plan_is_refused(toys:
     assert mine in await toys.there()
 
 
+@pytest.mark.long
 async def test_an_orphan_is_swept_and_what_has_a_living_owner_stays(toys: ToyScenario) -> None:
     toys.document[TOYBOX]["sweep"] = True
     await toys.box("living")
@@ -195,6 +196,7 @@ async def test_what_a_retained_object_left_is_no_orphan(toys: ToyScenario) -> No
     assert kept in await toys.there()
 
 
+@pytest.mark.long
 @pytest.mark.invariant(9)
 @pytest.mark.parametrize("named", [True, False], ids=["account in the settings", "account of the credentials"])
 async def test_what_a_retained_object_left_does_not_go_with_a_later_one_of_its_name(
@@ -269,6 +271,7 @@ async def test_objects_with_namespaces_are_not_swept(toys: ToyScenario, api: Tes
     assert orphan in await toys.there()
 
 
+@pytest.mark.long
 async def test_a_plan_shows_the_targets_and_their_lane(toys: ToyScenario) -> None:
     await toys.box("mine")
     mine = await toys.options("mine")
@@ -282,6 +285,7 @@ async def test_a_plan_shows_the_targets_and_their_lane(toys: ToyScenario) -> Non
     assert {f"{REGION}/ec2.DeleteDhcpOptions", f"{REGION}/ec2.DescribeDhcpOptions"} <= limits
 
 
+@pytest.mark.long
 async def test_the_doctor_runs_its_check_and_knows_its_permissions(toys: ToyScenario) -> None:
     await toys.options("mine")
     findings = {one["check"]: one for one in (await toys.command("doctor"))["findings"]}
@@ -297,6 +301,7 @@ async def test_the_doctor_runs_its_check_and_knows_its_permissions(toys: ToyScen
     assert "ec2.DeleteDhcpOptions" in found["mend"]
 
 
+@pytest.mark.long
 async def test_its_rules_and_its_leases_are_in_the_roles(toys: ToyScenario) -> None:
     made = (await toys.command("role"))["items"]
     rules = {(one["metadata"]["name"], rule["resources"][0]): rule for one in made for rule in one.get("rules", ())}
@@ -305,6 +310,7 @@ async def test_its_rules_and_its_leases_are_in_the_roles(toys: ToyScenario) -> N
     assert f"knell-{BOXES}-sweep" in rules["knell", "leases"]["resourceNames"]
 
 
+@pytest.mark.long
 async def test_its_actions_are_in_the_iam_policy_beside_those_of_other_sources(toys: ToyScenario) -> None:
     async def printed() -> dict[str, list[str]]:
         answer = await asyncio.to_thread(toys.knell, "role", "--aws-policy")
@@ -324,6 +330,7 @@ async def test_its_actions_are_in_the_iam_policy_beside_those_of_other_sources(t
     assert "ec2:DeleteSecurityGroup" in both["TaskSecurityGroup"]
 
 
+@pytest.mark.long
 async def test_its_section_is_decoded_and_unknown_keys_are_refused(toys: ToyScenario) -> None:
     loaded = load(toys.config(), {"KNELL_TOYBOX_REGION": "us-east-1"}).section(ToyBoxSettings)
     assert (loaded.namespace, loaded.region, loaded.sweep) == (toys.home, "us-east-1", False)
@@ -334,6 +341,7 @@ async def test_its_section_is_decoded_and_unknown_keys_are_refused(toys: ToyScen
     assert f"{TOYBOX}.namespace" in str(refused.value)
 
 
+@pytest.mark.long
 @pytest.mark.invariant(9)
 async def test_a_second_source_whose_sweep_would_take_the_others_resources_for_orphans_is_refused(
     toys: ToyScenario,
@@ -354,6 +362,7 @@ async def test_a_second_source_whose_sweep_would_take_the_others_resources_for_o
         ({"delete_operation": "eks.DeleteCluster"}, "has no limit"),
     ],
 )
+@pytest.mark.long
 async def test_a_process_with_a_kind_without_limits_does_not_start(
     toys: ToyScenario, monkeypatch: pytest.MonkeyPatch, changed: dict[str, str], missing: str
 ) -> None:

@@ -165,10 +165,18 @@ def test_a_kind_of_an_undeclared_service_or_without_a_limit_is_not_added() -> No
         ({"service": "eks"}, "has no tag_calls"),
         ({"delete_operation": "sqs.DeleteQueue"}, "is of no service"),
         ({"delete_operation": "eks.DeleteCluster"}, "has no limit: declare changes of eks"),
+        # A service without limits of its own is for calls that change nothing.
+        ({"delete_operation": "sts.DeleteThing"}, "has no limit: declare limits of its service"),
     ):
         with pytest.raises(Undeclared, match=words) as refused:
             AwsLimits([msgspec.structs.replace(VOLUME, **changed)])
         assert FILE in str(refused.value)
+
+
+def test_a_bucket_that_a_kind_declares_holds_also_for_a_service_without_limits() -> None:
+    kind = msgspec.structs.replace(VOLUME, delete_operation="sts.DeleteThing", limits={"sts.DeleteThing": (4.0, 1.0)})
+    (draw,) = AwsLimits([kind]).of("eu-west-1", "sts.DeleteThing")
+    assert (draw.limit.name, draw.limit.capacity) == ("eu-west-1/sts.DeleteThing", 4.0)
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)

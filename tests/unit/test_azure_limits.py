@@ -8,8 +8,17 @@ import pytest
 
 from service.contract import Limit, place_of
 from service.sources.karpenter_azure import AzureNodes
+from workers.providers.azure import limits
 from workers.providers.azure.kinds import DISK, KINDS, VM
-from workers.providers.azure.limits import CALLS, LATE, LaneLimits, UndeclaredLimits, call_draws, remaining
+from workers.providers.azure.limits import (
+    CALLS,
+    LATE,
+    CallBuckets,
+    LaneLimits,
+    UndeclaredLimits,
+    call_draws,
+    remaining,
+)
 from workers.providers.azure.model import AzureScope
 
 SUBSCRIPTION = "0aaaaaaa-0000-4000-8000-000000000001"
@@ -154,15 +163,24 @@ def test_a_call_without_declared_limits_is_not_made() -> None:
         call_draws(OWN, "thing.call", 0.2)
 
 
+@pytest.mark.invariant(7)
+def test_a_row_without_a_bucket_declares_no_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "CALLS", {**CALLS, "thing.call": CallBuckets("")})
+    with pytest.raises(UndeclaredLimits):
+        call_draws(OWN, "thing.call", 0.2)
+    with pytest.raises(UndeclaredLimits, match="kind azure-thing"):
+        LaneLimits(KINDS, 0.2).add(dataclasses.replace(KINDS[0], name="azure-thing", removing="thing.call"))
+
+
 def test_nothing_is_reserved_in_a_lane_that_no_kind_has() -> None:
     assert LaneLimits(KINDS, 0.2).draws(OWN.lane("thing.call")) == ()
 
 
 def test_an_added_kind_has_room_for_its_calls_beside_those_of_the_others() -> None:
-    limits = LaneLimits(KINDS, 0.2)
-    limits.draws(OWN.lane("disk.delete"))
-    limits.add(dataclasses.replace(DISK, name="azure-thing", host=VM, reading="network.read"))
-    drawn = {draw.limit.name: draw.cost for draw in limits.draws(OWN.lane("disk.delete")) or ()}
+    lanes = LaneLimits(KINDS, 0.2)
+    lanes.draws(OWN.lane("disk.delete"))
+    lanes.add(dataclasses.replace(DISK, name="azure-thing", host=VM, reading="network.read"))
+    drawn = {draw.limit.name: draw.cost for draw in lanes.draws(OWN.lane("disk.delete")) or ()}
     assert drawn == costs(OWN, "disk.delete") | {"westeurope/own/arm.reads": 2, "westeurope/network.reads": 1}
 
 

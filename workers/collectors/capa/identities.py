@@ -21,7 +21,7 @@ from workers.collectors.capa.identity_objects import (
 from workers.handlers.source_clusters import SourceCluster, SourceClusters
 from workers.providers.aws.client.credentials import AwsCredentials
 from workers.providers.aws.client.own_credentials import OwnCredentials
-from workers.providers.aws.client.sessions import SdkSessions
+from workers.providers.aws.client.sessions import RoleSessions
 from workers.providers.aws.client.ttl_cache import TtlCache
 from workers.providers.aws.errors import AwsError, NoAccess
 from workers.providers.aws.model import CallScope
@@ -43,7 +43,7 @@ class CapaIdentities:
     def __init__(
         self,
         places: SourceClusters,
-        sessions: SdkSessions,
+        sessions: RoleSessions,
         own: OwnCredentials,
         *,
         namespace: str = CAPA_NAMESPACE,
@@ -166,7 +166,7 @@ class CapaIdentities:
 
         async def find() -> tuple[AwsCredentials, timedelta]:
             try:
-                answer = await self._sessions.call(source, region, "sts", "assume_role", role.arguments())
+                answer = await self._sessions.assume_role(source, region, role.arguments())
             except AwsError as error:
                 hint = " (see the role's trust policy and the external id)" if error.what == "denied" else ""
                 raise NoAccess(f"{identity.label}: {source.label} can't assume {role.arn}: {error}{hint}") from None

@@ -108,15 +108,19 @@ class AwsLimits:
         tags = tag_calls_of(kind.service)
         tagging = (operation_names(kind.service, name).limited for name in (tags.add, tags.remove))
         for operation in (*tagging, *kind.operations):
-            self.of("", operation)
+            if not self.of("", operation):
+                raise Undeclared(
+                    f"{operation} has no limit: declare limits of its service in {FILE}, or a bucket for it in "
+                    f"`limits` of kind {kind.name}"
+                )
 
     def _buckets(self, operation: str) -> Iterator[tuple[str, Bucket]]:
         service, action = service_of(operation)
-        if service.unlimited:
+        own = self._declared.get(operation) or service.buckets.get(operation)
+        if service.unlimited and own is None:
             return
         reads = is_read(operation)
         usual = service.reads if reads else service.changes
-        own = self._declared.get(operation) or service.buckets.get(operation)
         if own is None and usual is None:
             raise Undeclared(
                 f"{operation} has no limit: declare {'reads' if reads else 'changes'} of {service.name} in {FILE}, or "

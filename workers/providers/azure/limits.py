@@ -68,7 +68,7 @@ class UndeclaredLimits(LookupError):
     def __init__(self, call: Call, caller: str = "") -> None:
         who = f"{caller} makes" if caller else "there is"
         super().__init__(
-            f"{who} a call {call!r} on Azure without declared limits: add a row for it to CALLS in "
+            f"{who} a call {call!r} on Azure without declared limits: add a row with a bucket for it to CALLS in "
             f"workers/providers/azure/limits.py"
         )
 
@@ -77,7 +77,7 @@ class UndeclaredLimits(LookupError):
 def call_draws(where: AzureScope, call: Call, reserve: float) -> tuple[Draw, ...]:
     """What one call draws on; the first of them is Resource Manager's. Raises UndeclaredLimits."""
     limits = CALLS.get(call)
-    if limits is None:
+    if limits is None or not (limits.arm or limits.bucket):
         raise UndeclaredLimits(call)
     drawn = list[Draw]()
     if limits.arm:
@@ -128,7 +128,8 @@ class LaneLimits:
     def _add(self, kind: "AzureKind", operation: str, calls: tuple[Call, ...]) -> None:
         """A lane that several kinds share has room for the calls of each of them."""
         for call in calls:
-            if call not in CALLS:
+            limits = CALLS.get(call)
+            if limits is None or not (limits.arm or limits.bucket):
                 raise UndeclaredLimits(call, f"kind {kind.name}")
         self._calls[operation] = self._calls.get(operation, Counter()) | Counter(calls)
 

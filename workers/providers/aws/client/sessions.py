@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from functools import cache
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final, Protocol, Self
 
 from aiobotocore.config import AioConfig
 from aiobotocore.credentials import AioContainerProvider
@@ -75,6 +75,15 @@ class _BoundedContainerProvider(AioContainerProvider):  # type: ignore[misc]  # 
     def __init__(self) -> None:
         timeout = AioContainerMetadataFetcher.TIMEOUT_SECONDS
         super().__init__(fetcher=AioContainerMetadataFetcher(session=BoundedMetadataSession(timeout)))
+
+
+class RoleSessions(Protocol):
+    """What a collector may call: only calls of services without a limit."""
+
+    def partition(self, region: str) -> str: ...
+    async def assume_role(
+        self, credentials: AwsCredentials, region: str, arguments: dict[str, Any]
+    ) -> dict[str, Any]: ...
 
 
 class SdkSessions:
@@ -184,10 +193,14 @@ class SdkSessions:
 
     # ---- calls
 
+    async def assume_role(self, credentials: AwsCredentials, region: str, arguments: dict[str, Any]) -> dict[str, Any]:
+        return await self.call(credentials, region, "sts", "assume_role", arguments)
+
     async def call(
         self, credentials: AwsCredentials, region: str, service: str, operation: str, arguments: dict[str, Any]
     ) -> dict[str, Any]:
-        """Raises AwsError, and NoAccess if AWS does not accept the credentials."""
+        """Knows no limits: `SdkClient` draws tokens first. Raises AwsError, and NoAccess if AWS does not accept the
+        credentials."""
         action = operation_names(service, operation).action
         try:
             async with (
