@@ -182,5 +182,5 @@ class Kube:
     def _connection(self) -> http.client.HTTPConnection:
         host, port = self._address.hostname or "", self._address.port
         if self._context is None:
-            return http.client.HTTPConnection(host, port, timeout=30)
-        return http.client.HTTPSConnection(host, port, timeout=30, context=self._context)
+            return http.client.HTTPConnection(host, port, timeout=100)
+        return http.client.HTTPSConnection(host, port, timeout=100, context=self._context)

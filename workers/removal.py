@@ -8,12 +8,14 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import partial
-from typing import Any, Final, Generic, NamedTuple, Protocol, Self, TypeVar, cast
+from typing import Any, Final, Generic, NamedTuple, Never, Protocol, Self, TypeVar, cast
 
-from service.contract import Blocked, Draw, Gone, Job, Pending, Verdict
+from service.contract import Blocked, Draw, Gone, Job, JobRecord, Left, Pending, Refused, Verdict
+from service.contract.kept import Abandoned
 from workers.handlers import evidence_age
 from workers.handlers.batch_adapter import BatchAdapter
 from workers.handlers.coalesced_reads import CoalescedReads
+from workers.handlers.kept_resources import KeptRecords
 from workers.handlers.protocol import Batch
 
 REPEAT_AFTER: Final = timedelta(seconds=15)
@@ -55,6 +57,14 @@ class RemovalProgress(NamedTuple):
         return f"{self.incarnation} {self.deletes} {self.checks} {self.state}".rstrip()
 
 
+def repeat_delay(deletes: int) -> timedelta:
+    """When to repeat a delete that was accepted so many times without effect: later and later."""
+    if deletes <= 1:
+        return timedelta(0)
+    factor: int = 2 ** min(GROWTH_STEPS, deletes - 2)
+    return min(LONGEST_REPEAT, REPEAT_AFTER * factor)
+
+
 FIRST: Final = RemovalProgress()
 _PROGRESS: Final = re.compile(r"(\S*) (\d+) (\d+)(?: (.*))?", re.DOTALL)
 
@@ -86,6 +96,10 @@ def _nothing() -> None:
     """Consent needs no further check."""
 
 
+async def _never_abandoned() -> None:
+    """No plan was made before."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attempt(Generic[C, R, L]):
     """One attempt at one job. `resource` was just read, and the judge confirmed the claim to it; `looked_up` is what
@@ -103,6 +117,8 @@ class Attempt(Generic[C, R, L]):
     expires: float = -1.0
     # Raises EarlyVerdict or NotCleared if the consent that was just given is not for this claim.
     confirm: Callable[[], None] = _nothing
+    # Raises EarlyVerdict if the resource's job was abandoned in an earlier plan.
+    leave_abandoned: Callable[[], Awaitable[None]] = _never_abandoned
     # Repeats the reads.
     reread: Callable[[], Awaitable["Attempt[C, R, L] | Verdict | Exception"]] | None = field(default=None, repr=False)
 
@@ -114,6 +130,7 @@ class Attempt(Generic[C, R, L]):
     async def clear(self) -> None:
         """Consent, to be awaited right before a call that changes anything. Raises NotCleared, EarlyVerdict and
         Outdated."""
+        await self.leave_abandoned()
         await self.batch.clear(self.job)
         self.confirm()
         evidence_age.require_fresh(self.expires)
@@ -256,16 +273,16 @@ Prepared = Attempt[Any, Any, Any] | Verdict | Exception
 
 
 class Removal(Generic[A]):
-    """Handler of one kind."""
+    """Handler of one kind. `kept_records` has the jobs that were abandoned in earlier plans."""
 
-    def __init__(self, calls: KindCalls[A]) -> None:
-        self.kind, self._calls = calls.kind, calls
+    def __init__(self, calls: KindCalls[A], kept_records: KeptRecords) -> None:
+        self.kind, self._calls, self._kept_records = calls.kind, calls, kept_records
 
     def draws(self, lane: str) -> Sequence[Draw] | None:
         return self._calls.draws(lane)
 
     async def attempt(self, batch: Batch) -> AsyncIterator[tuple[Job, Verdict | Exception]]:
-        removal = _BatchRemoval(self._calls, batch)
+        removal = _BatchRemoval(self._calls, batch, self._kept_records)
         try:
             await removal.begin()
             async for job, verdict in BatchAdapter(removal).attempt(batch):
@@ -277,8 +294,11 @@ class Removal(Generic[A]):
 class _BatchRemoval(Generic[A]):
     """The jobs of one batch. Each group of them is read once; then each job goes on by itself."""
 
-    def __init__(self, calls: KindCalls[A], batch: Batch) -> None:
+    def __init__(self, calls: KindCalls[A], batch: Batch, kept_records: KeptRecords) -> None:
         self.kind, self._calls, self._batch = calls.kind, calls, batch
+        self._abandoned = CoalescedReads[tuple[str, int], Never, Abandoned].by_key(
+            lambda key: kept_records.abandoned_before(*key)
+        )
         self._operation = batch.lane.rpartition("/")[2]
         self._claimed: dict[str, ClaimedJob] = {}
         self._failed: dict[str, Verdict | Exception] = {}
@@ -311,6 +331,7 @@ class _BatchRemoval(Generic[A]):
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         await self._rereads.aclose()
+        await self._abandoned.aclose()
 
     async def attempt_one(self, job: Job, batch: Batch) -> Verdict:
         try:
@@ -343,7 +364,9 @@ class _BatchRemoval(Generic[A]):
         calls, prepared = self._calls, dict[str, Prepared]()
         try:
             evidence = await calls.read(self._operation, self._clients[group[0].job.id], group)
-            prepared = {one.job.id: self._judge(one, evidence) for one in group}
+            earlier = {_plan_of(one.job) for one in group if one.job.plan > 1}
+            abandoned = {plan: await self._abandoned.read(plan) for plan in earlier}
+            prepared = {one.job.id: self._judge(one, evidence, abandoned.get(_plan_of(one.job))) for one in group}
             attempts = [cast("A", one) for one in prepared.values() if isinstance(one, Attempt)]
             if attempts:
                 prepared |= {one.job.id: one for one in await calls.look_up(self._operation, attempts)}
@@ -362,7 +385,7 @@ class _BatchRemoval(Generic[A]):
             return (await self._read([one]))[one.job.id]
         return found
 
-    def _judge(self, one: ClaimedJob, evidence: Evidence) -> Prepared:
+    def _judge(self, one: ClaimedJob, evidence: Evidence, abandoned: Abandoned | None) -> Prepared:
         calls, job, checks = self._calls, one.job, self._operation == self._calls.check_operation
         if (early := evidence.verdicts.get(job.id)) is not None:
             return early
@@ -373,19 +396,22 @@ class _BatchRemoval(Generic[A]):
         attempt = replace(
             calls.attempt(one, resource, self._clients[job.id], self._batch),
             progress=progress, expires=evidence.expires, confirm=partial(calls.confirm, one),
+            leave_abandoned=partial(self._leave_abandoned, job, calls.incarnation(resource)),
         )  # fmt: skip
         step = calls.steps.get(self._operation)
         if step is not None and not step.checks_ownership:
             return attempt
-        return self._judge_resource(one, attempt, checks=checks)
+        return self._judge_resource(one, attempt, abandoned, checks=checks)
 
-    def _judge_resource(self, one: ClaimedJob, attempt: A, *, checks: bool) -> Prepared:
+    def _judge_resource(self, one: ClaimedJob, attempt: A, abandoned: Abandoned | None, *, checks: bool) -> Prepared:
         calls, resource, progress = self._calls, attempt.resource, attempt.progress
         if state := calls.absent(resource):
             return Gone(f"it is {state}")
         incarnation = calls.incarnation(resource)
         if progress.incarnation and incarnation != progress.incarnation:
             return Gone(f"it is gone, and another one has its name by now ({incarnation})")
+        if abandoned is not None and (left := _left_by_decision(one.job, incarnation, abandoned)) is not None:
+            return left
         # A read that only proves absence may not show whose a resource is.
         shown = not checks or calls.looks_first
         if shown and (objection := calls.owns(one, resource)) is not None:
@@ -400,6 +426,15 @@ class _BatchRemoval(Generic[A]):
             return self._delete_next(attempt, progress._replace(incarnation=incarnation, checks=0))
         reread = partial(self._read_again, one) if not calls.looks_first else None
         return replace(attempt, reread=reread)
+
+    # ---- abandoned in an earlier plan
+
+    async def _leave_abandoned(self, job: Job, incarnation: str) -> None:
+        """Only earlier plans matter: a plan names a resource once."""
+        if job.plan > 1:
+            left = _left_by_decision(job, incarnation, await self._abandoned.read(_plan_of(job)))
+            if left is not None:
+                raise EarlyVerdict(left)
 
     # ---- deleting
 
@@ -430,9 +465,31 @@ class _BatchRemoval(Generic[A]):
 
     def _delete_next(self, attempt: A, progress: RemovalProgress) -> Pending:
         """To the lane in which it is deleted: for the first time, or again, later and later."""
-        deletes, wait = progress.deletes, timedelta(0)
-        if deletes > 1:
-            wait = min(LONGEST_REPEAT, REPEAT_AFTER * 2 ** min(GROWTH_STEPS, deletes - 2))
+        deletes, wait = progress.deletes, repeat_delay(progress.deletes)
         state = f" ({attempt.resource.state})" if attempt.resource.state else ""
         text = f"it is there{state}" + (f", although its deletion was accepted {deletes} times" if deletes else "")
         return Pending(wait, text, lane=attempt.lane(self._calls.delete_operation), resume=str(progress))
+
+
+def _plan_of(job: Job) -> tuple[str, int]:
+    return job.deletion, job.plan
+
+
+def _left_by_decision(job: Job, incarnation: str, abandoned: Abandoned) -> Verdict | None:
+    """Verdict for a resource that an operator abandoned before its deletion was planned anew. Where names can be used
+    again, that is the incarnation which the abandoned job was planned for or has read, or any if it knew none."""
+    if abandoned.unknown:
+        return Refused(
+            f"{abandoned.unknown} jobs of an earlier plan were abandoned, and their records can't be read: this may be "
+            f"one of their resources, which are to stay; `knell jobs abandon` releases the object without it"
+        )
+    if any(_is_about(record, job, incarnation) for record in abandoned.jobs):
+        return Left("left where it is: its job was abandoned before the deletion was planned anew")
+    return None
+
+
+def _is_about(record: JobRecord, job: Job, incarnation: str) -> bool:
+    if (record.kind, record.target) != (job.kind, job.target):
+        return False
+    known = RemovalProgress.read(record.resume, record.incarnation).incarnation or record.incarnation
+    return known in ("", incarnation)

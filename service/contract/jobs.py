@@ -64,6 +64,11 @@ class Job(msgspec.Struct, frozen=True):
         return self.id.rpartition("#")[0]
 
     @property
+    def plan(self) -> int:
+        """The number of the plan that it belongs to."""
+        return int(self.id.rpartition("#")[2].partition(".")[0])
+
+    @property
     def kind(self) -> str:
         return self.record.kind
 

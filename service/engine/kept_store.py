@@ -29,6 +29,11 @@ class KeptStore:
         """The abandoned jobs of all plans of a deletion. They are removed together with the deletion's record."""
         return await _decoded(self._rows(f"{self._installation.shard_of(deletion).stem}abandoned:{deletion}"))
 
+    async def abandoned_before(self, deletion: str, plan: int) -> Abandoned:
+        """Those of earlier plans than this one, which can't change any more."""
+        key = f"{self._installation.shard_of(deletion).stem}abandoned:{deletion}"
+        return await _decoded((job, raw) async for job, raw in self._rows(key) if _plan_of(job) < plan)
+
     async def given_up(self, deletion: str) -> Abandoned:
         """The abandoned jobs, and those of the present plan that were given up. Reads all jobs of the plan if there is
         one."""
@@ -79,6 +84,12 @@ class KeptStore:
 def _lines(raw: bytes | None) -> list[KeepDecision]:
     lines: Sequence[bytes] = raw.splitlines() if raw else ()
     return [decode_keep_decision(line.partition(b" ")[2]) for line in lines]
+
+
+def _plan_of(job: bytes) -> int:
+    """0 for a field that is no job's id, which may be about any plan."""
+    number = job.rpartition(b"#")[2].partition(b".")[0]
+    return int(number) if number.isdigit() else 0
 
 
 async def _decoded(rows: AsyncIterator[tuple[bytes, bytes]]) -> Abandoned:

@@ -255,6 +255,30 @@ class EngineUnderTest:
         for shard in self.installation.shards:
             await Janitor(shard, self.settings, "janitor").whole_round()
 
+    async def lose_plan(self, one: Event) -> None:
+        """The records of a plan's jobs are lost, and the janitor has the deletion planned anew."""
+        plan = (await self.deletion(one))["plan"]
+        assert await self.client.delete(f"{self.shard(one).stem}job:{one.deletion}#{plan}") == 1
+
+        async def noticed() -> bool:
+            await self.tidy()
+            return one.deletion in await self.decisions("planned anew")
+
+        await self.jump(timedelta(minutes=1))
+        await self.until(f"{one.deletion} is to be planned anew", noticed)
+
+    async def until_next_plan(self, one: Event) -> None:
+        async def planned() -> bool:
+            return int((await self.deletion(one)).get("plan", 1)) > 1
+
+        await self.until(f"{one.deletion} is planned anew", planned)
+
+    async def abandon(self, one: Event, target: str) -> str:
+        """Abandons the job of a target; returns its id."""
+        (job,) = [job for job, name in await self.targets_of(one) if name == target]
+        assert await self.shard(one).abandon(job, "somebody") == "abandoned"
+        return job
+
     async def jump(self, by: timedelta) -> None:
         """The clock goes on (or back) at once, and everyone asleep looks at it."""
         self.offset += by

@@ -370,3 +370,18 @@ async def test_the_lag_of_the_group_stays_computable_and_true(engine: EngineUnde
         assert await lags() == [0] * len(engine.installation.shards)
     assert None not in seen
     assert any(lag for lag in seen if lag)
+
+
+async def test_a_stage_whose_record_was_cut_short_does_not_stop_the_janitor(engine: EngineUnderTest) -> None:
+    one = event("a")
+    other = engine.beside(one, "b")
+    await engine.lay(one, [thing("x"), thing("y", stage=1)])
+    key = engine.shard(one).stem + "deletion:" + one.deletion
+    shape = (await engine.deletion(one))["stage.0"]
+    await engine.client.hset(key, "stage.0", shape.rpartition(" ")[0])
+    await engine.publish(other)
+    (entry,) = await engine.entries()
+    await engine.client.xdel(stream(engine, other), entry)
+    await engine.jump(GRACE)
+    await engine.tidy()
+    assert await engine.decisions("published again") == [other.deletion]

@@ -59,6 +59,8 @@ async def test_an_abandoned_job_stays_abandoned_when_its_deletion_is_planned_ane
     abandoned = await memory.abandoned(one.deletion)
     assert abandoned.covers("thing", "left")
     assert not abandoned.covers("thing", "gone")
+    assert await memory.abandoned_before(one.deletion, 2) == abandoned
+    assert await memory.abandoned_before(one.deletion, 1) == NOTHING_ABANDONED
     (ending,) = await deletion_outcomes(engine.installation, [one.deletion])
     assert ending.kept.startswith("left: ")
 

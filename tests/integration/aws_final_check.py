@@ -13,6 +13,7 @@ from tests.integration.capa_states import record_consents, record_objects
 from tests.integration.capi_fixture import CapaSide, CapiFixture
 from tests.recording_batch import RecordingBatch
 from workers.collectors.capa.final_check import FINAL_CHECK, OPERATION
+from workers.collectors.capa.latest_objects import ObjectState
 from workers.providers.aws.kinds import KINDS
 from workers.providers.aws.limits import AwsLimits
 
@@ -33,19 +34,24 @@ def job_of(target: Target, **changed: Any) -> Job:
     return Job("deletion#1.1", 7, msgspec.structs.replace(record, **changed))
 
 
-async def attempted(side: CapaSide, batch: Taken, *planned: Job) -> Verdict | Exception:
+async def attempted(
+    side: CapaSide, batch: Taken, *planned: Job, state: ObjectState | None = None
+) -> Verdict | Exception:
     """The verdict of one attempt, which may be that a list continues. Its object is as it was planned, by the jobs
-    `planned` if any."""
+    `planned` if any, unless its `state` is given."""
     record_objects(side.collector.latest_objects, planned or batch.jobs)
+    if state is not None:
+        for job in batch.jobs:
+            side.collector.latest_objects.record(job.deletion, state)
     record_consents(side.provider.claims, planned or batch.jobs)
     handler = next(handler for handler in side.handlers if handler.kind == FINAL_CHECK)
     ((_, verdict),) = [pair async for pair in handler.attempt(batch)]
     return verdict
 
 
-async def listed(side: CapaSide, batch: Taken) -> Verdict | Exception:
+async def listed(side: CapaSide, batch: Taken, state: ObjectState | None = None) -> Verdict | Exception:
     """The verdict once the list is complete, in as many attempts as that takes."""
-    while isinstance(verdict := await attempted(side, batch), Pending) and GOES_ON in verdict.detail:
+    while isinstance(verdict := await attempted(side, batch, state=state), Pending) and GOES_ON in verdict.detail:
         (job,) = batch.jobs
         record = msgspec.structs.replace(job.record, resume=verdict.resume, verdict="check")
         batch.jobs = (Job(job.id, job.fence, record),)

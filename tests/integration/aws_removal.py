@@ -24,6 +24,7 @@ from workers.collectors.capa.claim import CapaClaim
 from workers.collectors.capa.judge import CapaJudge
 from workers.collectors.capa.kinds import CAPA_KINDS
 from workers.collectors.capa.latest_objects import LatestObjects
+from workers.handlers.kept_resources import NoKeptRecords
 from workers.providers.aws.claims import ClaimRegistry
 from workers.providers.aws.client.clients import SdkClients
 from workers.providers.aws.kind_calls import AwsKindCalls, RemovalContext
@@ -67,7 +68,8 @@ def capa_claims(
 
 
 def aws_removal(kind: AwsKind, reach: SdkClients, settings: AwsSettings, claims: ClaimRegistry) -> Removal[Any]:
-    return Removal(AwsKindCalls(kind, RemovalContext(reach, settings, claims, reach.limits, ConsentRechecks())))
+    context = RemovalContext(reach, settings, claims, reach.limits, ConsentRechecks())
+    return Removal(AwsKindCalls(kind, context), NoKeptRecords())
 
 
 class AwsRecordingBatch(RecordingBatch):

@@ -43,16 +43,16 @@ from workers.collectors.karpenter_azure.claim import KarpenterClaim
 from workers.collectors.karpenter_azure.judge import KarpenterJudge
 from workers.collectors.karpenter_azure.node_protection import NodeProtection
 from workers.handlers.kept_resources import KeptRecords, NoKeptRecords
+from workers.handlers.protocol import Handler
 from workers.handlers.source_clusters import SourceClusters
 from workers.providers.azure.call_meters import BudgetCallMeter
 from workers.providers.azure.calls import AzureCalls
 from workers.providers.azure.claims import AzureClaim, ClaimJudges, ConsentedObject, Consents
 from workers.providers.azure.clients import AzureClients
-from workers.providers.azure.kind_calls import AzureKindCalls
+from workers.providers.azure.host_removal import azure_removal
 from workers.providers.azure.kinds import KINDS, AzureKind
 from workers.providers.azure.limits import Call, LaneLimits, call_draws
 from workers.providers.azure.model import AzureScope, CallMeter
-from workers.removal import Removal
 
 NAME: Final = "aks-a"
 TAGS: Final = {CLUSTER_TAG: "prod", NODEPOOL_TAG: "default"}
@@ -179,14 +179,14 @@ class AzureRemovalFixture(KarpenterObjects):
             jobs.append(Job(f"{deletion}#1.0", 7, JobRecord(**{**given, **record})))
         return of(lane, jobs, clear=clear)
 
-    def removal(self, kind: AzureKind) -> Removal[Any]:
+    def removal(self, kind: AzureKind) -> Handler:
         def calling(where: AzureScope, meter: CallMeter) -> AzureCalls:
             return self.calls(meter, where)
 
         settings = AzureSettings(nodes={SOURCE: self.named}, reserve=RESERVE)
         judges = ClaimJudges(self.collector_of)
         judges.register(KARPENTER_AZURE, self.judge(settings, self.nodes, self.memory))
-        return Removal(AzureKindCalls(kind, calling, LANES, judges, self.consents))
+        return azure_removal(kind, calling, LANES, judges, self.consents, self.memory)
 
     def collector_of(self, source: str) -> str:
         declared = self.settings.sources.get(source)

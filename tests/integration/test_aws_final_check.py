@@ -9,15 +9,17 @@ import pytest
 
 from service.contract import FINALLY, Event, Found, Gone, Job, Pause, Pending, Refused, Target, Throttled
 from service.contract.kept import RETAINED_TAG
-from service.sources.capa import AWS_FINALIZER, EXTERNAL_RESOURCE_TASKS, AwsSettings
+from service.sources.capa import AWS_FINALIZER, EXTERNAL_RESOURCE_TASKS, TASKS, AwsSettings
 from standins.aws.behaviour import AwsFault
 from standins.aws.builder import REGION, Vpc
 from standins.aws.tags import by_cloud_provider
 from tests import capi
 from tests.integration.aws_final_check import Taken, attempted, job_of, last_of, listed
+from tests.integration.capa_states import object_state
 from tests.integration.capi_fixture import MANAGED, CapiFixture, marked
 from tests.kubectl import carry_out, command_in
-from workers.collectors.capa.final_check import FINAL_CHECK
+from workers.collectors.capa.claim import CapaClaim
+from workers.collectors.capa.final_check import FINAL_CHECK, FinalCheckData
 from workers.handlers.protocol import NotCleared
 
 TAGGING = "tagging.GetResources"
@@ -115,6 +117,29 @@ async def test_a_group_that_a_late_balancer_uses_waits_for_it(clusters: CapiFixt
         # Three of its four groups are used by its balancers, and so are its target groups.
         assert sorted(stages[one] for one in again.groups) == [0, 1, 1, 1]
         assert {stages[one] for one in again.target_groups} == {1}
+
+
+async def test_a_late_target_does_not_carry_what_else_was_abandoned(clusters: CapiFixture) -> None:
+    """A thousand late targets of a deletion with a thousand abandoned jobs would be a million ids in Redis. They are
+    read when they are needed; what the object's spec names goes with the target."""
+    vpc = await clusters.resources.vpc()
+    async with clusters.side() as side:
+        target = await last_of(clusters, side, vpc)
+        job, latest = job_of(target), side.collector.latest_objects
+        named, late = [await clusters.resources.group(vpc, by_cloud_provider("prod")) for _ in range(2)]
+        abandoned = tuple(f"sg-{number:017}" for number in range(1000))
+        planned = object_state(msgspec.json.decode(target.data, type=FinalCheckData).claim, TASKS)
+        subject = msgspec.structs.replace(planned.subject, spared=(named,))
+        state = msgspec.structs.replace(planned, subject=subject, abandoned=abandoned)
+        found = await listed(side, Taken(target.lane, job), state)
+        assert isinstance(found, Found)
+        assert [one.id for one in found.targets] == [late]
+        (data,) = (one.data for one in found.targets)
+        claim = msgspec.json.decode(data, type=CapaClaim)
+        assert claim.spared == (named,)
+        assert len(data) < 1000
+        # At the call all of them count.
+        assert latest.updated(job.deletion, claim).spared == (named, *abandoned)
 
 
 def forged(target: Target, **changed: Any) -> str:

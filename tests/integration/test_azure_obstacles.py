@@ -7,7 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from service.contract import Blocked, Gone, Pending, Refused, Throttled
+from service.contract import Blocked, Gone, Pending, Refused, Throttled, Verdict
+from service.contract.kept import Abandoned
 from service.sources.karpenter_azure import CLUSTER_TAG
 from standins.azure import GROUP, AzureFault, id_of
 from tests.azure_kinds import ATTACHABLE_KINDS, AzureKindRow
@@ -20,8 +21,10 @@ from tests.integration.azure_removal import (
     own_api,
     removing,
 )
+from workers.handlers.kept_resources import NoKeptRecords
 from workers.handlers.protocol import NotCleared
 from workers.providers.azure.errors import AzureError
+from workers.providers.azure.kind_calls import HostProgress
 from workers.providers.azure.kinds import KINDS, NIC, VM
 from workers.removal import RemovalProgress
 
@@ -55,6 +58,12 @@ async def test_an_interface_waits_for_a_machine_of_its_name_that_is_not_ours_to_
 # ---- a machine that came after the stage of machines was over
 
 
+def pending(found: Verdict | Exception, operation: str) -> Pending:
+    assert isinstance(found, Pending), found
+    assert str(found.lane).endswith(f"/{operation}"), found
+    return found
+
+
 def late(removing: AzureRemovalFixture, machine: str, name: str = NAME, **how: Any) -> AzureRecordingBatch:
     """The job of an interface in the lane in which machines are removed."""
     batch = removing.batch(NIC, name, resume=str(RemovalProgress("", state=machine)), **how)
@@ -72,11 +81,74 @@ async def test_a_machine_that_came_late_goes_before_its_interface_and_not_before
     assert (found.resume, await removing.asked()) == (str(RemovalProgress("", state=machine)), ["vm.get"])
     found = await removing.one(late(removing, machine))
     assert isinstance(found, Pending)
-    assert (found.lane, found.resume) == (removing.where.lane(NIC.reading), str(RemovalProgress("")))
+    counted = str(HostProgress(machine, 1))
+    assert (found.lane, found.resume) == (removing.where.lane(NIC.reading), str(RemovalProgress("", state=counted)))
     assert await removing.asked() == ["vm.get", "vm.delete"]
     await removing.azure.advance(30)
     assert isinstance(await removing.one(removing.batch(NIC, looks=True, resume=found.resume)), Gone)
     assert await removing.names() == set()
+
+
+async def test_a_late_machine_whose_delete_has_no_effect_is_deleted_again_later_and_later(
+    removing: AzureRemovalFixture,
+) -> None:
+    machine = await removing.vm(nics=(NAME,))
+    interface = await removing.nic(vm=NAME)
+    await removing.azure.set_faults(AzureFault(what="fails", operation="vm.delete", code="InternalServerError"))
+    resume, waits = str(RemovalProgress(interface)), []
+    for number in range(1, 6):
+        blocked = pending(await removing.one(removing.batch(NIC, resume=resume)), VM.removing)
+        assert (f"accepted {number - 1} times" in blocked.detail) == (number > 1)
+        waits.append(blocked.check_after.total_seconds())
+        taken = removing.batch(NIC, resume=blocked.resume).moved(removing.where.lane(VM.removing))
+        accepted = pending(await removing.one(taken), NIC.reading)
+        assert await removing.asked() == ["vm.get", "vm.delete"]
+        await removing.azure.advance(10)
+        seen = pending(await removing.one(removing.batch(NIC, looks=True, resume=accepted.resume)), NIC.removing)
+        assert seen.resume == str(RemovalProgress(interface, state=str(HostProgress(machine, number))))
+        resume = seen.resume
+    assert waits == [60, 60, 75, 90, 120]
+    # Another machine of the name begins anew.
+    await removing.azure.remove("vm", NAME, subscription=removing.subscription)
+    await removing.vm()
+    again = pending(await removing.one(removing.batch(NIC, resume=resume)), VM.removing)
+    assert again.check_after == timedelta(seconds=60)
+
+
+@pytest.mark.invariant(2)
+async def test_a_late_machine_is_not_deleted_upon_a_read_that_is_older_than_five_seconds(
+    removing: AzureRemovalFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Redis, which is asked after the read, may be slow; its time counts."""
+    now = 1000.0
+
+    class SlowRecords(NoKeptRecords):
+        async def abandoned(self, deletion: str) -> Abandoned:
+            nonlocal now
+            now += takes
+            return await super().abandoned(deletion)
+
+    monkeypatch.setattr("workers.handlers.evidence_age.FRESH", timedelta(seconds=5))
+    monkeypatch.setattr("workers.handlers.evidence_age.now", lambda: now)
+    removing.memory = SlowRecords()
+    machine = await removing.vm(nics=(NAME,))
+    takes = 6.0
+    found = await removing.one(late(removing, machine))
+    assert isinstance(found, Blocked)
+    assert "grown old" in found.by
+    assert await removing.asked() == ["vm.get"]
+    takes = 4.0
+    pending(await removing.one(late(removing, machine)), NIC.reading)
+    assert await removing.asked() == ["vm.get", "vm.delete"]
+
+
+async def test_a_late_machine_that_is_going_already_is_looked_after_and_not_deleted_again(
+    removing: AzureRemovalFixture,
+) -> None:
+    machine = await removing.vm(state="Deleting")
+    going = pending(await removing.one(late(removing, machine)), NIC.reading)
+    assert "being deleted" in going.detail
+    assert await removing.asked() == ["vm.get"]
 
 
 async def test_a_machine_that_came_later_still_is_another_one_and_gets_a_grace_of_its_own(

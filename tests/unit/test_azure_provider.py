@@ -10,6 +10,7 @@ from service.sources.karpenter_azure import KARPENTER_AZURE, AzureSettings
 from workers.collectors.karpenter_azure.claim import KarpenterClaim
 from workers.collectors.karpenter_azure.judge import KarpenterJudge
 from workers.collectors.karpenter_azure.node_protection import Protection
+from workers.handlers.kept_resources import NoKeptRecords
 from workers.providers.azure.claims import AzureClaim, ClaimJudges, NotJudged
 from workers.providers.azure.clients import AzureClients
 from workers.providers.azure.components import AzureProvider
@@ -56,7 +57,7 @@ def stored(claim: AzureClaim) -> str:
 @pytest.fixture
 async def provider() -> AsyncIterator[AzureProvider]:
     async with AzureClients("https://management.azure.com") as clients:
-        yield AzureProvider(clients, 0.2, None, lambda _: KARPENTER_AZURE)
+        yield AzureProvider(clients, 0.2, None, lambda _: KARPENTER_AZURE, NoKeptRecords())
 
 
 def kinds_of(provider: AzureProvider) -> list[str]:

@@ -16,8 +16,11 @@ class KeptRecords(Protocol):
     async def abandoned(self, deletion: str) -> Abandoned:
         """Jobs of this deletion that an operator abandoned."""
 
+    async def abandoned_before(self, deletion: str, plan: int) -> Abandoned:
+        """The same, without those of this plan and of later ones."""
+
     async def given_up(self, deletion: str) -> Abandoned:
-        """The same, and the jobs that were given up: their resources are to be kept by now."""
+        """All abandoned jobs, and the jobs that were given up: their resources are to be kept by now."""
 
     async def decisions(self, place: str, name: str) -> Sequence[KeepDecision]:
         """Decisions about resources kept in that place under that name. Raises Undecodable."""
@@ -29,6 +32,10 @@ class NoKeptRecords:
     async def abandoned(self, deletion: str) -> Abandoned:
         del deletion
         return NOTHING_ABANDONED
+
+    async def abandoned_before(self, deletion: str, plan: int) -> Abandoned:
+        del plan
+        return await self.abandoned(deletion)
 
     async def given_up(self, deletion: str) -> Abandoned:
         return await self.abandoned(deletion)

@@ -2,9 +2,10 @@
 It only reads. The event is a hint; the live object decides."""
 
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from service.contract import FINALLY, Event, Hold, Plan, Target
+from service.contract.kept import NOTHING_ABANDONED, Abandoned
 from service.contract.targets import order_of
 from service.engine.guard import DeletedObject, Guard
 from service.kubernetes import ClusterError
@@ -24,13 +25,23 @@ Dropped = Callable[[Event], Awaitable[str]]
 """Why the object's resources stay: an operator dropped an earlier deletion of it. Empty if that did not happen."""
 
 
+ReadAbandoned = Callable[[str], Awaitable[Abandoned]]
+"""The jobs that were abandoned in earlier plans of a deletion."""
+
+
 async def _never(event: Event) -> str:
     del event
     return ""
 
 
+async def _nothing_abandoned(deletion: str) -> Abandoned:
+    del deletion
+    return NOTHING_ABANDONED
+
+
 class LivePlanner:
-    """`dropped` tells whether an operator dropped an earlier deletion of the object."""
+    """`dropped` tells whether an operator dropped an earlier deletion of the object. Resources whose jobs were
+    `abandoned` before the deletion was planned anew are not planned again."""
 
     def __init__(
         self,
@@ -40,9 +51,11 @@ class LivePlanner:
         collectors: Mapping[str, Collector],
         report: ReportStatus = no_report,
         dropped: Dropped = _never,
+        abandoned: ReadAbandoned = _nothing_abandoned,
     ) -> None:
         self._inspector, self._policy, self._guard = inspector, policy, guard
-        self._collectors, self._report, self._dropped = dict(collectors), report, dropped
+        self._collectors, self._report = dict(collectors), report
+        self._dropped, self._abandoned = dropped, abandoned
 
     async def plan(self, event: Event) -> Plan | Hold:
         """If the object can't be read, the deletion is held and planned again."""
@@ -111,10 +124,47 @@ class LivePlanner:
         if collector is None:
             known = ", ".join(sorted(self._collectors)) or "none"
             return Hold(f"no collector {facts.settings.collector!r} in this process (there is: {known})", again=True)
-        return await collector.collect(facts)
+        plan = await collector.collect(facts)
+        # Read last: until the new plan is written, nothing more of the deletion can be abandoned.
+        return plan if isinstance(plan, Hold) else _spare(plan, await self._abandoned(facts.ref.deletion))
 
     def _report_reason(self, facts: ObjectFacts, reason: Reason, message: str) -> None:
         self._report(StatusReport(facts.ref, reason, message, facts.live))
+
+
+def _spare(plan: Plan, abandoned: Abandoned) -> Plan | Hold:
+    """The plan without resources that an operator abandoned in an earlier plan of the deletion."""
+    if abandoned.unknown:
+        return Hold(
+            f"{abandoned.unknown} of its jobs were abandoned in an earlier plan, and their records can't be read, so "
+            f"that any resource may be one that is to stay; `knell held drop` releases the object and leaves all",
+            again=True,
+        )
+    if not abandoned.jobs:
+        return plan
+    targets = list(plan.targets)
+    rest = not_abandoned(targets, abandoned)
+    remark = f"{len(targets) - len(rest)} left, whose jobs were abandoned" if len(rest) < len(targets) else ""
+    return Plan(rest, "; ".join(filter(None, (plan.why, remark))))
+
+
+def not_abandoned(targets: Sequence[Target], abandoned: Abandoned) -> list[Target]:
+    """Targets without an abandoned job of their kind and id. Where the job names an incarnation, a target of another
+    one, or of one that is not known yet, remains: the attempt reads it, and leaves the one that was abandoned. Where
+    several targets have that kind and id, in several places, the claim tells which of them was abandoned, if it is
+    still the same."""
+    claims: dict[tuple[str, str], set[str]] = {}
+    for target in targets:
+        claims.setdefault((target.kind, target.id), set()).add(target.data)
+    stays = set[tuple[str, str, str, str]]()
+    for job in abandoned.jobs:
+        same = claims.get((job.kind, job.target), set())
+        stays |= {(job.kind, job.target, job.incarnation, data) for data in (same & {job.data} or same)}
+    return [
+        one
+        for one in targets
+        if stays.isdisjoint((one.kind, one.id, incarnation, one.data) for incarnation in ("", one.incarnation))
+    ]
 
 
 def counted(targets: list[Target]) -> str:

@@ -61,7 +61,10 @@ def build_registry(
     report = reporter.report if listens else no_report
     inspector = Inspector(settings, source_clusters, partial(Inventory, installation), recent_objects)
     every = {collector.name: collector for collector in (EmptyCollector(), *collectors)}
-    planner = LivePlanner(inspector, settings.policy, guard, every, report, partial(dropped_reason, installation))
+    kept_store = KeptStore(installation)
+    planner = LivePlanner(
+        inspector, settings.policy, guard, every, report, partial(dropped_reason, installation), kept_store.abandoned
+    )
     consent = ConsentCheck(
         inspector, records, settings.policy, partial(withdraw, installation), collectors=every, report=report,
     )  # fmt: skip
@@ -80,7 +83,7 @@ def build_registry(
 
     release = ReleaseHandler(
         settings.sources, settings.policy, source_clusters, records.find, forget, features=settings.features,
-        report=report, keep=KeptMarkingStep(settings.sources, source_clusters, every, KeptStore(installation)).keep,
+        report=report, keep=KeptMarkingStep(settings.sources, source_clusters, every, kept_store).keep,
     )  # fmt: skip
     return HandlerRegistry(
         [release, *handlers],

@@ -55,7 +55,8 @@ local function look_after(id, key, record)
   local finale, previous = string.match(record['last'] or '', '^%S+ %S+ %S+ (%d+)$'), {}
   for field, shape in pairs(record) do
     local stage = string.match(field, '^stage%.(%d+)$')
-    if stage then previous[split(shape)[4]] = stage end
+    local following = stage and split(shape)[4]
+    if following then previous[following] = stage end
   end
   for field, shape in pairs(record) do
     local stage = string.match(field, '^stage%.(%d+)$')

@@ -168,21 +168,22 @@ class FinalCheck:
             if error.what == "denied":
                 return Refused(describe_error(error))
             raise
-        return self._judge(job, claim, without_given_up(finds, await self._memory.given_up(job.deletion)))
+        return self._judge(job, planned, without_given_up(finds, await self._memory.given_up(job.deletion)))
 
-    def _judge(self, job: Job, claim: CapaClaim, finds: FoundResources) -> Verdict:
+    def _judge(self, job: Job, planned: CapaClaim, finds: FoundResources) -> Verdict:
         """Only a complete and empty list releases the object."""
+        subject = self._latest_objects.object_of(job.deletion)
         if finds.owned:
             names = resource_names(finds.owned)
             log.warning(
-                "resources are there again, or still", deletion=job.deletion, cluster=claim.name,
+                "resources are there again, or still", deletion=job.deletion, cluster=planned.name,
                 count=len(finds.owned), resources=names,
             )  # fmt: skip
-            return Found(late_targets_of(finds), f"there again, or still: {names}", CheckState().text)
+            spared = planned.spared if subject is None else subject.spared
+            return Found(late_targets_of(finds, spared), f"there again, or still: {names}", CheckState().text)
         if finds.unreadable:
             return Refused(f"whether everything is gone can't be told: {describe_unreadable(finds)}")
         if finds.ambiguous:
-            subject = self._latest_objects.object_of(job.deletion)
             remedy = OPT_OUT_HINT if subject is None else how_to_name_vpc(finds, subject)
             return Refused(f"{describe_ambiguous(finds, 'its object')}; {remedy}")
         if not state_of(job.resume).first:

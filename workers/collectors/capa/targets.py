@@ -31,8 +31,10 @@ def targets_of(finds: FoundResources) -> Iterator[Target]:
         yield _target(kind, claim, one, found, chain, stage)
 
 
-def late_targets_of(finds: FoundResources) -> tuple[Target, ...]:
-    """Targets of a check that nothing is left: all in the last chain, in the order in which they use each other."""
+def late_targets_of(finds: FoundResources, spared: tuple[str, ...]) -> tuple[Target, ...]:
+    """Targets of a check that nothing is left: all in the last chain, in the order in which they use each other.
+    `spared` is stored with every one of them: groups that the object's spec names, and not what was abandoned, of which
+    there may be very much."""
     uses, gateways = _BalancerGroups(finds), any(item.kind is NAT_GATEWAY for item in finds.owned)
 
     def late(item: OwnedResource) -> Target:
@@ -40,7 +42,8 @@ def late_targets_of(finds: FoundResources) -> tuple[Target, ...]:
         _, stage = uses.place_of(item.kind, one, item.resource)
         if item.kind is ELASTIC_IP and not gateways:
             stage = 0
-        return _target(item.kind, item.claim, one, item.resource, FINALLY, stage)
+        claim = msgspec.structs.replace(item.claim, spared=spared)
+        return _target(item.kind, claim, one, item.resource, FINALLY, stage)
 
     return tuple(map(late, finds.owned))
 

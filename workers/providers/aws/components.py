@@ -11,6 +11,7 @@ from typing import Any
 from service.settings import Settings
 from service.sources.aws import AwsAccess
 from workers.handlers.components import Context
+from workers.handlers.kept_resources import KeptRecords
 from workers.handlers.protocol import Handler
 from workers.providers.aws.claims import ClaimJudge, ClaimRegistry, RecordConsent
 from workers.providers.aws.client.clients import SdkClients
@@ -33,9 +34,9 @@ class AwsProvider:
 
     def __init__(
         self, clients: SdkClients, limits: AwsLimits, claims: ClaimRegistry, settings: AwsAccess,
-        clock: Callable[[], float] = time.monotonic,
+        kept_records: KeptRecords, clock: Callable[[], float] = time.monotonic,
     ) -> None:  # fmt: skip
-        self.clients, self.limits, self.claims = clients, limits, claims
+        self.clients, self.limits, self.claims, self._kept_records = clients, limits, claims, kept_records
         self._context = RemovalContext(clients, settings, claims, limits, ConsentRechecks(clock))
         self._kinds: dict[str, AwsKind] = {}
         self._handlers: dict[str, Handler] = {}
@@ -55,7 +56,7 @@ class AwsProvider:
         self.limits.add(kinds)
         for kind in kinds:
             self._kinds[kind.name] = kind
-            self._handlers[kind.name] = Removal(AwsKindCalls(kind, self._context))
+            self._handlers[kind.name] = Removal(AwsKindCalls(kind, self._context), self._kept_records)
 
     def register(
         self, collector: str, judge: ClaimJudge[Any], resolver: IdentityResolver | None = None
@@ -78,7 +79,7 @@ async def aws_provider(
     limits, collector_of = AwsLimits(), partial(collector_of_source, context.settings)
     sdk = SdkClients(limits, collector_of, endpoint=aws.endpoint, account=aws.account, quota=context.budgets)
     async with sdk as clients:
-        yield AwsProvider(clients, limits, ClaimRegistry(collector_of), aws, clock)
+        yield AwsProvider(clients, limits, ClaimRegistry(collector_of), aws, context.kept_records, clock)
 
 
 def collector_of_source(settings: Settings, source: str) -> str:

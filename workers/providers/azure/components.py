@@ -11,18 +11,18 @@ import msgspec
 from service.contract import Target
 from service.sources.azure import AzureAccess
 from workers.handlers.components import CallBudgets, Context
+from workers.handlers.kept_resources import KeptRecords
 from workers.handlers.protocol import Handler
 from workers.providers.azure.call_meters import BudgetCallMeter
 from workers.providers.azure.calls import AzureCalls
 from workers.providers.azure.claims import AzureClaim, AzureJudge, ClaimJudges, Consents
 from workers.providers.azure.clients import AzureClients
 from workers.providers.azure.errors import AzureError
-from workers.providers.azure.kind_calls import AzureKindCalls
+from workers.providers.azure.host_removal import azure_removal
 from workers.providers.azure.kinds import KINDS, AzureKind
 from workers.providers.azure.limits import LaneLimits
 from workers.providers.azure.model import PROVIDER, AzureScope, CallMeter
 from workers.providers.azure.retained_tags import AzureRetainedTags
-from workers.removal import Removal
 
 TAGGING_PATIENCE: Final = timedelta(seconds=5)
 """How long a call that tags kept resources waits for tokens; the release retries after longer waits."""
@@ -43,8 +43,10 @@ class AzureProvider:
         reserve: float,
         budgets: CallBudgets | None,
         collector_of: Callable[[str], str],
+        kept_records: KeptRecords,
     ) -> None:
         self._clients, self._reserve, self._budgets = clients, reserve, budgets
+        self._kept_records = kept_records
         self.consents = Consents()
         self._judges = ClaimJudges(collector_of)
         self._limits = LaneLimits((), reserve)
@@ -66,8 +68,8 @@ class AzureProvider:
         self._limits.add(*kinds)
         for kind in kinds:
             self._kinds[kind.name] = kind
-            self._handlers[kind.name] = Removal(
-                AzureKindCalls(kind, self.metered_calls, self._limits, self._judges, self.consents)
+            self._handlers[kind.name] = azure_removal(
+                kind, self.metered_calls, self._limits, self._judges, self.consents, self._kept_records
             )
 
     def register(self, collector: str, judge: AzureJudge[Any]) -> None:
@@ -104,4 +106,4 @@ async def azure_provider(context: Context) -> AsyncIterator[AzureProvider]:
         return declared.collector if declared is not None else ""
 
     async with AzureClients(access.endpoint) as clients:
-        yield AzureProvider(clients, access.reserve, context.budgets, collector_of)
+        yield AzureProvider(clients, access.reserve, context.budgets, collector_of, context.kept_records)

@@ -1,8 +1,9 @@
 """Calls of one kind on Azure, as the removal asks for them: one request per resource, signs of life before it, and what
-it is attached to. A kind with a host has one more step: the host is deleted first, if the claim is on that, too."""
+it is attached to. A resource with a host, as an interface with its machine, waits until that is gone; if the claim is
+on the host, too, the job deletes it first (`host_removal.py`)."""
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final, NamedTuple
 
@@ -19,7 +20,17 @@ from workers.providers.azure.kinds import AzureKind
 from workers.providers.azure.limits import LaneLimits
 from workers.providers.azure.model import AzureResource, AzureScope, CallMeter
 from workers.providers.azure.protection import kept_by_tag
-from workers.removal import GROWTH_STEPS, Accepted, Attempt, ClaimedJob, Connected, Evidence, RemovalProgress
+from workers.removal import (
+    GROWTH_STEPS,
+    Accepted,
+    Attempt,
+    ClaimedJob,
+    Connected,
+    Evidence,
+    RemovalProgress,
+    Step,
+    repeat_delay,
+)
 
 READ_AFTER: Final = timedelta(seconds=4)
 """When to read after an accepted delete if Azure does not say; the delay grows with every read."""
@@ -35,14 +46,23 @@ Calling = Callable[[AzureScope, CallMeter], AzureCalls]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AzureAttempt(Attempt[AzureClaim, AzureResource, AzureCalls]):
-    """One attempt at one job on Azure. `resume` is the guid of the host that is to be deleted first."""
+    """One attempt at one job on Azure. `resume` is the text of a HostProgress, if the host is to be deleted first."""
 
 
-class HostRemoval(NamedTuple):
-    """Step in the lane of the host's delete. The resource itself is not read: only its host is deleted there."""
+class HostProgress(NamedTuple):
+    """What the attempts of a job hand on to each other about its host: which one it is, and how many deletes of it were
+    accepted."""
 
-    run: Callable[[AzureAttempt], Awaitable[Verdict]]
-    checks_ownership: bool = False
+    guid: str = ""
+    deletes: int = 0
+
+    @classmethod
+    def read(cls, text: str) -> "HostProgress":
+        guid, _, deletes = text.partition("/")
+        return cls(guid, int(deletes) if deletes.isdecimal() else 0)
+
+    def __str__(self) -> str:
+        return f"{self.guid}/{self.deletes}" if self.deletes else self.guid
 
 
 class AzureKindCalls:
@@ -51,6 +71,7 @@ class AzureKindCalls:
 
     errors = (AzureError,)
     looks_first = True
+    steps: Mapping[str, Step[AzureAttempt]] = {}
 
     def __init__(
         self, kind: AzureKind, calling: Calling, limits: LaneLimits, judges: ClaimJudges, consents: Consents
@@ -58,8 +79,6 @@ class AzureKindCalls:
         self.kind, self.check_operation, self.delete_operation = kind.name, kind.reading, kind.removing
         self._kind, self._calling, self._limits = kind, calling, limits
         self._judges, self._consents = judges, consents
-        host = kind.host
-        self.steps: Mapping[str, HostRemoval] = {host.removing: HostRemoval(self._remove_host)} if host else {}
 
     def draws(self, lane: str) -> Sequence[Draw] | None:
         return self._limits.draws(lane)
@@ -76,7 +95,7 @@ class AzureKindCalls:
         operation = lane.rpartition("/")[2]
         if claim.where.lane(operation) != lane:
             return ValueError(f"it belongs to lane {claim.where.lane(operation)}, but was taken from lane {lane}")
-        if operation not in (self.check_operation, self.delete_operation, *self.steps):
+        if operation not in (self.check_operation, self.delete_operation):
             return ValueError(f"lane {lane} is none of kind {self.kind}, so nothing is reserved in it for its calls")
         fault = judge.objection(claim, job)
         if fault is None and claim.where not in judge.scopes:
@@ -111,15 +130,13 @@ class AzureKindCalls:
         that owner before, which consent would see, so a slow read does no harm."""
         (one,) = claimed
         name, started = one.job.target, evidence_age.now()
-        if operation in self.steps:
-            unread = AzureResource(kind=self.kind, name=name, guid="", tags={})
-            return Evidence({name: unread}, started)
         if operation == self.delete_operation:
             await one.judge.check_alive(one.claim, self._kind, one.job)
             if self._kind.host is not None and (waits := await self._check_host(one, client, self._kind.host)):
                 return Evidence({}, started, {one.job.id: waits})
         found = await client.read(self._kind, name)
-        return Evidence({name: found} if found is not None else {}, _expires(started))
+        expires = min(evidence_age.fresh_until(evidence_age.now()), started + FRESH_SIGNS.total_seconds())
+        return Evidence({name: found} if found is not None else {}, expires)
 
     def attempt(self, claimed: ClaimedJob, resource: AzureResource, client: AzureCalls, batch: Batch) -> AzureAttempt:
         job, claim, judge = claimed
@@ -183,37 +200,21 @@ class AzureKindCalls:
         if left is not None:
             return left
         text = f"{host.title} {found.name} ({found.state}), which it belongs to"
-        if step.delay is None or found.going or self._host_objection(one, host, found) is not None:
+        if step.delay is None or found.going or self._objection(one, host, found) is not None:
             return Blocked(text)
-        # Launched while its owner was deleted: it gets the usual delay, in which signs of life may appear.
-        progress = RemovalProgress.read(job.resume, claim.judged)._replace(state=found.guid)
-        return Pending(step.delay, f"{text}, goes first", lane=claim.where.lane(host.removing), resume=str(progress))
+        # Launched while its owner was deleted: it gets the usual delay, in which signs of life may appear. The same one
+        # again gets more of it each time: its delete was accepted without effect.
+        progress = RemovalProgress.read(job.resume, claim.judged)
+        known = HostProgress.read(progress.state)
+        if known.guid != found.guid:
+            known = HostProgress(found.guid)
+        vain = f", although its deletion was accepted {known.deletes} times" if known.deletes else ""
+        return Pending(
+            step.delay + repeat_delay(known.deletes), f"{text}, goes first{vain}",
+            lane=claim.where.lane(host.removing), resume=str(progress._replace(state=str(known))),
+        )  # fmt: skip
 
-    async def _remove_host(self, attempt: AzureAttempt) -> Verdict:
-        """Deletes what the target is attached to, if the claim is on that, too, and it appeared when its own turn was
-        over."""
-        host, started = self._kind.host, evidence_age.now()
-        one = ClaimedJob(attempt.job, attempt.claim, attempt.judge)
-        step = attempt.judge.host_step(attempt.claim, self._kind, attempt.job)
-        if host is None or step is None or step.delay is None:
-            raise ValueError(f"this job is in lane {attempt.batch.lane}, but deletes no host")
-        await attempt.judge.check_alive(attempt.claim, host, attempt.job)
-        found = await attempt.client.read(host, step.name)
-        if found is None or (attempt.resume and _guid(host, found) != attempt.resume):
-            return attempt.move_to(self.delete_operation, f"its {host.noun} is gone")
-        user = attempt.claim.where.id(host.type, step.name)
-        left: Left | None = await attempt.judge.left_with(attempt.claim, attempt.job, user)
-        if left is not None:
-            return left
-        objection = self._host_objection(one, host, found)
-        if objection is not None or found.going:
-            return objection or Blocked(f"{host.title} {found.name}, which is being deleted")
-        await replace(attempt, expires=_expires(started)).clear()
-        accepted = await attempt.client.delete(host, step.name)
-        text = f"the deletion of its {host.noun} was accepted"
-        return attempt.move_to(self.check_operation, text, after=accepted.after or timedelta(0))
-
-    def _host_objection(self, one: ClaimedJob, host: AzureKind, found: AzureResource) -> Verdict | None:
+    def _objection(self, one: ClaimedJob, host: AzureKind, found: AzureResource) -> Verdict | None:
         _guid(host, found)
         return self.owns(one, found) or _kept(host, found)
 
@@ -229,8 +230,3 @@ def _kept(kind: AzureKind, found: AzureResource) -> Verdict | None:
         return kept
     spared = kind.spared(found)
     return Refused(f"{found.name}: {spared}") if spared else None
-
-
-def _expires(started: float) -> float:
-    """When reads expire whose signs of life were read first, at `started`."""
-    return min(evidence_age.fresh_until(evidence_age.now()), started + FRESH_SIGNS.total_seconds())
