@@ -48,6 +48,21 @@ async def test_of_two_namesakes_that_go_at_the_same_time_the_first_goes_first(
     assert f"{elsewhere.namespace}/prod" in (await clusters.held(first)).reason
 
 
+@pytest.mark.parametrize("mark", [CLUSTER_PAUSED, DELETE_FOR_MOVE])
+async def test_one_that_is_paused_or_moves_holds_whatever_its_vpc_although_it_goes(
+    clusters: CapiFixture, vpc: Vpc, elsewhere: CapiObjects, mark: str
+) -> None:
+    other = await clusters.resources.vpc()
+    first = clusters.delete_marked("prod", vpc)
+    await clusters.until_another_second(first)
+    leave(elsewhere, other.id)
+    await clusters.planned(first)
+    elsewhere.annotate(capi.AWS_CLUSTERS, "prod", **{mark: ""})
+    hold = await clusters.held(first)
+    assert f"{elsewhere.namespace}/prod" in hold.reason
+    assert not hold.waits
+
+
 # ---- outside a VPC
 
 

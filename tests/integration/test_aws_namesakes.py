@@ -18,6 +18,7 @@ from standins.kubernetes_api import EmbeddedApi
 from tests import capi
 from tests.api_servers import TestApi
 from tests.capi import CapiObjects
+from tests.integration.blurred_lists import BlurredLists, BlurredSpecs
 from tests.integration.capi_fixture import CapiFixture, clusters_on
 from tests.integration.restorable_cluster import made_lease, noted
 from tests.recording_proxy import RecordingProxy
@@ -132,6 +133,24 @@ async def test_a_namesake_of_an_identity_that_leads_elsewhere_is_none(
 
 
 # ---- resources that can't be listed
+
+
+@pytest.mark.invariant(7)
+@pytest.mark.parametrize("resource", [AWS_CLUSTERS, AWS_MANAGED_CONTROL_PLANES])
+async def test_one_that_can_not_be_read_may_be_a_namesake(clusters: CapiFixture, vpc: Vpc, resource: str) -> None:
+    found = clusters.delete_marked("prod", vpc)
+    clusters.cluster = BlurredLists(resource, clusters.cluster)
+    reason = (await clusters.held(found)).reason
+    assert f"the list of {resource} is not whole, namesakes may be missing: one without a uid" in reason
+
+
+@pytest.mark.invariant(7)
+async def test_one_whose_place_can_not_be_read_may_be_a_namesake(clusters: CapiFixture, vpc: Vpc) -> None:
+    found = clusters.delete_marked("prod", vpc)
+    clusters.cluster = BlurredSpecs(AWS_MANAGED_CONTROL_PLANES, clusters.cluster)
+    clusters.capi.managed("other", region=REGION)
+    reason = (await clusters.held(found)).reason
+    assert f"{AWS_MANAGED_CONTROL_PLANES} {clusters.capi.namespace}/other-control-plane may be a namesake" in reason
 
 
 @pytest.fixture

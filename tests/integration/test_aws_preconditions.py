@@ -13,7 +13,9 @@ from standins.aws.behaviour import AwsFault
 from standins.aws.builder import REGION, Vpc
 from standins.aws.tags import by_cloud_provider, by_cluster_api
 from tests import capi
+from tests.integration.blurred_lists import BlurredLists
 from tests.integration.capi_fixture import CapiFixture, marked
+from tests.kube import Crd
 from tests.kubectl import carry_out, command_in
 from workers.collectors.capa.running_check import IN_VPC
 
@@ -35,6 +37,18 @@ async def test_machines_that_are_left_are_waited_for_by_name(clusters: CapiFixtu
     clusters.capi.delete(capi.MACHINES, "prod-worker-1")
     clusters.capi.delete(capi.MACHINE_POOLS, "prod-pool")
     assert [target.chain for target in await clusters.planned(found)] == [FINALLY]
+
+
+@pytest.mark.invariant(7)
+@pytest.mark.parametrize(("crd", "kind"), [(capi.MACHINES, "Machine"), (capi.MACHINE_POOLS, "MachinePool")])
+async def test_a_machine_that_can_not_be_read_is_waited_for_as_well(
+    clusters: CapiFixture, vpc: Vpc, crd: Crd, kind: str
+) -> None:
+    found = clusters.delete_marked("prod", vpc)
+    clusters.cluster = BlurredLists(crd.resource, clusters.cluster)
+    hold = await clusters.held(found)
+    assert f"too early: {kind} that can't be read (one without a uid)" in hold.reason
+    assert hold.waits
 
 
 @pytest.mark.parametrize("tags", [by_cloud_provider("prod"), by_cluster_api("prod", "node")], ids=["ccm", "capi"])

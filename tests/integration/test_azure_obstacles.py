@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from service.contract import Blocked, Gone, Pending, Refused, Throttled, Verdict
+from service.contract import Blocked, Gone, Left, Pending, Refused, Throttled, Verdict
 from service.contract.kept import Abandoned
 from service.sources.karpenter_azure import CLUSTER_TAG
 from standins.azure import GROUP, AzureFault, id_of
@@ -173,6 +173,18 @@ async def test_a_late_machine_stays_while_its_node_lives_or_its_owner_objects(re
     assert "runs on it and is Ready" in str(found)
     assert await removing.asked() == []
     assert await removing.names("vm") == {f"aks-{claim}"}
+
+
+@pytest.mark.invariant(2)
+@pytest.mark.parametrize("tags", [{}, {**TAGS, CLUSTER_TAG: "staging"}])
+async def test_a_late_machine_that_is_not_ours_when_its_grace_is_over_stays(
+    removing: AzureRemovalFixture, tags: dict[str, str]
+) -> None:
+    machine = await removing.vm(tags=tags, nics=(NAME,))
+    await removing.nic(vm=NAME)
+    assert isinstance(await removing.one(late(removing, machine)), Refused | Left)
+    assert await removing.asked() == ["vm.get"]
+    assert await removing.names("vm") == {NAME}
 
 
 # ---- others that use it

@@ -164,7 +164,8 @@ async def test_what_a_current_list_shows_after_its_deletion_ended_is_published_a
     assert len(await sweeping.published()) == 2
 
 
-async def test_what_a_person_gave_up_is_left(sweeping: AzureSweepFixture) -> None:
+async def given_up(sweeping: AzureSweepFixture) -> str:
+    """An interface whose deletion a person dropped; answers the claim's name."""
     claim = await sweeping.nic(tags={**TAGS, "knell.dev_prevent-delete": "true"})
     sweeping.source(selector="team=a")
     await sweeping.work()
@@ -177,11 +178,25 @@ async def test_what_a_person_gave_up_is_left(sweeping: AzureSweepFixture) -> Non
         return (await knell(sweeping, "held", "drop", f"deletion:{held.id}", "--yes")).code == 0
 
     await sweeping.until("it is dropped", dropped)
+    return claim
+
+
+async def test_what_a_person_gave_up_is_left(sweeping: AzureSweepFixture) -> None:
+    claim = await given_up(sweeping)
     for listing in ("graph", "provider", "graph"):
         sweeping.sweeps(listing=listing)
         swept = await sweeping.sweep()
         assert (swept.published, by_claim(swept)[claim].becomes) == (0, "left")
     assert len(await sweeping.published()) == 1
+
+
+async def test_another_one_of_the_name_of_what_a_person_gave_up_is_not_left(sweeping: AzureSweepFixture) -> None:
+    claim = await given_up(sweeping)
+    await sweeping.nic()
+    swept = await sweeping.ripe()
+    assert (swept.published, by_claim(swept)[claim].becomes) == (1, "told")
+    uid = sweeping.uid(claim)
+    assert set(await sweeping.published()) == {f"{uid}/1", f"{uid}/2"}
 
 
 async def test_one_that_cannot_be_deleted_yet_is_known_and_not_published_again(sweeping: AzureSweepFixture) -> None:

@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator, Sequence
 from datetime import timedelta
 from pathlib import Path
 
+import msgspec
 import pytest
 from redis.exceptions import RedisError
 
@@ -126,3 +127,16 @@ async def test_an_object_with_our_finalizer_waits_for_its_crd(judged: JudgedSour
     with pytest.raises(NotServed):
         await steps.step.keep(ref(judged, ABSENT), "")
     assert steps.collector.asked is None
+
+
+async def test_what_stays_of_an_object_that_is_gone_is_not_told_by_the_one_that_has_its_name_now(
+    judged: JudgedSource, steps: MarkingStep
+) -> None:
+    made = judged.make("w")
+    gone = ref(judged, judged.crd.resource)
+    await steps.step.keep(gone, "")
+    assert steps.collector.asked is not None
+    assert (steps.collector.asked.live, steps.collector.asked.namesake) == (None, True)
+    await steps.step.keep(msgspec.structs.replace(gone, uid=made["metadata"]["uid"]), "")
+    assert steps.collector.asked.live is not None
+    assert not steps.collector.asked.namesake

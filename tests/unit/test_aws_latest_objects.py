@@ -9,14 +9,16 @@ import pytest
 
 from service.contract import Gone, Job, JobRecord, Pending
 from service.contract.version import VERSION
-from service.sources.capa import AWS_CLUSTERS
+from service.sources.capa import AWS_CLUSTERS, AwsSettings
+from standins.aws.tags import by_cloud_provider
 from tests.recording_batch import RecordingBatch
 from workers.collectors.capa.capa_object import CapaObject
 from workers.collectors.capa.claim import CapaClaim
+from workers.collectors.capa.judge import CapaJudge
 from workers.collectors.capa.latest_objects import RETRY_SOON, LatestObjects, ObjectState
 from workers.handlers.protocol import NotCleared
-from workers.providers.aws.claims import MAX_DELETIONS
-from workers.providers.aws.model import CallScope
+from workers.providers.aws.claims import MAX_DELETIONS, Kept
+from workers.providers.aws.model import AwsResource, CallScope
 from workers.providers.aws.rechecks import RECHECK_INTERVAL, ConsentRechecks
 
 WAITS = Pending(timedelta(seconds=5), "it is deleting")
@@ -79,6 +81,23 @@ def test_those_that_were_looked_at_longest_ago_are_forgotten_first() -> None:
         == spared
     )
     assert latest_objects.updated("d1", OWNER) == OWNER
+
+
+@pytest.mark.invariant(10)
+def test_what_was_abandoned_is_not_removed_or_changed_for_the_sake_of_the_rest() -> None:
+    latest_objects = LatestObjects()
+    judge = CapaJudge(AwsSettings(), latest_objects)
+    group = AwsResource(kind="aws.security-group", id="sg-2", tags=by_cloud_provider("prod"), vpc="vpc-1")
+    balancer = AwsResource(kind="aws.balancer", id="arn:balancer", tags=by_cloud_provider("prod"), vpc="vpc-1")
+    latest_objects.record("one", state({}, spared=("sg-1",)))
+    claim = judge.latest("one", msgspec.structs.replace(OWNER, both=True))
+    assert judge.removes_too(claim, group)
+    abandoned = msgspec.structs.replace(state({}, spared=("sg-1",)), abandoned=(group.id, balancer.id))
+    latest_objects.record("one", abandoned)
+    claim = judge.latest("one", OWNER)
+    assert set(claim.spared) == {"sg-1", group.id, balancer.id}
+    assert judge.removes_too(claim, group) is False
+    assert judge.kept(claim, balancer) == Kept("that was abandoned")
 
 
 @pytest.mark.invariant(8)
