@@ -10,7 +10,9 @@ Known differences from the real server
 - Names of two CustomResourceDefinitions never conflict; subresources are `status`, `finalize` of a Namespace and
   `token` of a ServiceAccount.
 - Propagation `Foreground` works as `Background` does; `Orphan` removes the owner references at once.
-- No admission webhooks or policies, no quotas, no priority and fairness (no 429), no OpenAPI documents, no tables.
+- Admission: validating webhooks are asked about deletions only, at a `url`, and their matchConditions count as true:
+  they are asked more often. Admission policies and their bindings are stored, not evaluated. No mutating webhooks.
+- No quotas, no priority and fairness (no 429), no OpenAPI documents, no aggregated discovery, no tables.
 - A new Namespace is empty: no `default` ServiceAccount, no root CA.
 - RBAC is evaluated without aggregation, and privilege escalation is not refused.
 - Values are kept as they were sent: times are not normalised, and nothing of Pods is filled in.

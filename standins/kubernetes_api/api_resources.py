@@ -51,6 +51,11 @@ class ApiResource:
     def lists_as(self) -> str:
         return self.list_kind or f"{self.kind}List"
 
+    @property
+    def preferred(self) -> str:
+        """The version that controllers use."""
+        return min((one.name for one in self.versions if one.served), key=preference)
+
     def version(self, name: str) -> ApiVersion | None:
         """The version of that name if it is served."""
         return next((one for one in self.versions if one.name == name and one.served), None)
@@ -70,6 +75,7 @@ _EVENT_FIELDS = (
     "type",
 )
 _RBAC = "rbac.authorization.k8s.io"
+_ADMISSION = "admissionregistration.k8s.io"
 
 NAMESPACES: Final = ApiResource(
     "",
@@ -109,6 +115,32 @@ CLUSTER_BINDINGS: Final = ApiResource(
     _RBAC, "clusterrolebindings", "ClusterRoleBinding", namespaced=False, unconditional_update=True
 )
 
+WEBHOOKS: Final = ApiResource(
+    _ADMISSION,
+    "validatingwebhookconfigurations",
+    "ValidatingWebhookConfiguration",
+    namespaced=False,
+    categories=("api-extensions",),
+    generations=True,
+)
+POLICIES: Final = ApiResource(
+    _ADMISSION,
+    "validatingadmissionpolicies",
+    "ValidatingAdmissionPolicy",
+    namespaced=False,
+    versions=_WITH_STATUS,
+    categories=("api-extensions",),
+    generations=True,
+)
+POLICY_BINDINGS: Final = ApiResource(
+    _ADMISSION,
+    "validatingadmissionpolicybindings",
+    "ValidatingAdmissionPolicyBinding",
+    namespaced=False,
+    categories=("api-extensions",),
+    generations=True,
+)
+
 BUILT_IN: Final = (
     NAMESPACES,
     ACCOUNTS,
@@ -118,6 +150,9 @@ BUILT_IN: Final = (
     CLUSTER_ROLES,
     BINDINGS,
     CLUSTER_BINDINGS,
+    WEBHOOKS,
+    POLICIES,
+    POLICY_BINDINGS,
     ApiResource("", "configmaps", "ConfigMap", short_names=("cm",), unconditional_update=True),
     ApiResource("", "secrets", "Secret", unconditional_update=True, fields=("type",)),
     ApiResource(

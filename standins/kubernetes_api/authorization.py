@@ -45,6 +45,12 @@ class User:
     groups: tuple[str, ...]
 
 
+def controller(name: str) -> User:
+    """The user as which a controller of the cluster itself acts."""
+    groups = ("system:serviceaccounts", "system:serviceaccounts:kube-system", _AUTHENTICATED)
+    return User(f"system:serviceaccount:kube-system:{name}", groups)
+
+
 @dataclass(frozen=True, slots=True)
 class _Account:
     """The service account of a token. The uid invalidates the token when the account is deleted and created again."""

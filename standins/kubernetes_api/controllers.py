@@ -3,11 +3,14 @@ Each reconciliation is level-based: it reads the present state, so a repetition 
 
 import asyncio
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from standins.kubernetes_api import custom_resources
+from standins.kubernetes_api.admission import Admission, Deletion
 from standins.kubernetes_api.api_resources import DEFINITIONS, NAMESPACES, ApiResource
+from standins.kubernetes_api.authorization import controller
 from standins.kubernetes_api.deletion import CLEANUP, DeleteOptions, delete
 from standins.kubernetes_api.documents import Document, decode
 from standins.kubernetes_api.garbage_collection import OwnerIndex
@@ -16,6 +19,9 @@ from standins.kubernetes_api.statuses import StatusError
 from standins.kubernetes_api.store import StoredChange
 
 _STEP = 200
+_FIRST_RETRY = 0.05
+_LONGEST_RETRY = 4.0
+_NAMESPACE_CONTROLLER = controller("namespace-controller")
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,25 +32,35 @@ class _QueueItem:
 
 
 class Controllers:
-    def __init__(self, state: ClusterState) -> None:
+    def __init__(self, state: ClusterState, admission: Admission) -> None:
         self._state = state
-        self._owners = OwnerIndex(state)
+        self._admission = admission
+        self._owners = OwnerIndex(state, admission)
         # Items are processed in insertion order; an item that is queued already is not queued again.
         self._queue: dict[_QueueItem, None] = {}
         self._wakeup = asyncio.Event()
+        # Items that failed, with the wait before their next retry.
+        self._waits: dict[_QueueItem, float] = {}
+        self._retries: dict[_QueueItem, asyncio.TimerHandle] = {}
         state.store.listeners.append(self._on_change)
 
     async def run(self) -> None:
         """Runs until cancelled. Items that are queued then are processed by the next run."""
         self._wakeup = asyncio.Event()
-        while True:
-            while self._queue:
-                item = next(iter(self._queue))
-                del self._queue[item]
-                await self._reconcile(item)
-                await asyncio.sleep(0)
-            self._wakeup.clear()
-            await self._wakeup.wait()
+        try:
+            while True:
+                while self._queue:
+                    item = next(iter(self._queue))
+                    del self._queue[item]
+                    await self._try(item)
+                    await asyncio.sleep(0)
+                self._wakeup.clear()
+                await self._wakeup.wait()
+        finally:
+            for item, retry in self._retries.items():
+                retry.cancel()
+                self._queue[item] = None
+            self._retries.clear()
 
     def orphan(self, uid: str) -> None:
         """Removes the owner references of its dependents, so that they outlive it."""
@@ -91,8 +107,31 @@ class Controllers:
                 self._enqueue("namespace", where)
 
     def _enqueue(self, what: Literal["definition", "namespace", "dependent"], name: str, key: str = "") -> None:
-        self._queue[_QueueItem(what, name, key)] = None
+        self._put(_QueueItem(what, name, key))
+
+    def _put(self, item: _QueueItem) -> None:
+        self._queue[item] = None
         self._wakeup.set()
+
+    async def _try(self, item: _QueueItem) -> None:
+        """Reconciles it; what a webhook denied is tried again after doubling waits."""
+        if (retry := self._retries.pop(item, None)) is not None:
+            retry.cancel()
+        try:
+            await self._reconcile(item)
+        except asyncio.CancelledError:
+            self._queue[item] = None
+            raise
+        except StatusError:
+            wait = self._waits.get(item, _FIRST_RETRY)
+            self._waits[item] = min(2 * wait, _LONGEST_RETRY)
+            self._retries[item] = asyncio.get_running_loop().call_later(wait, self._retry, item)
+        else:
+            self._waits.pop(item, None)
+
+    def _retry(self, item: _QueueItem) -> None:
+        del self._retries[item]
+        self._put(item)
 
     async def _reconcile(self, item: _QueueItem) -> None:
         match item.what:
@@ -101,7 +140,7 @@ class Controllers:
             case "namespace":
                 await self._namespace(item.name)
             case "dependent":
-                self._owners.reconcile(item.name, item.key)
+                await self._owners.reconcile(item.name, item.key)
 
     async def _definition(self, name: str) -> None:
         raw = self._state.find(DEFINITIONS, "", name)
@@ -123,7 +162,7 @@ class Controllers:
 
     async def _end_definition(self, resource: ApiResource) -> None:
         self._state.registry.terminating.add(resource.name)
-        await self._delete_all(resource, "")
+        await self._delete_definitions_objects(resource)
         raw = self._state.find(DEFINITIONS, "", resource.name)
         if raw is None or self._state.store.table(resource.stored_in).keys:
             return
@@ -142,14 +181,20 @@ class Controllers:
         found = self._state.namespace(name)
         if found is None or "deletionTimestamp" not in found["metadata"]:
             return
+        denials = []
         for resource in list(self._state.registry):
             if resource.namespaced and not resource.table:
-                await self._delete_all(resource, name)
+                try:
+                    await self._delete_content(resource, name)
+                except StatusError as denial:
+                    denials.append(denial)
         found = self._state.namespace(name)
         if found is None:
             return
         if self._content(name):
-            self._report_remaining(found)
+            self._report_remaining(found, denials)
+            if denials:
+                raise denials[0]
         elif found["spec"].get("finalizers"):
             found["spec"]["finalizers"] = [each for each in found["spec"]["finalizers"] if each != "kubernetes"]
             if found["spec"]["finalizers"] or found["metadata"].get("finalizers"):
@@ -157,15 +202,16 @@ class Controllers:
             else:
                 self._state.remove(NAMESPACES, found)
 
-    def _report_remaining(self, found: Document) -> None:
-        conditions = remaining_conditions(self._state, found["metadata"]["name"])
+    def _report_remaining(self, found: Document, denials: list[StatusError]) -> None:
+        conditions = remaining_conditions(self._state, found["metadata"]["name"], denials)
         before = [(one["type"], one["status"], one["message"]) for one in found["status"].get("conditions", ())]
         if before != [(one["type"], one["status"], one["message"]) for one in conditions]:
             found["status"]["conditions"] = conditions
             self._state.put(NAMESPACES, found)
 
-    async def _delete_all(self, resource: ApiResource, namespace: str) -> None:
-        for count, (key, raw) in enumerate(list(self._state.store.table(resource.stored_in).within(namespace)), 1):
+    async def _delete_definitions_objects(self, resource: ApiResource) -> None:
+        """No webhook is asked about the objects of a definition that is deleted, as on the real server."""
+        for count, (key, raw) in enumerate(list(self._state.store.table(resource.stored_in).within("")), 1):
             if b'"deletionTimestamp"' not in raw:
                 where, _, name = key.rpartition("/")
                 try:
@@ -176,11 +222,30 @@ class Controllers:
             if count % _STEP == 0:
                 await asyncio.sleep(0)
 
+    async def _delete_content(self, resource: ApiResource, namespace: str) -> None:
+        """As a collection: the first object that a webhook denies ends it. Raises StatusError."""
+        for count, (key, raw) in enumerate(list(self._state.store.table(resource.stored_in).within(namespace)), 1):
+            if b'"deletionTimestamp"' not in raw:
+                where, _, name = key.rpartition("/")
+                wanted = DeleteOptions(propagation_policy="Background")
+                asked = Deletion(
+                    resource, resource.preferred, where, name, wanted, _NAMESPACE_CONTROLLER, collection=True
+                )
+                try:
+                    await self._admission.admit(asked)
+                    delete(self._state, resource, where, name, wanted)
+                except StatusError as error:
+                    # It was removed concurrently.
+                    if error.code != 404:
+                        raise
+            if count % _STEP == 0:
+                await asyncio.sleep(0)
+
     def _content(self, namespace: str) -> int:
         return sum(table.count(namespace) for table in self._state.store.tables.values())
 
 
-def remaining_conditions(state: ClusterState, namespace: str) -> list[Document]:
+def remaining_conditions(state: ClusterState, namespace: str, denials: Sequence[StatusError] = ()) -> list[Document]:
     """Conditions of a terminating Namespace, which say what keeps it."""
     kinds: Counter[str] = Counter()
     finalizers: Counter[str] = Counter()
@@ -205,12 +270,7 @@ def remaining_conditions(state: ClusterState, namespace: str) -> list[Document]:
             "ParsedGroupVersions",
             "All legacy kube types successfully parsed",
         ),
-        condition(
-            "NamespaceDeletionContentFailure",
-            "False",
-            "ContentDeleted",
-            "All content successfully deleted, may be waiting on finalization",
-        ),
+        _content_failure(denials),
         condition(
             "NamespaceContentRemaining", "True", "SomeResourcesRemain", f"Some resources are remaining: {content}"
         ),
@@ -221,3 +281,18 @@ def remaining_conditions(state: ClusterState, namespace: str) -> list[Document]:
             f"Some content in the namespace has finalizers remaining: {keeping}",
         ),
     ]
+
+
+def _content_failure(denials: Sequence[StatusError]) -> Document:
+    kind = "NamespaceDeletionContentFailure"
+    if not denials:
+        return condition(
+            kind, "False", "ContentDeleted", "All content successfully deleted, may be waiting on finalization"
+        )
+    why = ", ".join(str(denial) for denial in denials)
+    return condition(
+        kind,
+        "True",
+        "ContentDeletionFailed",
+        f"Failed to delete all resource types, {len(denials)} remaining: {why}",
+    )

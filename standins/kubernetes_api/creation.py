@@ -118,6 +118,29 @@ def fill(resource: ApiResource, document: Document) -> None:
             document["status"] = {"phase": "Pending"}
         case "customresourcedefinitions.apiextensions.k8s.io":
             _definition(document)
+        case "validatingwebhookconfigurations.admissionregistration.k8s.io":
+            for webhook in document.get("webhooks") or ():
+                _admission(webhook, webhook.get("rules"))
+                webhook.setdefault("timeoutSeconds", 10)
+                if service := webhook.get("clientConfig", {}).get("service"):
+                    service.setdefault("port", 443)
+        case "validatingadmissionpolicies.admissionregistration.k8s.io":
+            spec = document["spec"]
+            spec.setdefault("failurePolicy", "Fail")
+            constraints = spec.setdefault("matchConstraints", {})
+            _admission(constraints, constraints.get("resourceRules"))
+            del constraints["failurePolicy"]
+            document.setdefault("status", {})
+
+
+def _admission(matching: Document, rules: list[Document] | None) -> None:
+    """Defaults of what says which requests are judged."""
+    for field, value in (("failurePolicy", "Fail"), ("matchPolicy", "Equivalent")):
+        matching.setdefault(field, value)
+    for field in ("namespaceSelector", "objectSelector"):
+        matching.setdefault(field, {})
+    for rule in rules or ():
+        rule.setdefault("scope", "*")
 
 
 def _definition(document: Document) -> None:

@@ -1,5 +1,5 @@
 """Delete: preconditions, the deletion timestamp, and the removal of objects without finalizers.
-The controllers delete through here, too."""
+`admission` asks webhooks before."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -57,9 +57,7 @@ def delete(state: ClusterState, resource: ApiResource, namespace: str, name: str
     """Raises StatusError."""
     document = decode(state.get(resource, namespace, name))
     meta = document["metadata"]
-    _check(resource, meta, wanted.preconditions)
-    if resource == NAMESPACES and name in _UNDELETABLE:
-        raise statuses.forbidden("", resource.plural, name, "this namespace may not be deleted")
+    refuse(resource, document, wanted)
     if "deletionTimestamp" in meta:
         # A second delete changes nothing, but removes an object without finalizers.
         if can_be_removed(resource, document):
@@ -85,6 +83,14 @@ def delete(state: ClusterState, resource: ApiResource, namespace: str, name: str
     if not wanted.dry_run:
         state.put(resource, document)
     return Deleted(document, False)
+
+
+def refuse(resource: ApiResource, document: Document, wanted: DeleteOptions) -> None:
+    """Raises StatusError if this object may not be deleted, whatever admission says."""
+    meta = document["metadata"]
+    _check(resource, meta, wanted.preconditions)
+    if resource == NAMESPACES and meta["name"] in _UNDELETABLE:
+        raise statuses.forbidden("", resource.plural, meta["name"], "this namespace may not be deleted")
 
 
 def _removed(state: ClusterState, resource: ApiResource, document: Document, wanted: DeleteOptions) -> Deleted:

@@ -16,6 +16,7 @@ from typing import Any, Final, Self, TypeVar
 import msgspec
 
 from standins.kubernetes_api import token_requests
+from standins.kubernetes_api.admission import Admission
 from standins.kubernetes_api.api_resources import NAMESPACES
 from standins.kubernetes_api.authorization import MASTERS, AccessRule
 from standins.kubernetes_api.controllers import Controllers
@@ -50,9 +51,10 @@ class EmbeddedApi:
         self.token = secrets.token_hex(16)
         self.ca: Path | None = None
         self._state = ClusterState(history)
-        self._controllers = Controllers(self._state)
-        verbs = Verbs(self._state, self._controllers, bookmark_every, refuse_old_watches=refuse_old_watches)
-        self._server = ApiServer(self._state, self._controllers, verbs)
+        admission = Admission(self._state)
+        self._controllers = Controllers(self._state, admission)
+        verbs = Verbs(self._state, self._controllers, admission, bookmark_every, refuse_old_watches=refuse_old_watches)
+        self._server = ApiServer(self._state, self._controllers, admission, verbs)
         self._port = port
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None

@@ -1,9 +1,14 @@
 """Garbage collector: an index of owner references, and the deletion of dependents whose owners are gone.
 A dependent is deleted when none of its owners exists; an owner of an unknown kind counts as existing."""
 
+from typing import Final
+
 import msgspec
 
-from standins.kubernetes_api.deletion import DeleteOptions, delete
+from standins.kubernetes_api.admission import Admission, Deletion
+from standins.kubernetes_api.api_resources import ApiResource
+from standins.kubernetes_api.authorization import controller
+from standins.kubernetes_api.deletion import DeleteOptions, Preconditions, delete
 from standins.kubernetes_api.documents import Document, decode
 from standins.kubernetes_api.state import ClusterState
 from standins.kubernetes_api.store import StoredChange
@@ -17,12 +22,15 @@ class _Identified(msgspec.Struct):
     metadata: _Uid
 
 
+_COLLECTOR: Final = controller("generic-garbage-collector")
+
 _identified = msgspec.json.Decoder(_Identified)
 
 
 class OwnerIndex:
-    def __init__(self, state: ClusterState) -> None:
+    def __init__(self, state: ClusterState, admission: Admission) -> None:
         self._state = state
+        self._admission = admission
         self._dependents: dict[str, set[tuple[str, str]]] = {}
 
     def on_change(self, name: str, change: StoredChange) -> None:
@@ -51,7 +59,8 @@ class OwnerIndex:
         uid = _identified.decode(change.raw).metadata.uid
         return sorted(self._dependents.pop(uid, ()))
 
-    def reconcile(self, name: str, key: str) -> None:
+    async def reconcile(self, name: str, key: str) -> None:
+        """Raises StatusError if a dependent may not be deleted."""
         raw = self._state.store.table(name).objects.get(key)
         resource = next((one for one in self._state.registry if one.stored_in == name), None)
         if raw is None or resource is None:
@@ -65,7 +74,13 @@ class OwnerIndex:
         if len(absent) < len(references):
             self.remove_owner_references(name, key, absent)
         elif "deletionTimestamp" not in document["metadata"]:
-            delete(self._state, resource, namespace, document["metadata"]["name"], DeleteOptions())
+            await self._delete(resource, document["metadata"])
+
+    async def _delete(self, resource: ApiResource, meta: Document) -> None:
+        place = (meta.get("namespace", ""), meta["name"])
+        wanted = DeleteOptions(preconditions=Preconditions(uid=meta["uid"]), propagation_policy="Background")
+        await self._admission.admit(Deletion(resource, resource.preferred, *place, wanted, _COLLECTOR))
+        delete(self._state, resource, *place, wanted)
 
     def remove_owner_references(self, name: str, key: str, uids: set[str]) -> None:
         raw = self._state.store.table(name).objects.get(key)

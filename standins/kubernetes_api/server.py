@@ -8,6 +8,7 @@ import structlog
 from aiohttp import web
 
 from standins.kubernetes_api import discovery, paths
+from standins.kubernetes_api.admission import Admission
 from standins.kubernetes_api.authorization import User
 from standins.kubernetes_api.controllers import Controllers
 from standins.kubernetes_api.documents import encode
@@ -24,8 +25,9 @@ _log = structlog.stdlib.get_logger(__name__)
 class ApiServer:
     """Serves the cluster state on one port until stopped; the state outlives it."""
 
-    def __init__(self, state: ClusterState, controllers: Controllers, verbs: Verbs) -> None:
+    def __init__(self, state: ClusterState, controllers: Controllers, admission: Admission, verbs: Verbs) -> None:
         self._state = state
+        self._admission = admission
         self._controllers = controllers
         self._verbs = verbs
 
@@ -38,7 +40,7 @@ class ApiServer:
         await runner.setup()
         try:
             await web.TCPSite(runner, "127.0.0.1", port, backlog=1024).start()
-            async with asyncio.TaskGroup() as tasks:
+            async with self._admission.serving(), asyncio.TaskGroup() as tasks:
                 controllers = tasks.create_task(self._controllers.run())
                 ready.set()
                 await stop.wait()
@@ -65,7 +67,7 @@ class ApiServer:
         target = paths.parse(request.path)
         if target is None:
             return _json(discovery.document(self._state.registry, request.path))
-        answer = self._verbs.answer(await _api_request(request, target, user))
+        answer = await self._verbs.answer(await _api_request(request, target, user))
         if isinstance(answer, ServedWatch):
             return await self._stream(request, answer)
         return web.Response(body=answer.body, status=answer.status, content_type="application/json")

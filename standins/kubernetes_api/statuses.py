@@ -153,6 +153,12 @@ def internal(message: str) -> StatusError:
     return StatusError(500, "", message)
 
 
+def internal_error(why: str) -> StatusError:
+    """A failure of the server itself, with its cause; `internal` is one without a reason."""
+    message = f"Internal error occurred: {why}"
+    return StatusError(500, "InternalError", message, {"causes": [{"message": why}]})
+
+
 def too_large_version(asked: int, current: int) -> StatusError:
     message = f"Too large resource version: {asked}, current: {current}"
     causes = [{"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}]

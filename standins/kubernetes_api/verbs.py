@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from standins.kubernetes_api import selectors, statuses, token_requests
+from standins.kubernetes_api.admission import Admission, Deletion
 from standins.kubernetes_api.api_resources import NAMESPACES, ApiResource
 from standins.kubernetes_api.authorization import User
 from standins.kubernetes_api.controllers import Controllers
@@ -17,6 +18,7 @@ from standins.kubernetes_api.patching import patched
 from standins.kubernetes_api.paths import ResourcePath
 from standins.kubernetes_api.representation import Representation, wants_partial
 from standins.kubernetes_api.state import ClusterState
+from standins.kubernetes_api.statuses import StatusError
 from standins.kubernetes_api.updates import Update, update
 from standins.kubernetes_api.watching import ServedWatch, too_old
 
@@ -67,14 +69,21 @@ class VerbResponse:
 
 class Verbs:
     def __init__(
-        self, state: ClusterState, controllers: Controllers, bookmark_every: timedelta, *, refuse_old_watches: bool
+        self,
+        state: ClusterState,
+        controllers: Controllers,
+        admission: Admission,
+        bookmark_every: timedelta,
+        *,
+        refuse_old_watches: bool,
     ) -> None:
         self._state = state
         self._controllers = controllers
+        self._admission = admission
         self._bookmark_every = bookmark_every
         self._refuse_old_watches = refuse_old_watches
 
-    def answer(self, request: VerbRequest) -> VerbResponse | ServedWatch:
+    async def answer(self, request: VerbRequest) -> VerbResponse | ServedWatch:
         """Raises StatusError or PageNotFound."""
         target = request.target
         self._state.authorizer.require(request.user, request.verb, target)
@@ -102,9 +111,9 @@ class Verbs:
             case "update" | "patch":
                 return VerbResponse(200, view.whole(update(self._state, _update(request, resource))))
             case "delete":
-                return self._delete(request, view)
+                return await self._delete(request, view)
             case "deletecollection":
-                return self._delete_collection(request, view)
+                return await self._delete_collection(request, view)
         raise statuses.not_allowed()
 
     def _token(self, request: VerbRequest) -> VerbResponse:
@@ -123,24 +132,35 @@ class Verbs:
         raw = create(self._state, view.resource, target.version, target.namespace, document, dry=request.dry)
         return VerbResponse(201, view.whole(raw))
 
-    def _delete(self, request: VerbRequest, view: Representation) -> VerbResponse:
+    async def _delete(self, request: VerbRequest, view: Representation) -> VerbResponse:
         target, resource = request.target, view.resource
         wanted = parse_options(request.body, dict(request.query))
+        place = (target.namespace, target.name)
+        await self._admission.admit(Deletion(resource, target.version, *place, wanted, request.user))
         if wanted.orphans and not wanted.dry_run:
             self._orphan(resource, target)
-        gone = delete(self._state, resource, target.namespace, target.name, wanted)
+        gone = delete(self._state, resource, *place, wanted)
         if gone.gone and not resource.returns_deleted:
             meta = gone.document["metadata"]
             return VerbResponse(200, encode(statuses.success(resource, meta["name"], meta["uid"])))
         return VerbResponse(200, view.whole(encode(gone.document)))
 
-    def _delete_collection(self, request: VerbRequest, view: Representation) -> VerbResponse:
+    async def _delete_collection(self, request: VerbRequest, view: Representation) -> VerbResponse:
         resource = view.resource
         wanted = parse_options(request.body, dict(request.query))
         found = listed(self._state, resource, self._list_request(request, resource))
-        names = [_place(raw) for raw in found.raws]
         each = DeleteOptions(propagation_policy=wanted.propagation_policy, dry_run=wanted.dry_run)
-        gone = [delete(self._state, resource, namespace, name, each).document for namespace, name in names]
+        gone = []
+        # One after the other: the first that is denied ends it, and those before it are gone.
+        for namespace, name in [_place(raw) for raw in found.raws]:
+            asked = Deletion(resource, request.target.version, namespace, name, each, request.user, collection=True)
+            try:
+                await self._admission.admit(asked)
+                gone.append(delete(self._state, resource, namespace, name, each).document)
+            except StatusError as error:
+                # Another request may have deleted it meanwhile.
+                if error.code != 404:
+                    raise
         return VerbResponse(200, view.listed([encode(document) for document in gone], found.meta))
 
     def _orphan(self, resource: ApiResource, target: ResourcePath) -> None:
