@@ -124,10 +124,12 @@ class KubernetesClient:
         *,
         silence: timedelta,
         metadata_only: bool = False,
+        opened: Callable[[], None] = lambda: None,
     ) -> AsyncGenerator[WatchEvent, None]:
-        """Ends when the server closes it. Use `contextlib.aclosing` if the loop may be left early."""
+        """Ends when the server closes it. Use `contextlib.aclosing` if the loop may be left early. `opened` is called
+        when the server has accepted the watch."""
         scope = watch_stream.WatchRequest(served, namespace, selector, metadata_only)
-        return watch_stream.watch(self._calls, scope, resource_version, silence)
+        return watch_stream.watch(self._calls, scope, resource_version, silence, opened)
 
     async def get(
         self,

@@ -5,7 +5,9 @@ from datetime import timedelta
 
 
 class ClusterError(Exception):
-    """Base of all errors of calls to an API server."""
+    """Base of all errors of calls to an API server. `answer` is the server's own message if it answered with one."""
+
+    answer: str = ""
 
 
 class NotServed(ClusterError):

@@ -68,7 +68,9 @@ def response_error(code: int, headers: Mapping[str, str], body: bytes, request_t
     """The error for a response that is no success. `request_text` names cluster, method and path, without the query."""
     status = read_status(body)
     message = (status.message if status else None) or body[:_LONGEST_TEXT].decode(errors="replace") or f"status {code}"
-    return status_error(code, status, f"{request_text}: {masked_excerpt(message)}", headers)
+    error = status_error(code, status, f"{request_text}: {masked_excerpt(message)}", headers)
+    error.answer = masked_excerpt(message)
+    return error
 
 
 def status_error(code: int, status: Status | None, text: str, headers: Mapping[str, str]) -> ClusterError:

@@ -3,7 +3,7 @@ server ends it, and raises when it expired (410), broke or stalled; the caller d
 
 import asyncio
 import random
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from datetime import timedelta
 from typing import Final, Literal
 
@@ -51,8 +51,13 @@ class WatchRequest(msgspec.Struct, frozen=True):
 
 
 async def watch(
-    calls: ApiCalls, request: WatchRequest, resource_version: str, silence: timedelta
+    calls: ApiCalls,
+    request: WatchRequest,
+    resource_version: str,
+    silence: timedelta,
+    opened: Callable[[], None] = lambda: None,
 ) -> AsyncGenerator[WatchEvent, None]:
+    """`opened` is called when the server has accepted it, which is long before the first event if nothing changes."""
     path = request.served.path(request.namespace)
     request_text = calls.describe("watch of", path)
     query = {
@@ -66,6 +71,7 @@ async def watch(
     accept = _METADATA if request.metadata_only else "application/json"
     lines = _LineBuffer(request_text)
     async with calls.stream(path, query, accept, min(silence, _FIRST_BYTE)) as stream:
+        opened()
         # Nothing is read while the caller processes events: back pressure for the server.
         while chunk := await _read_chunk(stream, silence, request_text):
             for line in lines.complete(chunk):

@@ -12,6 +12,8 @@ from service.policy.decisions import quoted
 from service.policy.services import service_fault
 
 FAMILIES: Final = (ACK_PREFIX, PREFIX)
+_WHITE_SPACE: Final = "".join(one for one in map(chr, range(0x3001)) if one.isspace() and not "\x1c" <= one <= "\x1f")
+"""Unicode's, as the admission policies trim it: Python's own `strip` also removes four control characters."""
 OBJECT: Final = "the object"
 NAMESPACE: Final = "its Namespace"
 
@@ -58,7 +60,7 @@ def agreed_value(
     """The common value of annotations of equal rank."""
     first: AnnotationValue | None = None
     for name, value in marks:
-        word = value.strip().lower()
+        word = value.strip(_WHITE_SPACE).lower()
         if word not in allowed:
             what = f"has the value {quoted(value)}" if word else "is empty"
             return AmbiguousAnnotation(f"annotation {name} of {level} {what}; allowed: {', '.join(allowed)}", name)

@@ -7,6 +7,7 @@ declared types and collect all problems."""
 from service.settings.features import FeatureSettings
 from service.settings.loading import load
 from service.settings.problems import Problem, SettingsError
+from service.settings.protection import ProtectionSettings, WebhookSettings
 from service.settings.redis import HostPort, RedisSettings, RedisUrl, Secret, TlsSettings
 from service.settings.sections import (
     LimitOverride,
@@ -38,6 +39,7 @@ __all__ = [
     "LogSettings",
     "PolicySettings",
     "Problem",
+    "ProtectionSettings",
     "RedisSettings",
     "RedisUrl",
     "RetentionSettings",
@@ -50,6 +52,7 @@ __all__ = [
     "TestingSettings",
     "TlsSettings",
     "WatchSettings",
+    "WebhookSettings",
     "WorkerSettings",
     "check_collectors",
     "load",

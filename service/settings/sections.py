@@ -12,6 +12,7 @@ import msgspec
 
 from service.durations import NotNegative, Positive, format_duration
 from service.settings.features import FeatureSettings
+from service.settings.protection import ProtectionSettings
 from service.settings.redis import RedisSettings
 from service.settings.sources import (
     ClusterSettings,
@@ -137,6 +138,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     policy: PolicySettings = PolicySettings()
     watch: WatchSettings = WatchSettings()
     feedback: FeedbackSettings = FeedbackSettings()
+    protection: ProtectionSettings = ProtectionSettings()
     features: FeatureSettings = FeatureSettings()
     sections: dict[str, msgspec.Struct] = msgspec.field(default_factory=dict)
     testing: TestingSettings = TestingSettings()
@@ -148,6 +150,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     def contradictions(self) -> list[tuple[str, str]]:
         """Contradictions between values, as pairs of path and reason."""
         found = self.redis.contradictions() + find_contradictions(self.clusters, self.sources)
+        found += self.protection.contradictions(self.clusters)
         for declared in known_sections():
             section = self.section(declared.type)
             if isinstance(section, SectionSettings):

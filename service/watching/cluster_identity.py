@@ -3,7 +3,7 @@ is refused. An address may lead elsewhere from one request to the next, and all 
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from datetime import timedelta
 from typing import Final
@@ -128,10 +128,17 @@ class ConfirmedClient(KubernetesClient):
         *,
         silence: timedelta,
         metadata_only: bool = False,
+        opened: Callable[[], None] = lambda: None,
     ) -> AsyncGenerator[WatchEvent, None]:
         """A stream stays with the server that it began with: it is confirmed once, at its first event."""
         stream = super().watch(
-            served, namespace, selector, resource_version, silence=silence, metadata_only=metadata_only
+            served,
+            namespace,
+            selector,
+            resource_version,
+            silence=silence,
+            metadata_only=metadata_only,
+            opened=opened,
         )
         confirmed = False
         async with aclosing(stream) as changes:

@@ -27,11 +27,11 @@ class Readiness(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 class Health:
     """`stage` returns `starting`, `working` or `stopping`. `more` returns further hindrances of this process,
-    `problems` those of a part of its work."""
+    `problems` those of a part of its work. A process that needs no Redis has no probe."""
 
     def __init__(
         self,
-        probe: RedisProbe,
+        probe: RedisProbe | None,
         stage: Callable[[], str],
         more: Callable[[], Sequence[Hindrance]] = tuple,
         problems: Callable[[], Sequence[Hindrance]] = tuple,
@@ -42,7 +42,7 @@ class Health:
 
     async def readiness(self) -> Readiness:
         found: list[Hindrance] = []
-        outage = await self._probe.outage()
+        outage = await self._probe.outage() if self._probe is not None else None
         if outage is not None:
             found.append(Hindrance(what="redis", why=outage.why, since=outage.since))
         stage = self._stage()

@@ -5,6 +5,7 @@ import asyncio
 import logging
 from collections.abc import Iterable
 from datetime import timedelta
+from ssl import SSLContext
 from typing import Final, NamedTuple, cast
 
 import structlog
@@ -26,21 +27,37 @@ _malformed_requests.setLevel(logging.CRITICAL)
 class Limits(NamedTuple):
     """`head` is the time for a complete request head, counted from the connection or the previous response; `whole` the
     time from there until the client has read the response; `body` the time for the rest of a body that no handler has
-    read. Beyond `connections` the oldest one is closed. `stop` is the time for requests in progress on shutdown."""
+    read, and `size` the most bytes of one. `handshake` is the time for a TLS handshake, and for the end of TLS. Beyond
+    `connections` the oldest one is closed; with TLS a connection counts from the end of its handshake. `stop` is the
+    time for requests in progress on shutdown."""
 
     head: timedelta = timedelta(seconds=5)
     whole: timedelta = timedelta(seconds=30)
     body: timedelta = timedelta(seconds=2)
     connections: int = 100
     stop: timedelta = timedelta(milliseconds=500)
+    size: int = MAX_BODY_SIZE
+    handshake: timedelta = timedelta(seconds=5)
 
 
 DEFAULT_LIMITS: Final = Limits()
+API_SERVER_LIMITS: Final = Limits(
+    # API servers keep idle connections for 90 s, and don't repeat a request on one that is closed under their hands.
+    head=timedelta(minutes=3),
+    # The longest timeout of a webhook, and a little more. A busy process needs seconds for many handshakes at once.
+    whole=timedelta(seconds=35),
+    handshake=timedelta(seconds=35),
+    # Each API server opens one connection for each call in progress.
+    connections=1000,
+    # A review contains the object, which has at most 3 MiB in a request.
+    size=4 * 1024 * 1024,
+)
+"""For a webhook, whose clients are API servers."""
 
 
 class HttpListener:
     def __init__(self, routes: Iterable[web.AbstractRouteDef], limits: Limits = DEFAULT_LIMITS) -> None:
-        app = web.Application(middlewares=[_bounded(limits.whole)], client_max_size=MAX_BODY_SIZE)
+        app = web.Application(middlewares=[_bounded(limits.whole)], client_max_size=limits.size)
         app.add_routes(routes)
         self._runner = web.AppRunner(
             app,
@@ -58,16 +75,30 @@ class HttpListener:
             auto_decompress=False,
         )
         self._connections = _Connections(limits.connections)
+        self._handshake = limits.handshake.total_seconds()
         self._server: asyncio.Server | None = None
 
-    async def start(self, host: str, port: int) -> int:
-        """Returns the port. Raises OSError if it can't listen there."""
+    async def start(self, host: str, port: int, ssl: SSLContext | None = None) -> int:
+        """Returns the port; with a context it speaks TLS only. Raises OSError if it can't listen there."""
         await self._runner.setup()
         protocol = cast("web.Server", self._runner.server)
-        loop = asyncio.get_running_loop()
+
+        def connection() -> _Connection:
+            return _Connection(protocol(), self._connections)
+
         try:
             # Not a TCPSite, which can't limit the number of connections.
-            self._server = await loop.create_server(lambda: _Connection(protocol(), self._connections), host, port)
+            if ssl is None:
+                self._server = await asyncio.get_running_loop().create_server(connection, host, port)
+            else:
+                self._server = await asyncio.get_running_loop().create_server(
+                    connection,
+                    host,
+                    port,
+                    ssl=ssl,
+                    ssl_handshake_timeout=self._handshake,
+                    ssl_shutdown_timeout=self._handshake,
+                )
         except OSError:
             await self._runner.cleanup()
             raise
@@ -89,6 +120,8 @@ class _Connections:
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._open: dict[asyncio.Transport, None] = {}
+        self.closed = False
+        """The listener has stopped. A TLS handshake that was in progress may still end."""
         self._emptied = asyncio.Event()
 
     def add(self, transport: asyncio.Transport) -> None:
@@ -106,6 +139,7 @@ class _Connections:
 
     async def abort(self) -> None:
         """Aborts connections that are still open: the client does not read, or connected during the shutdown."""
+        self.closed = True
         while self._open:
             self._emptied.clear()
             for transport in list(self._open):
@@ -119,15 +153,21 @@ class _Connection(asyncio.Protocol):
     def __init__(self, http: asyncio.Protocol, connections: _Connections) -> None:
         self._http, self._connections = http, connections
         self._transport: asyncio.Transport
+        self._refused = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
+        if self._connections.closed:
+            self._refused = True
+            self._transport.abort()
+            return
         self._connections.add(self._transport)
         self._http.connection_made(transport)
 
     def connection_lost(self, error: Exception | None) -> None:
-        self._connections.remove(self._transport)
-        self._http.connection_lost(error)
+        if not self._refused:
+            self._connections.remove(self._transport)
+            self._http.connection_lost(error)
 
     def data_received(self, data: bytes) -> None:
         self._http.data_received(data)

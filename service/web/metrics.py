@@ -51,11 +51,11 @@ class ProcessCounts:
 
 
 class Metrics:
-    """`more` returns metric families that only some processes have."""
+    """`more` returns metric families that only some processes have. A process that needs no Redis has no probe."""
 
     def __init__(
         self,
-        probe: RedisProbe,
+        probe: RedisProbe | None,
         counts: Callable[[], ProcessCounts] = ProcessCounts,
         more: Callable[[], Iterable[Metric]] = tuple,
     ) -> None:
@@ -65,8 +65,9 @@ class Metrics:
 
     async def page(self) -> bytes:
         """The response to a scrape. While Redis can't be reached it has only the metrics of this process."""
-        shards = await self._probe.read(lambda: read_shard_stats(self._probe.client, self._probe.keys))
-        families = [*_process_metrics(self._counts()), *self._more(), *_shard_metrics(shards)]
+        families = [*_process_metrics(self._counts()), *self._more()]
+        if (probe := self._probe) is not None:
+            families += _shard_metrics(await probe.read(lambda: read_shard_stats(probe.client, probe.keys)))
         return generate_latest(self._process) + generate_latest(_ScrapeRegistry(families))
 
 

@@ -5,6 +5,7 @@ import contextlib
 import http.client
 import logging
 import socket
+import ssl
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from datetime import timedelta
@@ -30,9 +31,10 @@ LONGER = MAX_FIELD_SIZE + 1024
 
 
 class ListenerFixture:
-    """A listener with a few routes, and its client."""
+    """A listener with a few routes, and its client. With a context it speaks TLS, and the client does not verify."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: Limits, tls: ssl.SSLContext | None = None) -> None:
+        self.tls = tls
         self.listener = HttpListener(
             [
                 web.get("/page", self._page),
@@ -69,10 +71,11 @@ class ListenerFixture:
         return web.Response(text=str(len(await request.read())))
 
     def url(self, path: str) -> str:
-        return f"http://{HOST}:{self.port}{path}"
+        return f"{'http' if self.tls is None else 'https'}://{HOST}:{self.port}{path}"
 
     async def connect(self, said: bytes = b"") -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        reader, writer = await asyncio.open_connection(HOST, self.port)
+        trusting = None if self.tls is None else ssl._create_unverified_context()  # noqa: S323 - not what is tested
+        reader, writer = await asyncio.open_connection(HOST, self.port, ssl=trusting)
         writer.write(said)
         return reader, writer
 
@@ -98,10 +101,10 @@ async def read_answer(reader: asyncio.StreamReader) -> tuple[int, dict[str, str]
 
 
 @asynccontextmanager
-async def serving(limits: Limits = DEFAULT_LIMITS) -> AsyncIterator[ListenerFixture]:
-    here = ListenerFixture(limits)
+async def serving(limits: Limits = DEFAULT_LIMITS, tls: ssl.SSLContext | None = None) -> AsyncIterator[ListenerFixture]:
+    here = ListenerFixture(limits, tls)
     before = asyncio.all_tasks()
-    here.port = await here.listener.start(HOST, 0)
+    here.port = await here.listener.start(HOST, 0, tls)
     try:
         yield here
     finally:

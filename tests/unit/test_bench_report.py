@@ -124,6 +124,24 @@ def test_the_release_goals_turn_at_their_part_of_kopfs_figure(id_: str, knell: f
     assert line_of(id_, outcome_of(id_, knell=[knell] * 5, kopf=[kopf] * 5, bare=[0.1] * 5))["met"] is met
 
 
+@pytest.mark.parametrize(("knell", "met"), [(8.9, True), (9.0, False), (3.0, True)])
+def test_the_webhook_may_add_less_than_five_milliseconds_to_the_limit_of_the_same_run(knell: float, met: bool) -> None:
+    samples = outcome_of("admission.p99", knell=[knell] * 5, no_admission=[4.0] * 5, policy=[4.5] * 5)
+    line = line_of("admission.p99", samples)
+    assert (line["limit"], line["peers"], line["goal"]) == (4.0, {"policy": 4.5}, "< limit + 5 ms")
+    assert line["met"] is met
+
+
+def test_only_contenders_that_can_take_part_are_installed() -> None:
+    trial, _ = trials_of(row for row in ROWS if row.id.startswith("admission"))
+    assert {one.name for one in CONTENDERS if trial.kinds and one.kind in trial.kinds} >= {
+        "knell",
+        "no-admission",
+        "policy",
+    }
+    assert not {"python", "other", "watcher", "collector"} & set(trial.kinds or ())
+
+
 def test_a_release_that_kopf_took_no_part_in_meets_nothing() -> None:
     line = line_of("release", outcome_of("release", knell=[4.0] * 5))
     assert (line["goal"], line["met"]) == ("<= 1 x kopf (not compared: left out)", False)

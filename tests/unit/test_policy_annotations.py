@@ -210,3 +210,8 @@ def test_protection_of_the_object_outweighs_that_of_its_namespace_both_ways() ->
     assert decide_protection({}, on, "s3").kind == "protected"
     assert decide_protection({}, {}, "s3").kind == "free"
     assert decide_protection({"s3.services.k8s.aws/prevent-delete": "False"} | on, {}, "s3").kind == "free"
+
+
+@pytest.mark.parametrize("value", ["\x1cfalse", "false\x1f"])
+def test_a_control_character_beside_a_value_makes_it_invalid_as_at_the_admission_policies(value: str) -> None:
+    assert decide_protection({"knell.dev/prevent-delete": value}, {}, "").kind == "hold"
