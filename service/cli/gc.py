@@ -10,18 +10,16 @@ from typing import Any, Final, NamedTuple
 
 import click
 
-from service.cli import cluster_clients, object_lookup, output, session
+from service.cli import cluster_clients, object_lookup, object_patch, output, session
 from service.cli.object_lookup import ResolvedObject
 from service.contract.names import GC
-from service.kubernetes import Conflict, KubeObject, NotFound
+from service.kubernetes import KubeObject
 from service.policy.annotations import AnnotationValue
 from service.policy.scope import dry_run_decision, gc_switch, object_pause_decision, pause_decision
 from service.settings import Settings
 from service.sources.declaration import AccountAnnotation, TaskChoice
 from service.sources.registry import known_sources, source_named
 from service.watching.marking import MarkingCheck
-
-_MAX_PATCHES: Final = 10
 
 
 class MetadataChange(NamedTuple):
@@ -239,26 +237,21 @@ def _document(one: ResolvedObject, live: KubeObject, said: str) -> dict[str, Any
 
 async def patch_metadata(one: ResolvedObject, decide: DecideChange) -> KubeObject:
     """Returns the patched object. Raises CommandError if it is gone or replaced."""
-    live: KubeObject | None = one.live
-    for _ in range(_MAX_PATCHES):
-        if live is None or live.uid != one.live.uid:
-            raise session.CommandError(f"{one} has gone meanwhile; nothing was changed")
-        marks = await decide(live)
-        try:
-            return await one.cluster.patch(one.served, live.namespace, live.name, _patch_body(one, live, marks))
-        except (Conflict, NotFound):
-            live = await one.cluster.get(one.served, live.namespace, live.name)
-    raise session.CommandError(f"{one} changes so fast that no patch gets through; try again")
+
+    async def decided(live: KubeObject) -> dict[str, Any]:
+        return _patched_metadata(one, live, await decide(live))
+
+    return await object_patch.patch_metadata(one.cluster, one.served, one.live, decided, str(one))
 
 
-def _patch_body(one: ResolvedObject, live: KubeObject, marks: MetadataChange) -> dict[str, Any]:
+def _patched_metadata(one: ResolvedObject, live: KubeObject, marks: MetadataChange) -> dict[str, Any]:
     ours = source_named(one.settings.collector).finalizer
     finalizers = list(live.finalizers)
     if marks.finalizer and ours not in finalizers and not live.going:
         finalizers.append(ours)
     if marks.finalizer is False and not live.going:
         finalizers = [name for name in finalizers if name != ours]
-    meta: dict[str, Any] = {"resourceVersion": live.resource_version, "annotations": marks.annotations}
+    meta: dict[str, Any] = {"annotations": marks.annotations}
     if finalizers != list(live.finalizers):
         meta["finalizers"] = finalizers
-    return {"metadata": meta}
+    return meta

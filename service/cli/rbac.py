@@ -1,10 +1,12 @@
 """RBAC manifests for one cluster, made from the settings: roles with exactly the permissions that the service needs
-there. Every rule names its resources, and its objects where their names are known; there is no wildcard."""
+there. Every rule names its resources, and its objects where their names are known. The only wildcard is that of the
+webhook, which lists whole groups; see protection_rbac.py."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
+from service.cli.protection_rbac import has_webhook, removal_rules, webhook_cluster_rules, webhook_home_rules
 from service.contract.names import sweep_lease
 from service.settings import Settings, SourceSettings
 from service.sources.declaration import AccessRules, Rule
@@ -47,10 +49,13 @@ def role_manifests(settings: Settings, cluster: str, holder: ServiceAccount | No
     sources = {name: one for name, one in settings.sources.items() if cluster_of(settings, name) == cluster}
     made: list[dict[str, Any]] = [
         {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": _metadata(who.name, who.namespace)},
-        *_role_and_binding(who.name, "", _cluster_rules(settings, sources.values()), who),
-        *_role_and_binding(who.name, namespace, _home_rules(sources), who),
+        *_role_and_binding(who.name, "", _cluster_rules(settings, cluster, sources.values()), who),
+        *_role_and_binding(who.name, namespace, _home_rules(sources) + webhook_home_rules(settings, cluster), who),
         *_role_and_binding(
             f"{who.name}{UNINSTALL_SUFFIX}", namespace, _uninstall_rules(sources), who, _UNINSTALL_DESCRIPTION
+        ),
+        *_role_and_binding(
+            f"{who.name}{UNINSTALL_SUFFIX}", "", removal_rules(settings, cluster), who, _UNINSTALL_DESCRIPTION
         ),
     ]
     by_namespace: dict[str, list[SourceSettings]] = {}
@@ -67,12 +72,13 @@ def role_manifests(settings: Settings, cluster: str, holder: ServiceAccount | No
     return made
 
 
-def _cluster_rules(settings: Settings, sources: Iterable[SourceSettings]) -> list[RoleRule]:
+def _cluster_rules(settings: Settings, cluster: str, sources: Iterable[SourceSettings]) -> list[RoleRule]:
     known = list(sources)
+    watched = bool(known) or has_webhook(settings, cluster)
     rules = [
         # The uid of kube-system is the identity of the cluster; annotations of the others are policy, and a watch shows
         # their changes at once.
-        _rule("", ["namespaces"], ["get", "list", "watch"] if known else ["get"]),
+        _rule("", ["namespaces"], ["get", "list", "watch"] if watched else ["get"]),
     ]
     declared = _access_rules(known)
     definitions = sorted(
@@ -85,6 +91,7 @@ def _cluster_rules(settings: Settings, sources: Iterable[SourceSettings]) -> lis
     if settings.feedback.events:
         rules.append(_rule("events.k8s.io", ["events"], ["create"]))
     rules += [_declared_rule(rule) for one in declared for rule in one.cluster]
+    rules += webhook_cluster_rules(settings, cluster)
     return rules + _object_rules(settings, [one for one in known if not one.namespaces])
 
 

@@ -25,7 +25,8 @@ def role(
 ) -> None:
     """Print the roles that the service needs, for kubectl apply -f -.
 
-    They are made from the configured sources: minimal verbs, named objects where they are known, no wildcard. The
+    They are made from the configured sources: minimal verbs, named objects where they are known. There is no wildcard,
+    but one for the webhook if it is enabled: it lists the metadata of all resources of the protected groups. The
     Namespaces of the service account and of the Leases are created, too; those of others, such as CAPA's, must exist.
     To take everything away use `knell uninstall`: kubectl delete -f - would delete the Namespace and all that is in it.
     """

@@ -9,6 +9,8 @@ import click
 from redis.exceptions import RedisError
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
+from service.admission.installed_objects import find_installed, remove_installed
+from service.admission.protection_status import protected_clusters, uses_protection
 from service.cli import cluster_clients, output, session
 from service.cli.finalizer_locations import FinalizerLocations, check_resources, find_locations
 from service.cli.uninstall_report import (
@@ -23,7 +25,7 @@ from service.engine.calls import ServerUnavailable
 from service.engine.enabled_times import EnabledTimes
 from service.engine.installation import Installation
 from service.engine.lease_counters import LeaseCounterStore
-from service.kubernetes import ClusterError
+from service.kubernetes import ClusterError, Forbidden
 from service.settings import Settings
 from service.watching.uninstall import (
     UninstallFailure,
@@ -65,6 +67,9 @@ def uninstall(
 ) -> None:
     """Remove our finalizers from all objects, and what else Knell keeps in the clusters.
 
+    First of all the webhook configuration and the admission policies with their bindings, so that no deletion is
+    denied any more, also if the settings do not mention them.
+
     Goes through all objects of every configured source's resource, in all namespaces and whatever the selectors say,
     and of what Redis remembers of sources that the settings do not declare any more. Stop the service first, or
     it adds them again. Nothing is changed while something can't be read, and objects that are being deleted are
@@ -92,13 +97,16 @@ class _Options:
 
 async def _uninstall(settings: Settings, named: tuple[str, ...], options: _Options, form: str) -> int:
     where = await find_locations(settings, named)
-    if not where.clusters():
+    clusters = list(
+        dict.fromkeys([*where.clusters(), *(protected_clusters(settings) if uses_protection(settings) else [])])
+    )
+    if not clusters:
         raise session.InvalidUsage(
             "neither the settings nor Redis know sources in the clusters of the settings, so it is unknown where our "
             "finalizers are; declare the clusters, and name the resources by --resource plural.group"
         )
     async with AsyncExitStack() as stack:
-        found = [await _read_cluster(where, name, stack) for name in where.clusters()]
+        found = [await _read_cluster(where, name, stack) for name in clusters]
         if form != "json" or not (options.yes or options.dry_run):
             preview(found, to_stderr=form == "json")
         if options.dry_run and form == "json":
@@ -127,6 +135,7 @@ async def _read_cluster(where: FinalizerLocations, name: str, stack: AsyncExitSt
         for resource in where.resources(name, uid)
     ]
     found = ClusterLeftovers(name, cluster, uid, remains)
+    await _read_admission(settings, found)
     found.unread += [UninstallFailure(what=one.resource, why=one.problem) for one in remains if one.problem]
     try:
         found.leases = await find_leases(cluster, settings.watch.namespace, where.sources(name, uid))
@@ -135,6 +144,22 @@ async def _read_cluster(where: FinalizerLocations, name: str, stack: AsyncExitSt
     except ClusterError as error:
         found.unread.append(UninstallFailure(what=f"Leases in {settings.watch.namespace}", why=str(error)))
     return found
+
+
+async def _read_admission(settings: Settings, found: ClusterLeftovers) -> None:
+    """Also where the settings do not mention protection: policies may be applied without that, or from before. Then
+    the account of the service may not read them, which must not stand in the way."""
+    found.admission, unread = await find_installed(found.cluster)
+    needed = uses_protection(settings) and found.name in protected_clusters(settings)
+    if not needed and unread and all(isinstance(one.error, Forbidden) for one in unread):
+        click.echo(
+            f"Whether admission policies or a webhook configuration of Knell are left in {found.name} is not "
+            f"known, for these credentials may not read them; an administrator sees them with `kubectl get "
+            f"validatingadmissionpolicies,validatingadmissionpolicybindings,validatingwebhookconfigurations`.",
+            err=True,
+        )
+        return
+    found.unread += [UninstallFailure(what=one.what, why=str(one.error)) for one in unread]
 
 
 def _require_read(found: list[ClusterLeftovers]) -> None:
@@ -172,10 +197,15 @@ def _require_nothing_deleted(found: list[ClusterLeftovers], options: _Options) -
 def _question(found: list[ClusterLeftovers]) -> str:
     going, kept = deleting_objects(found), [one for one in deleting_objects(found) if one.protection]
     lost = f", {len(going)} of which are being deleted ({len(kept)} protected)" if going else ""
-    return f"Take our finalizer off {sum(one.marked for one in found)} objects{lost} and remove the rest?"
+    denials = ", lift the protection at admission" if any(one.ours for each in found for one in each.admission) else ""
+    return f"Take our finalizer off {sum(one.marked for one in found)} objects{lost}{denials} and remove the rest?"
 
 
 async def _remove_everything(settings: Settings, found: list[ClusterLeftovers], options: _Options) -> None:
+    # First: with the webhook still configured, and the service stopped, no Namespace that it covers could be deleted.
+    for each in found:
+        failed = await remove_installed(each.cluster, each.admission)
+        each.failures += [UninstallFailure(what=one.what, why=str(one.error)) for one in failed]
     columns = (TextColumn("taking finalizers off"), BarColumn(), MofNCompleteColumn())
     with Progress(*columns, console=output.status_line(), transient=True) as progress:
         task = progress.add_task("", total=sum(one.marked for one in found))

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from service.admission.installed_objects import InstalledObject
 from service.cli import output
 from service.kubernetes import KubernetesClient
 from service.watching.uninstall import FinalizedObject, HeldLease, RemainingFinalizers, UninstallFailure
@@ -14,7 +15,8 @@ _MAX_NAMED: Final = 20
 
 @dataclass(slots=True)
 class ClusterLeftovers:
-    """Our objects in one cluster. `unread` is what could not be read, `failures` what could not be removed."""
+    """Our objects in one cluster. `admission` is the webhook configuration, policies and bindings; `unread` is what
+    could not be read, `failures` what could not be removed."""
 
     name: str
     cluster: KubernetesClient
@@ -22,6 +24,7 @@ class ClusterLeftovers:
     remains: list[RemainingFinalizers]
     leases: list[HeldLease] = field(default_factory=list)
     running: list[HeldLease] = field(default_factory=list)
+    admission: list[InstalledObject] = field(default_factory=list)
     unread: list[UninstallFailure] = field(default_factory=list)
     failures: list[UninstallFailure] = field(default_factory=list)
 
@@ -64,6 +67,12 @@ def preview(found: list[ClusterLeftovers], *, to_stderr: bool) -> None:
     ]
     columns = ("cluster", "resource", "objects with our finalizer", "of these being deleted", "note")
     parts = [output.table("What would be taken off", columns, rows, numbers=columns[2:4])]
+    installed = [
+        (each.name, one.served.kind, one.live.name, _admission_note(one)) for each in found for one in each.admission
+    ]
+    if installed:
+        title = "Protection at admission: would be removed first"
+        parts.insert(0, output.table(title, ("cluster", "kind", "name", "note"), installed))
     going = [(cluster, resource, str(mark), mark.protection) for cluster, resource, mark in _deleting_rows(found)]
     if going:
         names = ("cluster", "resource", "object", "protected")
@@ -75,6 +84,10 @@ def preview(found: list[ClusterLeftovers], *, to_stderr: bool) -> None:
     screen = output.status_line() if to_stderr else output.console()
     for part in parts:
         screen.print(part)
+
+
+def _admission_note(one: InstalledObject) -> str:
+    return "" if one.ours else "without our label: would be left alone"
 
 
 def _note(one: RemainingFinalizers) -> str:
@@ -109,6 +122,10 @@ def as_document(found: list[ClusterLeftovers], *, done: bool) -> dict[str, Any]:
                         "note": _note(one),
                     }
                     for one in each.remains
+                ],
+                "admission": [
+                    {"kind": one.served.kind, "name": one.live.name, "note": _admission_note(one)}
+                    for one in each.admission
                 ],
                 "unread": each.unread,
                 "failures": each.failures,

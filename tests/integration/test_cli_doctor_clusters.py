@@ -40,6 +40,7 @@ def test_a_cluster_with_everything_passes_all_checks(widgets: WidgetSource) -> N
     answer, found = examined(widgets, widgets.config())
     assert {check: one["state"] for check, one in found.items()} == {
         "reachable": "fine", "identity": "fine", "namespace": "fine", "source widgets": "fine", "access": told(widgets),
+        "protection policy": "fine",
     }  # fmt: skip
     assert (answer.code, answer.json["sound"]) == (0, True)
     assert "seen for the first time" in found["identity"]["what"]

@@ -11,16 +11,19 @@ import msgspec
 import pytest
 import yaml
 
+from service.admission.manifests import webhook_configuration
+from service.admission.names import CONFIGURATION
 from service.cli.rbac import ServiceAccount, namespace_manifests, role_manifests
 from service.cli.role import as_yaml
 from service.contract.names import CONDITION
 from service.settings import load
 from service.sources.registry import SOURCES
 from standins.controlplane import ControlPlane
+from standins.ports import free_ports
 from tests.api_servers import TestApi
 from tests.integration.knell_process import AT_ONCE, KnellProcess, until
 from tests.integration.widget_source import WidgetSource, widget_source
-from tests.kube import Kube
+from tests.kube import Kube, KubeResponse
 from tests.redis_servers import TestServer
 
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
@@ -79,7 +82,8 @@ def kubeconfig(widgets: WidgetSource, token: str) -> Path:
 
 def clear(widgets: WidgetSource) -> None:
     for kind in ("ClusterRole", "ClusterRoleBinding"):
-        widgets.api.kube.request("DELETE", f"{PLACES[kind]}/knell-{widgets.home}")
+        for suffix in ("", "-uninstall"):
+            widgets.api.kube.request("DELETE", f"{PLACES[kind]}/knell-{widgets.home}{suffix}")
 
 
 @pytest.mark.parametrize("confined", [False, True], ids=["every namespace", "one namespace"])
@@ -253,8 +257,9 @@ def test_the_role_grants_nothing_else(widgets: WidgetSource) -> None:
         clear(widgets)
 
 
-def test_no_rule_has_a_wildcard(widgets: WidgetSource) -> None:
-    for changes in ({}, {"namespaces": [widgets.namespace]}, {"mode": "observe"}, {"shares": 4}):
+def test_no_rule_has_a_wildcard_unless_the_webhook_is_enabled(widgets: WidgetSource) -> None:
+    more: Any = {"protection": {"groups": ["example.com"], "restrict_marks": True}}
+    for changes in ({}, {"namespaces": [widgets.namespace]}, {"mode": "observe"}, {"shares": 4}, more):
         settings = load(widgets.config(**changes), {})
         for one in role_manifests(settings, "here", ServiceAccount(widgets.home)):
             for rule in one.get("rules", []):
@@ -262,6 +267,85 @@ def test_no_rule_has_a_wildcard(widgets: WidgetSource) -> None:
                 assert not any("*" in word for word in words), rule
                 if "secrets" in rule["resources"]:
                     assert rule["resourceNames"]
+
+
+WEBHOOK: dict[str, Any] = {"enabled": True, "url": "https://127.0.0.1:9"}
+
+
+def rules_of(widgets: WidgetSource, **protection: Any) -> list[tuple[str, dict[str, Any]]]:
+    """With the name of their role."""
+    settings = load(widgets.config(protection=protection), {})
+    made = role_manifests(settings, "here", ServiceAccount(widgets.home))
+    return [(one["metadata"]["name"], rule) for one in made for rule in one.get("rules", [])]
+
+
+def test_the_webhook_may_list_whole_groups_and_change_only_what_is_named(widgets: WidgetSource) -> None:
+    rules = rules_of(widgets, webhook=WEBHOOK, groups=["example.com", "s3.services.k8s.aws"])
+    wild = [rule for _, rule in rules if "*" in rule["resources"] + rule["apiGroups"] + rule["verbs"]]
+    assert wild == [
+        {"apiGroups": [group], "resources": ["*"], "verbs": ["list"]}
+        for group in ("example.com", widgets.crd.group, "s3.services.k8s.aws")
+    ]
+    secrets = [rule for _, rule in rules if "secrets" in rule["resources"]]
+    assert [(rule["verbs"], rule.get("resourceNames")) for rule in secrets] == [
+        (["create"], None), (["get", "patch", "update"], ["knell-webhook-tls"]),
+    ]  # fmt: skip
+    changing = [rule for _, rule in rules if "admissionregistration.k8s.io" in rule["apiGroups"]]
+    assert all(rule["resourceNames"] for rule in changing)
+    assert {name for name, rule in rules if "delete" in rule["verbs"] and rule in changing} == {"knell-uninstall"}
+
+
+@pytest.mark.parametrize("certificate", ["secret", "cert-manager"])
+def test_a_webhook_with_a_given_certificate_only_reads_its_secret(widgets: WidgetSource, certificate: str) -> None:
+    rules = rules_of(widgets, webhook={**WEBHOOK, "certificate": certificate, "secret": "mine"})
+    secrets = [rule for _, rule in rules if "secrets" in rule["resources"]]
+    assert secrets == [{"apiGroups": [""], "resources": ["secrets"], "verbs": ["get"], "resourceNames": ["mine"]}]
+
+
+def test_resources_of_the_core_group_are_listed_by_name(widgets: WidgetSource) -> None:
+    """A wildcard would include Secrets."""
+    sources = {"claims": {"resource": "persistentvolumeclaims", "collector": "none"}}
+    settings = load(widgets.config(sources=sources, protection={"webhook": WEBHOOK}), {})
+    rules = [rule for one in role_manifests(settings, "here") for rule in one.get("rules", [])]
+    assert {"apiGroups": [""], "resources": ["persistentvolumeclaims"], "verbs": ["list"]} in rules
+    assert not any("*" in rule["resources"] for rule in rules)
+
+
+@pytest.mark.long
+def test_the_webhook_does_its_work_under_its_role(widgets: WidgetSource) -> None:
+    (port,) = free_ports(1)
+    url, only = f"https://127.0.0.1:{port}", f"kubernetes.io/metadata.name={widgets.namespace}"
+    webhook = {"enabled": True, "host": "127.0.0.1", "port": port, "url": url, "namespaces": only}
+    admin = widgets.config("admin", protection={"webhook": webhook})
+    widgets.create("one", annotations={"knell.dev/prevent-delete": "true"})
+    configurations = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
+    kube = widgets.api.kube
+    account = grant(widgets, admin)
+    here = {"kubeconfig": str(kubeconfig(widgets, account.token)), "context": "local"}
+    config = widgets.config("account", clusters={"here": here}, protection={"webhook": webhook})
+    process = widgets.start(config, "webhook")
+    try:
+        kube.create(configurations, webhook_configuration(load(admin, {})))
+        process.until_ready()
+        path = f"/api/v1/namespaces/{widgets.namespace}?dryRun=All"
+        denied = until("it denies", lambda: _denial(kube.request("DELETE", path)))
+        assert f"{widgets.crd.kind.lower()}" in denied
+        assert "can't be" not in denied
+        for forbidden in ("secrets", "configmaps", "secrets/another"):
+            assert account.kube.request("GET", f"/api/v1/namespaces/{widgets.home}/{forbidden}").status == 403
+        process.process.send_signal(signal.SIGTERM)
+        assert process.end(AT_ONCE) == 0
+    finally:
+        process.process.kill()
+        process.process.wait()
+        kube.request("DELETE", f"{configurations}/{CONFIGURATION}")
+        clear(widgets)
+    assert "orbidden" not in process.log.read_text()
+
+
+def _denial(answer: KubeResponse) -> str:
+    message = str(answer.body.get("message", ""))
+    return message if "denied the request" in message else ""
 
 
 def test_what_is_shipped_is_what_its_settings_make() -> None:

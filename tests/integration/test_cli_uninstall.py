@@ -1,22 +1,26 @@
 """`knell uninstall`: everything of ours is removed from a cluster, nothing else, and nothing without confirmation."""
 
+import asyncio
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from service.admission.manifests import protection_manifests
 from service.contract.names import FINALIZER
 from service.engine.installation import Installation
 from service.engine.lease_counters import LeaseCounterStore
 from service.kubernetes import connect
-from service.settings import ClusterSettings
+from service.settings import ClusterSettings, load
 from service.watching.uninstall import find_finalizers, remove_finalizers
 from standins.ports import free_ports
 from tests.api_servers import TestApi
 from tests.integration.knell_process import until, with_installation
 from tests.integration.test_cli_role import clear, grant, kubeconfig
 from tests.integration.widget_source import WidgetSource, widget_source
+from tests.recording_proxy import RecordingProxy
 from tests.redis_servers import TestServer
 
 OTHER = "example.com/other"
@@ -118,6 +122,128 @@ def test_a_replica_that_may_still_run_prevents_it(widgets: WidgetSource, renewed
     answer = widgets.knell(widgets.config(), "uninstall", "--yes")
     assert (answer.code, "still running: replica-7" in answer.err) == (1, True)
     assert widgets.marked("a")
+
+
+# ---- protection at admission
+
+
+ADMISSION = "/apis/admissionregistration.k8s.io/v1"
+INSTALLED = {
+    "ValidatingWebhookConfiguration": "validatingwebhookconfigurations",
+    "ValidatingAdmissionPolicyBinding": "validatingadmissionpolicybindings",
+    "ValidatingAdmissionPolicy": "validatingadmissionpolicies",
+}
+
+
+@pytest.fixture
+def protection(widgets: WidgetSource) -> Iterator[list[str]]:
+    """Everything that protection may have in a cluster, as paths."""
+    config = widgets.config("protection", protection=PROTECTION)
+    made = [one for one in protection_manifests(load(config, {}), "here") if one["kind"] in INSTALLED]
+    paths = [f"{ADMISSION}/{INSTALLED[one['kind']]}/{one['metadata']['name']}" for one in made]
+    for path, one in zip(paths, made, strict=True):
+        widgets.api.kube.create(path.rpartition("/")[0], one)
+    yield paths
+    for path in paths:
+        widgets.api.kube.request("DELETE", path)
+
+
+# It covers no Namespace, because other tests delete theirs on the same server.
+PROTECTION: dict[str, Any] = {
+    "restrict_marks": True,
+    "webhook": {"enabled": True, "url": "https://127.0.0.1:9", "namespaces": "knell.test/covered"},
+}
+
+
+@pytest.mark.parametrize("mentioned", [True, False])
+def test_the_protection_at_admission_is_shown_and_removed(
+    widgets: WidgetSource, protection: list[str], mentioned: bool
+) -> None:
+    """Also where the settings say nothing of it any more."""
+    widgets.create("a", finalizers=[FINALIZER])
+    config = widgets.config(protection=PROTECTION) if mentioned else widgets.config()
+    preview = widgets.knell(config, "uninstall", "--dry-run")
+    assert preview.code == 0, preview.err
+    assert "Protection at admission: would be removed first" in preview.out
+    shown = widgets.knell(config, "uninstall", "--dry-run", "-o", "json").json["clusters"][0]["admission"]
+    assert len(shown) == len(protection) == 5
+    assert all(widgets.api.kube.get(path) is not None for path in protection)
+    answer = widgets.knell(config, "uninstall", "--yes")
+    assert answer.code == 0, answer.err
+    assert [path for path in protection if widgets.api.kube.get(path) is not None] == []
+    assert not widgets.marked("a")
+
+
+async def test_the_webhook_goes_first_and_the_finalizers_after_the_policies(
+    widgets: WidgetSource, protection: list[str]
+) -> None:
+    widgets.create("a", finalizers=[FINALIZER])
+    async with RecordingProxy(widgets.api) as proxy:
+        here = {"kubeconfig": str(proxy.kubeconfig(widgets.folder / "proxy")), "context": "local"}
+        answer = await asyncio.to_thread(widgets.knell, widgets.config(clusters={"here": here}), "uninstall", "--yes")
+    assert answer.code == 0, answer.err
+    changes = [one for one in proxy.asked if one.method != "GET"]
+    kinds = [one.path.removeprefix(f"{ADMISSION}/").partition("/")[0] for one in changes[:5]]
+    assert (
+        kinds
+        == [*INSTALLED.values()][:1]
+        + [INSTALLED["ValidatingAdmissionPolicyBinding"]] * 2
+        + [INSTALLED["ValidatingAdmissionPolicy"]] * 2
+    )
+    assert changes[5].path == widgets.crd.path(widgets.namespace, "a")
+
+
+def test_what_has_our_name_but_not_our_label_is_left_alone(widgets: WidgetSource, protection: list[str]) -> None:
+    theirs = next(path for path in protection if "/validatingadmissionpolicies/" in path)
+    labels = {"app.kubernetes.io/part-of": "another"}
+    widgets.api.kube.patch(theirs, {"metadata": {"labels": labels}})
+    answer = widgets.knell(widgets.config(), "uninstall", "--yes")
+    assert answer.code == 0, answer.err
+    assert "without our label: would be left alone" in " ".join(answer.out.split())
+    assert [path for path in protection if widgets.api.kube.get(path) is not None] == [theirs]
+
+
+async def test_what_can_not_be_removed_is_counted(widgets: WidgetSource, protection: list[str]) -> None:
+    add_rest(widgets)
+    async with RecordingProxy(widgets.api) as proxy:
+        proxy.refuse(500, lambda method, path: method == "DELETE" and "validatingwebhook" in path)
+        here = {"kubeconfig": str(proxy.kubeconfig(widgets.folder / "proxy")), "context": "local"}
+        answer = await asyncio.to_thread(widgets.knell, widgets.config(clusters={"here": here}), "uninstall", "--yes")
+    assert answer.code == 1
+    assert "1 could not be done" in answer.err
+    assert "ValidatingWebhookConfiguration knell-protection" in " ".join(answer.out.split())
+    left = [path for path in protection if widgets.api.kube.get(path) is not None]
+    assert [path.split("/")[4] for path in left] == ["validatingwebhookconfigurations"]
+    assert widgets.api.kube.get(sources(widgets)) is not None, "the command is run again"
+
+
+def test_the_role_allows_the_removal_if_the_settings_use_protection(
+    widgets: WidgetSource, protection: list[str]
+) -> None:
+    account = grant(widgets, widgets.config("admin", protection=PROTECTION))
+    here = {"kubeconfig": str(kubeconfig(widgets, account.token)), "context": "local"}
+    config = widgets.config("account", clusters={"here": here}, protection=PROTECTION)
+    try:
+        until("it is granted", lambda: account.kube.request("GET", protection[0]).status == 200)
+        answer = widgets.knell(config, "uninstall", "--yes")
+    finally:
+        clear(widgets)
+    assert answer.code == 0, answer.err
+    assert [path for path in protection if widgets.api.kube.get(path) is not None] == []
+
+
+def test_without_the_right_to_look_an_installation_without_protection_is_uninstalled(widgets: WidgetSource) -> None:
+    widgets.create("a", finalizers=[FINALIZER])
+    account = grant(widgets, widgets.config("admin"))
+    here = {"kubeconfig": str(kubeconfig(widgets, account.token)), "context": "local"}
+    try:
+        until("it is granted", lambda: account.kube.request("GET", leases(widgets)).status == 200)
+        answer = widgets.knell(widgets.config("account", clusters={"here": here}), "uninstall", "--yes")
+    finally:
+        clear(widgets)
+    assert answer.code == 0, answer.err
+    assert "are left in here is not known" in answer.err
+    assert not widgets.marked("a")
 
 
 # ---- missing permissions

@@ -32,7 +32,7 @@ class WidgetSource:
         """Writes the settings and says where; `changes` replace whole sections, or fields of the source `widgets`."""
         source = {"resource": self.crd.resource, "collector": "none"}
         sections: dict[str, Any] = {
-            key: changes.pop(key) for key in ("clusters", "sources", "policy", "watch") if key in changes
+            key: changes.pop(key) for key in ("clusters", "sources", "policy", "watch", "protection") if key in changes
         }
         document: dict[str, Any] = {
             "clusters": {"here": {"kubeconfig": str(self.api.kubeconfig(self.folder / "admin")), "context": "local"}},

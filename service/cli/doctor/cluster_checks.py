@@ -4,9 +4,7 @@ Permissions are checked by SelfSubjectAccessReviews, which change nothing."""
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from datetime import timedelta
-from typing import Any, Final, NamedTuple
-
-import msgspec
+from typing import Final, NamedTuple
 
 from service.cli import output
 from service.cli.enabled_time_comparison import compare_enabled_times
@@ -16,6 +14,7 @@ from service.engine.enabled_times import EnabledTimes
 from service.engine.installation import Installation
 from service.engine.lease_counters import RestoreRecord
 from service.kubernetes import NAMESPACES, ClusterError, Forbidden, KubernetesClient, NotServed, Unauthorized
+from service.kubernetes.access_reviews import is_allowed
 from service.settings import Settings, SettingsError
 from service.watching.absence import run_concurrently
 from service.watching.cluster_identity import ClusterIdentities, WrongCluster, cluster_of, connect_to
@@ -23,7 +22,6 @@ from service.watching.watcher import check_sources
 
 TIMEOUT: Final = timedelta(seconds=10)
 """For all requests to one cluster."""
-_REVIEWS: Final = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 _MAX_NAMED: Final = 12
 _OPTIONAL: Final = (("list", "namespaces"), ("watch", "namespaces"))
 """Without these, changed annotations of Namespaces are noticed only within minutes."""
@@ -53,14 +51,6 @@ class Permission(NamedTuple):
             "namespace": self.namespace, "name": self.name,
         }  # fmt: skip
         return {key: value for key, value in found.items() if value}
-
-
-class _ReviewStatus(msgspec.Struct, frozen=True):
-    allowed: bool = False
-
-
-class _Review(msgspec.Struct, frozen=True):
-    status: _ReviewStatus = _ReviewStatus()
 
 
 async def check_clusters(
@@ -192,7 +182,7 @@ async def _check_permissions(cluster: KubernetesClient, settings: Settings, name
     allowed: set[Permission] = set()
 
     async def ask(one: Permission) -> None:
-        if await _is_allowed(cluster, one):
+        if await is_allowed(cluster, one.attributes):
             allowed.add(one)
 
     try:
@@ -230,16 +220,6 @@ def needed_permissions(settings: Settings, cluster: str) -> Iterator[Permission]
                 for verb in rule["verbs"]
                 for object_name in rule.get("resourceNames", [""])
             )
-
-
-async def _is_allowed(cluster: KubernetesClient, one: Permission) -> bool:
-    body: dict[str, Any] = {
-        "apiVersion": "authorization.k8s.io/v1",
-        "kind": "SelfSubjectAccessReview",
-        "spec": {"resourceAttributes": one.attributes},
-    }
-    answer = await cluster.request("POST", _REVIEWS, body=body)
-    return msgspec.json.decode(answer, type=_Review).status.allowed
 
 
 def _result(cluster: str, check: str, state: CheckState, what: str, mend: str = "") -> CheckResult:

@@ -86,6 +86,7 @@ async def _check_clusters(installation: Installation) -> AsyncIterator[CheckResu
     """Runs also while Redis can't be reached: then the checks that need it are left out."""
     # Imported only here: without clusters the Kubernetes client is not loaded.
     from service.cli.doctor.cluster_checks import check_clusters, check_enabled_times
+    from service.cli.doctor.protection_checks import check_protection
     from service.watching.cluster_identity import ClusterIdentities
 
     identities = ClusterIdentities(installation.settings, installation)
@@ -95,7 +96,12 @@ async def _check_clusters(installation: Installation) -> AsyncIterator[CheckResu
         await installation.connections.client.execute_command("PING")
         restored = await LeaseCounterStore(installation).restored_clusters()
         known = await identities.remembered()
+    sound = set[str]()
     async for result in check_clusters(installation.settings, identities, known, restored):
+        if result.check == "identity" and result.state != "wrong":
+            sound.add(result.node.removeprefix("cluster "))
+        yield result
+    async for result in check_protection(installation.settings, sound):
         yield result
     if known is not None:
         for result in await check_enabled_times(installation):
