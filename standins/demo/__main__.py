@@ -13,6 +13,7 @@ from service.settings import LogSettings
 from standins.api_servers import ApiServerChoice, choose
 from standins.controlplane import NoControlPlane
 from standins.demo.azure_subscription import RESERVED, SPAN
+from standins.demo.deletion_denial import DenialFailed
 from standins.demo.display import Display
 from standins.demo.fleet import Fleet, make_fleet
 from standins.demo.processes import DemoProcesses
@@ -37,8 +38,9 @@ def demo(clusters: int, nodes: int, api: ApiServerChoice, form: str) -> None:
     """Show it at work on a local API server.
 
     Starts Valkey, an API server, stand-ins for AWS and Azure and two replicas of Knell; creates Cluster API clusters
-    on AWS and Karpenter nodes on Azure, deletes them with the ordinary API, kills a replica in the middle, and judges
-    the end by the API server and by the lists and journals of AWS and Azure.
+    on AWS and Karpenter nodes on Azure; shows how the API server denies the deletion of a protected one; deletes them
+    with the ordinary API, kills a replica in the middle, and judges the end by the API server and by the lists and
+    journals of AWS and Azure.
     """
     logs.configure(LogSettings(level="error"))
     fleet = make_fleet(clusters, nodes)
@@ -51,7 +53,7 @@ def demo(clusters: int, nodes: int, api: ApiServerChoice, form: str) -> None:
             display.say("started Valkey, an API server, and stand-ins for AWS and Azure")
             display.say(f"Kubernetes is {processes.api.words}")
             summary, problems = asyncio.run(run_scenario(processes, fleet, display))
-    except (NoServerError, NoControlPlane, StandInFailed, DemoFailed, ClusterError) as error:
+    except (NoServerError, NoControlPlane, StandInFailed, DemoFailed, DenialFailed, ClusterError) as error:
         raise CommandError(str(error)) from None
     except KeyboardInterrupt:
         raise CommandError("interrupted; everything that was started has been stopped") from None

@@ -185,6 +185,9 @@ class DemoObjects:
         patch = {"metadata": {"annotations": {annotation: value}}}
         await self._cluster.patch(self._served[kind], kind.namespace, name, patch)
 
+    def served(self, kind: DemoKind) -> ServedResource:
+        return self._served[kind]
+
     async def delete(self, kind: DemoKind, name: str) -> None:
         await self._cluster.delete(self._served[kind], kind.namespace, name)
 
@@ -196,6 +199,11 @@ class DemoObjects:
         async for page in self._cluster.pages(self._served[kind], None):
             found |= {seen.name: seen.without_raw() for seen in page.items}
         return found
+
+    async def is_going(self, kind: DemoKind, name: str) -> bool:
+        """Whether it is gone or being deleted."""
+        seen = await self._cluster.get(self._served[kind], kind.namespace, name)
+        return seen is None or seen.going
 
     async def held_by_finalizer(self, name: str) -> bool:
         """Whether this AWSCluster is being deleted and waits for Knell's finalizer."""

@@ -19,9 +19,11 @@ from standins.api_servers import Chosen
 from standins.child_process import launch
 from standins.demo import aws_account, azure_subscription
 from standins.demo.objects import KNELL_NAMESPACE, NODECLAIMS, SOURCES
+from standins.ports import free_ports
 from standins.redis_servers import LocalRedis
 
 CLUSTER: Final = "demo"
+_MOST_REPLICAS: Final = 3
 # Durations that are minutes in a real installation are seconds here.
 _SETTINGS: Final[Mapping[str, Any]] = {
     "redis": {"call_timeout": "2s"},
@@ -53,6 +55,7 @@ class DemoProcesses:
         self.azure: azure.LocalAzure
         self._config = self.directory / "knell.yaml"
         self._replicas: list[tuple[str, subprocess.Popen[bytes]]] = []
+        self._review_ports: list[int] = []
 
     def __enter__(self) -> Self:
         return self
@@ -75,8 +78,12 @@ class DemoProcesses:
         self.api.server.start()
         self._stack.callback(self._stop_replicas)
         kubeconfig = self.api.server.kubeconfig(self.directory / "kubeconfig")
+        # Each replica has a port of its own for reviews of deletions; the API server asks the first.
+        self._review_ports = free_ports(_MOST_REPLICAS)
+        address = f"https://127.0.0.1:{self._review_ports[0]}"
         sections = {
             **_SETTINGS,
+            "protection": {"webhook": {"enabled": True, "objects": True, "host": "127.0.0.1", "url": address}},
             "aws": {**_SETTINGS["aws"], "endpoint": self.aws.address},
             "azure": {**_SETTINGS["azure"], "endpoint": self.azure.address},
             "clusters": {CLUSTER: {"kubeconfig": str(kubeconfig), "context": "local"}},
@@ -91,7 +98,7 @@ class DemoProcesses:
 
     def add_replica(self) -> str:
         """Starts one more `knell run`: watch side and workers in one process."""
-        name = f"replica-{len(self._replicas) + 1}"
+        name, port = f"replica-{len(self._replicas) + 1}", self._review_ports[len(self._replicas)]
         command = [sys.executable, "-c", "from service.cli.main import main; main()", "run",
                    "--config", str(self._config)]  # fmt: skip
         # Nothing of the caller's own configuration may reach it: it could name a real server, or a real account.
@@ -101,7 +108,7 @@ class DemoProcesses:
             command,
             directory=self.directory,
             output=self.directory / f"{name}.log",
-            environment={**clean, **self._variables(name)},
+            environment={**clean, **self._variables(name), "KNELL_PROTECTION_WEBHOOK_PORT": str(port)},
         )
         self._replicas.append((name, process))
         return name

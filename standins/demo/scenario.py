@@ -10,14 +10,15 @@ from typing import Final
 from service.engine.installation import Installation
 from service.engine.inventory import Inventory
 from service.engine.views.jobs import list_jobs
-from service.kubernetes import connect
+from service.kubernetes import NAMESPACES, connect
 from service.sources.capa import AWS_FINALIZER
 from service.web.shard_stats import read_shard_stats
 from standins.demo.aws_account import REGION, AwsAccount
 from standins.demo.azure_subscription import SPAN, AzureSubscription
+from standins.demo.deletion_denial import DeletionDenial
 from standins.demo.display import Display
 from standins.demo.fleet import PROTECTION, Fleet
-from standins.demo.objects import AWS_CLUSTERS, NODECLAIMS, SOURCES, DemoObjects
+from standins.demo.objects import AWS_CLUSTERS, NAMESPACE, NODECLAIMS, SOURCES, DemoObjects
 from standins.demo.processes import CLUSTER, DemoProcesses
 from standins.demo.summary import DemoSummary, judge
 
@@ -46,11 +47,13 @@ async def run_scenario(processes: DemoProcesses, fleet: Fleet, display: Display)
         installation = Installation(settings, name="knell-demo")
         stack.push_async_callback(installation.aclose)
         cluster = await stack.enter_async_context(await connect(CLUSTER, settings.clusters[CLUSTER]))
-        scenario = Scenario(processes, fleet, display, installation, DemoObjects(cluster))
+        denial = DeletionDenial(cluster, settings)
+        scenario = Scenario(processes, fleet, display, installation, DemoObjects(cluster), denial)
         stack.push_async_callback(scenario.account.aclose)
         with display.live():
             await scenario.create()
             await scenario.wait_until_watched(replicas)
+            await scenario.try_protected()
             await scenario.delete()
             finished = await scenario.follow(time.monotonic() + _FINISHED_WITHIN)
         summary = await scenario.summary()
@@ -67,14 +70,17 @@ class Scenario:
         display: Display,
         installation: Installation,
         objects: DemoObjects,
+        denial: DeletionDenial,
     ) -> None:
         self._processes, self._fleet, self._display = processes, fleet, display
-        self._installation, self._objects = installation, objects
+        self._installation, self._objects, self._denial = installation, objects, denial
         self._subscription = AzureSubscription(processes.azure, fleet)
         self.account = AwsAccount(processes.aws, fleet)
         self._node_uids: list[str] = []
         self._clusters_left: set[str] = set()
         self._not_held: list[str] = []
+        self._denials: list[str] = []
+        self._deleted_anyway: list[str] = []
         self._done = 0
         self._refreshed = 0.0
         self._deleted_at = 0.0
@@ -91,6 +97,7 @@ class Scenario:
     async def create(self) -> None:
         fleet, display = self._fleet, self._display
         await self._objects.define()
+        await self._denial.apply()
         display.say("creating objects, and the resources that they own on AWS and Azure")
         await self._subscription.build()
         for node in fleet.nodes:
@@ -124,6 +131,27 @@ class Scenario:
         clusters = await self._objects.by_name(AWS_CLUSTERS)
         known = await Inventory(self._installation, NODECLAIMS.plural).get_many(self._node_uids)
         return len(known) == len(self._node_uids) and all(AWS_FINALIZER in one.finalizers for one in clusters.values())
+
+    # ---- deletions that are denied
+
+    async def try_protected(self) -> None:
+        """Deletes the protected cluster and its Namespace, which the API server denies; then what denies it is taken
+        away, because the rest of the demo shows that workers heed the annotation without it, too."""
+        protected, served = self._fleet.protected.name, self._objects.served(AWS_CLUSTERS)
+        await self._denial.until_in_force(served, protected)
+        for resource, name in ((served, protected), (NAMESPACES, NAMESPACE)):
+            words = f"{resource.kind.lower()}/{name}"
+            self._display.say(f"DELETE of {words}, by the API server:")
+            if answer := await self._denial.delete(resource, name):
+                self._denials.append(answer)
+                self._display.say(answer)
+            else:
+                self._deleted_anyway.append(words)
+        if await self._objects.is_going(AWS_CLUSTERS, protected):
+            self._deleted_anyway.append(f"awscluster/{protected}")
+        await self._denial.remove()
+        await self._denial.until("allowed", served, protected)
+        self._display.say("admission policies and webhook removed; from here on only the workers heed the annotation")
 
     # ---- deletions and what follows
 
@@ -299,6 +327,8 @@ class Scenario:
             objects_missing=sorted(every - deleted - there),
             not_held=self._not_held,
             protected=fleet.protected.name,
+            denials=self._denials,
+            deleted_anyway=sorted(set(self._deleted_anyway)),
             hold=self._hold,
             protected_for=self._protected_for,
             retained=fleet.retained.name,

@@ -10,6 +10,7 @@ from rich.table import Table
 
 from standins.demo.aws_account import AwsSummary
 from standins.demo.azure_subscription import SPAN, AzureSummary
+from standins.demo.objects import NAMESPACE
 
 _LATEST: Final = SPAN
 """How late the delete after a reservation may come, also on a busy machine."""
@@ -18,9 +19,11 @@ _LATEST: Final = SPAN
 class DemoSummary(msgspec.Struct, frozen=True, kw_only=True):
     """`objects_left` should be gone from the API server, `objects_missing` should be there; `not_held` are AWSClusters
     that were deleted without Knell's finalizer on them. `done` are deletions that Knell has finished, of `deletions`.
-    `hold` is what the protected object's condition said, `protected_for` how long its protection lasted after its
-    deletion. `taken_over` is how long after the kill other replicas watched everything again; `given_back` are jobs
-    of the killed replica that others took over. `events` are Knell's Events by reason."""
+    `denials` are the API server's answers to the first deletions of the protected object and its Namespace,
+    `deleted_anyway` what went all the same. `hold` is what the protected object's condition said, `protected_for` how
+    long its protection lasted after its deletion. `taken_over` is how long after the kill other replicas watched
+    everything again; `given_back` are jobs of the killed replica that others took over. `events` are Knell's Events by
+    reason."""
 
     api: str
     clusters: int
@@ -31,6 +34,8 @@ class DemoSummary(msgspec.Struct, frozen=True, kw_only=True):
     objects_missing: list[str]
     not_held: list[str]
     protected: str
+    denials: list[str]
+    deleted_anyway: list[str]
     hold: str
     protected_for: timedelta | None
     retained: str
@@ -54,6 +59,15 @@ def judge(summary: DemoSummary) -> list[str]:
         problems.append(f"deleted without our finalizer: {_some(summary.not_held)}")
     if summary.done != summary.deletions:
         problems.append(f"{summary.done} deletions are done, where {summary.deletions} should be")
+    if summary.deleted_anyway:
+        problems.append(f"deleted although protected: {_some(summary.deleted_anyway)}")
+    said = " ".join(summary.denials)
+    protected = f"awscluster/{summary.protected} in Namespace {NAMESPACE} is protected"
+    problems += [
+        f"no deletion was denied with the words: {words}"
+        for words in (protected, f"namespace/{NAMESPACE} contains 1 protected object")
+        if words not in said
+    ]
     if summary.protected_for is None:
         problems.append(f"{summary.protected} was never reported as held by its protection")
     if not summary.killed:
@@ -131,6 +145,7 @@ def _rows(summary: DemoSummary) -> list[tuple[str, str]]:
         ("Azure", f"{azure.removed} of {azure.resources} resources gone, deleted twice: {len(azure.twice)}"),
         ("", _others(azure, "live, foreign")),
         ("", f"{azure.calls} calls, refused: {_codes(azure.refused)}"),
+        ("denied", f"{len(summary.denials)} deletions of {summary.protected} and its Namespace, by the API server"),
         ("protected", f"{summary.protected}: held for {_seconds(summary.protected_for)}, "
                       "until its annotation was removed;"),
         ("", f"resources of it that were changed meanwhile: {len(aws.early)}"),

@@ -90,6 +90,14 @@ def test_the_demo_ends_well_by_the_api_server_and_the_clouds_own_lists_and_journ
     assert (summary["clusters"], summary["nodes"], summary["deletions"], summary["done"]) == (4, 4, 8, 8)
     assert summary["objects_left"] == summary["objects_missing"] == summary["not_held"] == []
     assert summary["protected"] == "billing"
+    in_object, in_namespace = summary["denials"]
+    assert in_object.startswith("Error from server (Forbidden): ")
+    assert "awscluster/billing in Namespace shop is protected from deletion: annotation knell.dev/prev" in in_object
+    assert in_namespace.startswith(
+        'Error from server (Forbidden): admission webhook "namespaces.protection.knell.dev" denied the request: '
+        "namespace/shop contains 1 protected object: awscluster.infrastructure.cluster.x-k8s.io/billing;"
+    )
+    assert summary["deleted_anyway"] == []
     assert "annotation knell.dev/prevent-delete of the object says 'true'" in summary["hold"]
     assert summary["protected_for"] > 0
     assert summary["events"]["CleanupHeld"] >= 1
@@ -111,7 +119,13 @@ def test_the_demo_ends_well_by_the_api_server_and_the_clouds_own_lists_and_journ
     assert (azure["interface"], azure["reserved"]) == (INTERFACE, 12)
     assert (azure["reservations"], azure["early"], azure["across_kill"]) == (1, 0, True)
     assert azure["late"] >= 0
-    events = (f"{INTERFACE} is reserved for another VM", "kill -9 of", "after the kill", "prevent-delete removed")
+    events = (
+        "DELETE of namespace/shop",
+        f"{INTERFACE} is reserved for another VM",
+        "kill -9 of",
+        "after the kill",
+        "prevent-delete removed",
+    )
     places = [done.stderr.rfind(words) for words in events]
     assert -1 not in places
     assert places == sorted(places)
@@ -242,9 +256,14 @@ GOOD_AZURE = AzureSummary(
     reserved=timedelta(seconds=12), reservations=1, early=0, late=timedelta(seconds=0.1), across_kill=True, calls=60,
     throttled=3, refused={"TooManyRequests": 3, "NicReservedForAnotherVm": 1},
 )  # fmt: skip
+DENIALS = [
+    "awscluster/billing in Namespace shop is protected from deletion: annotation knell.dev/prevent-delete",
+    "namespace/shop contains 1 protected object: awscluster.infrastructure.cluster.x-k8s.io/billing",
+]
 GOOD = DemoSummary(
     api="embedded", clusters=4, nodes=4, deletions=8, done=8, objects_left=[], objects_missing=[], not_held=[],
-    protected="billing", hold="protected", protected_for=timedelta(seconds=12), retained="archive", killed="replica-1",
+    protected="billing", denials=DENIALS, deleted_anyway=[], hold="protected",
+    protected_for=timedelta(seconds=12), retained="archive", killed="replica-1",
     taken_over=timedelta(seconds=4), given_back=3, events={}, aws=GOOD_AWS, azure=GOOD_AZURE,
     took=timedelta(seconds=30),
 )  # fmt: skip
@@ -280,6 +299,9 @@ def test_the_summary_fits_a_small_terminal() -> None:
         ({"objects_missing": ["NodeClaim web-live"]}, "should still be on the API server: NodeClaim web-live"),
         ({"not_held": ["shop-01"]}, "deleted without our finalizer: shop-01"),
         ({"done": 7}, "7 deletions are done, where 8"),
+        ({"denials": DENIALS[:1]}, "no deletion was denied with the words: namespace/shop contains"),
+        ({"denials": DENIALS[1:]}, "no deletion was denied with the words: awscluster/billing in Namespace shop is"),
+        ({"deleted_anyway": ["awscluster/billing"]}, "deleted although protected: awscluster/billing"),
         ({"protected_for": None}, "billing was never reported as held by its protection"),
         ({"killed": "", "taken_over": None}, "no replica was killed"),
         ({"taken_over": None}, "no other replica took over the sources of replica-1"),

@@ -33,7 +33,7 @@ README: Final = (ROOT / "README.md").read_text()
 ROWS: Final = redis_keys(README)
 TEAM: Final = "team"
 # The first two run from the beginning; the others are started and stopped by tests of their own.
-ENDLESS: Final = ("watch", "work", "status --watch")
+ENDLESS: Final = ("watch", "work", "webhook", "status --watch")
 # These settings have no source on Azure.
 AZURE: Final = ("sweep --dry-run",)
 TYPES: Final = {"sorted set": "zset"}
