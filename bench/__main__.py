@@ -6,6 +6,7 @@ Only a full run of at least five rounds changes `latest.json`; anything less goe
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
@@ -19,7 +20,7 @@ from bench.contenders.all_contenders import CONTENDERS, Contender
 from bench.environments import EnvironmentFailedError
 from bench.progress import TurnProgress
 from bench.rows import ROWS, Row
-from bench.rows.row import RoundSize
+from bench.rows.row import RoundSize, Trial
 from bench.wording import directions
 
 RESULTS: Final = Path(__file__).resolve().parent / "results"
@@ -38,13 +39,14 @@ def kept_as(short: bool, count: int) -> str:
     return "short" if short or count < FULL_ROUNDS else "latest"
 
 
-def prepared(console: Console) -> tuple[list[Contender], dict[str, str]]:
-    """Those that can take part here, and why the others cannot."""
+def prepared(console: Console, trials: Sequence[Trial]) -> tuple[list[Contender], dict[str, str]]:
+    """Those that can take part here, and why the others cannot. Whoever no trial is for is not installed: it says
+    itself that it lacks what is measured."""
     there: list[Contender] = []
     left_out: dict[str, str] = {}
     for contender in CONTENDERS:
         reason = contender.left_out()
-        if reason is None:
+        if reason is None and any(trial.kinds is None or contender.kind in trial.kinds for trial in trials):
             try:
                 contender.prepare(lambda doing: console.print(f"{doing} ..."))
             except EnvironmentFailedError as failure:
@@ -65,9 +67,9 @@ def main(only: str | None, round_count: int | None, short: bool) -> None:
     """Measure Knell, its peers and the raw limit side by side on the same servers."""
     rows = chosen(only)
     console = Console()
-    contenders, left_out = prepared(console)
-    count = round_count if round_count is not None else 1 if short else FULL_ROUNDS
     trials = rounds.trials_of(rows)
+    contenders, left_out = prepared(console, trials)
+    count = round_count if round_count is not None else 1 if short else FULL_ROUNDS
     turns = sum(trial.rounds(count) for trial in trials) * len(contenders)
     with BenchServer(console.print) as server, TurnProgress(console, turns) as progress:
         outcome = rounds.run(trials, contenders, server, RoundSize(short), count, progress.turn)

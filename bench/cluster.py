@@ -64,6 +64,10 @@ class Cluster:
     def ca(self) -> str:
         return str(self._server.ca or "")
 
+    @property
+    def is_real(self) -> bool:
+        return isinstance(self._server, ControlPlane)
+
     # ---- what contenders are given
 
     def namespace(self) -> str:

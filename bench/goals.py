@@ -63,6 +63,15 @@ def at_most_limit(factor: float) -> Clause:
     return Clause(f"<= {factor:g} x limit", holds)
 
 
+def less_than_above_limit(bound: float, unit: str) -> Clause:
+    """For what adds to a limit that is measured in the same run."""
+
+    def holds(knell: float, figures: Figures) -> bool | None:
+        return None if figures.limit is None else knell - figures.limit < bound
+
+    return Clause(f"< limit + {bound:g} {unit}", holds)
+
+
 def at_least_best(factor: float, peers: Sequence[str], called: str) -> Clause:
     def holds(knell: float, figures: Figures) -> bool | None:
         there = [figures.peers[name] for name in peers if name in figures.peers]

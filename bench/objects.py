@@ -55,6 +55,14 @@ class Deleted:
         return self.over - min(self.calls.values())
 
 
+@dataclass(frozen=True)
+class PacedCalls:
+    """Seconds from each delete call to its answer, and from the first call to the last answer."""
+
+    latencies: list[float]
+    seconds: float
+
+
 def names(count: int) -> list[str]:
     return [f"object-{number:06}" for number in range(count)]
 
@@ -212,3 +220,24 @@ async def delete_all(
     await each(names(count), delete, DELETED_AT_ONCE)
     await until(none_left, within, "all objects were released", check)
     return Deleted(calls, time.time())
+
+
+async def delete_paced(
+    session: aiohttp.ClientSession, path: str, wanted: Iterable[str], per_second: float
+) -> PacedCalls:
+    """Each call is sent when it is due, or later while too many are in flight."""
+    latencies: list[float] = []
+    began = time.perf_counter()
+
+    async def delete(item: tuple[int, str]) -> None:
+        number, name = item
+        await asyncio.sleep(max(0.0, began + number / per_second - time.perf_counter()))
+        called = time.perf_counter()
+        async with session.delete(f"{path}/{name}") as response:
+            await response.read()
+            if response.status >= 300:
+                raise RuntimeError(f"DELETE {path}/{name} was answered {response.status}")
+        latencies.append(time.perf_counter() - called)
+
+    await each(enumerate(wanted), delete, DELETED_AT_ONCE)
+    return PacedCalls(latencies, time.perf_counter() - began)

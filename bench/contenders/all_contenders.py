@@ -2,6 +2,7 @@
 
 The package itself names none: Knell's own processes are in it, and must not import the harness."""
 
+from bench.contenders.admission import AdmissionPolicy, NoAdmission
 from bench.contenders.arq import Arq
 from bench.contenders.asynq import Asynq
 from bench.contenders.bare import Bare
@@ -34,6 +35,8 @@ CONTENDERS: tuple[Contender, ...] = (
     Bare(),
     Kopf(),
     KubernetesAsyncio(),
+    NoAdmission(),
+    AdmissionPolicy(),
     Buckets(),
     Capa(),
     Quotas(),

@@ -12,10 +12,21 @@ from functools import partial
 from typing import Final
 
 from bench.bench_server import BenchServer
-from bench.contenders import clearing, collecting, knell_clearing, knell_collecting, watching
+from bench.contenders import admission, clearing, collecting, knell_clearing, knell_collecting, watching
 from bench.contenders.knell_collecting import RESERVE
 from bench.contenders.process import ProcessContender
-from bench.contenders.protocol import Cleaned, Collected, Drains, Kind, Orphans, Outlasted, Released, Reservations
+from bench.contenders.protocol import (
+    Admitted,
+    Cleaned,
+    Collected,
+    Drains,
+    Kind,
+    Orphans,
+    Outlasted,
+    PacedDeletions,
+    Released,
+    Reservations,
+)
 from bench.order import Finding
 
 SWEPT: Final = timedelta(seconds=100)
@@ -30,6 +41,7 @@ class Knell(ProcessContender):
         "deletions of ten jobs in three lanes (4, 4 and 2) plus release, 20 lanes in all, finite budgets, audit, stats "
         "and log on, batches of 100, up to 4,000 jobs in hand, uvloop; objects of a cluster: default settings, both "
         "sides and their surface in one process, one job and a release per object, guard, Events and conditions off; "
+        "admission: one `knell webhook` with default settings that is asked about objects, too; "
         "AWS: `knell run` with default settings, but the guard is off, durations and rates of limits are scaled as "
         "time is, and capacities of limits are lower by what calls on their way need at those rates; Azure: the same, "
         f"nothing of any quota is left to others (azure.reserve: {RESERVE:g}), a sweep every {SWEPT.total_seconds():g} "
@@ -57,6 +69,9 @@ class Knell(ProcessContender):
 
     def watch(self, server: BenchServer, objects: int) -> int | None:
         return watching.watch(self.name, _WATCHING, {}, server, objects)
+
+    def admit(self, server: BenchServer, deletions: PacedDeletions) -> Admitted:
+        return admission.admit_by_webhook(server, deletions)
 
     def clean(self, server: BenchServer, finding: Finding, clusters: int) -> Cleaned:
         return clearing.clean(partial(knell_clearing.begin, server), finding, clusters)

@@ -12,8 +12,9 @@ from typing import Literal, Protocol
 from bench.bench_server import BenchServer
 from bench.order import Finding
 
-Kind = Literal["knell", "limit", "python", "other", "watcher", "collector"]
-"""What it is in comparisons. A `watcher` has no jobs, only objects of a cluster; a `collector` only a cloud."""
+Kind = Literal["knell", "limit", "python", "other", "watcher", "collector", "admission"]
+"""What it is in comparisons. A `watcher` has no jobs, only objects of a cluster; a `collector` only a cloud;
+`admission` only judges deletions."""
 
 
 class NotSupportedError(Exception):
@@ -65,6 +66,26 @@ class Released:
     redis_seconds: float
     """Of the Redis server over the same span; who does not use it finds it idle."""
     peak_memory: int | None
+
+
+@dataclass(frozen=True)
+class PacedDeletions:
+    """Deletions of small objects of a protected group, none of them protected, so many a second."""
+
+    count: int
+    per_second: float
+
+
+@dataclass(frozen=True)
+class Admitted:
+    """What the API server did with such deletions, of which a contender had judged each."""
+
+    latencies: list[float]
+    """Seconds from each call to its answer."""
+    seconds: float
+    """From the first call to the last answer."""
+    cpu_seconds: float | None
+    """User and system time of the process that judged over the same span; not known where there is none."""
 
 
 @dataclass(frozen=True)
@@ -202,6 +223,9 @@ class Contender(Protocol):
     def watch(self, server: BenchServer, objects: int) -> int | None:
         """Largest resident size, in bytes, of one process that has listed and watches the cluster's objects; not known
         where there is no /proc."""
+
+    def admit(self, server: BenchServer, deletions: PacedDeletions) -> Admitted:
+        """Judges such deletions, one process where it takes one."""
 
     def clean(self, server: BenchServer, finding: Finding, clusters: int) -> Cleaned:
         """One process removes what that many clusters have left in an AWS account whose quotas are finite."""

@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from bench.bench_server import BenchServer
 from bench.contenders.protocol import (
+    Admitted,
     Cleaned,
     Collected,
     Drain,
@@ -16,6 +17,7 @@ from bench.contenders.protocol import (
     NotSupportedError,
     Orphans,
     Outlasted,
+    PacedDeletions,
     Released,
     Reservations,
     Schedule,
@@ -32,6 +34,7 @@ class UnsupportedContender:
     most_parked: int = 0
     no_jobs: str = "has no jobs"
     no_objects: str = "watches nothing"
+    no_admission: str = "judges no deletions"
     no_aws: str = "knows nothing of AWS"
     no_azure: str = "knows nothing of Azure"
 
@@ -72,6 +75,9 @@ class UnsupportedContender:
     def watch(self, server: BenchServer, objects: int) -> int | None:
         raise NotSupportedError(self.no_objects)
 
+    def admit(self, server: BenchServer, deletions: PacedDeletions) -> Admitted:
+        raise NotSupportedError(self.no_admission)
+
     # ---- clouds
 
     def clean(self, server: BenchServer, finding: Finding, clusters: int) -> Cleaned:
@@ -93,4 +99,4 @@ class CloudOnly(UnsupportedContender):
     lacks: str
 
     def __init_subclass__(cls) -> None:
-        cls.no_jobs = cls.no_objects = cls.no_aws = cls.no_azure = cls.lacks
+        cls.no_jobs = cls.no_objects = cls.no_admission = cls.no_aws = cls.no_azure = cls.lacks

@@ -4,6 +4,7 @@ A file exports `ROWS`; what it needs to know of a contender is in the contender'
 """
 
 from bench.rows import (
+    admission,
     aws_clean,
     aws_drain,
     azure_clean,
@@ -35,6 +36,7 @@ ROWS: tuple[Row, ...] = (
     *killed.ROWS,
     *release.ROWS,
     *takeover.ROWS,
+    *admission.ROWS,
     *aws_clean.ROWS,
     *aws_drain.ROWS,
     *azure_clean.ROWS,

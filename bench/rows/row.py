@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeVar
 
 from bench.bench_server import BenchServer
-from bench.contenders.protocol import Contender
+from bench.contenders.protocol import Contender, Kind
 from bench.goals import Goal
 
 T = TypeVar("T")
@@ -40,6 +40,9 @@ class Trial:
     measure: Measure
     most_rounds: int | None = None
     """Where a provider's clock sets the figure, rounds lie so close together that more of them tell nothing."""
+
+    kinds: tuple[Kind, ...] | None = None
+    """Of the contenders that can take part; others need not be installed for it. None: all."""
 
     def rounds(self, wanted: int) -> int:
         return wanted if self.most_rounds is None else min(wanted, self.most_rounds)
