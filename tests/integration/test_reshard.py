@@ -4,7 +4,7 @@ afterwards an ordinary worker finishes everything."""
 import asyncio
 import zlib
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, TypeVar
@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner
 
 from service.cli.main import cli
-from service.contract import Event, Gone, Job, Plan, Target
+from service.contract import FINALLY, Event, Found, Gone, Job, Plan, Target
 from service.contract.jobs import decode_job_record
 from service.engine.calls import RedisCaller
 from service.engine.epoch import EpochTracker, ShardCountMismatch
@@ -23,17 +23,20 @@ from service.engine.keys import Keys
 from service.engine.plan_layout import lay_out_plan
 from service.engine.reshard.reshard import CannotReshard, Reshard
 from service.engine.script_arguments import UnplannedEvent, plan_rows
+from service.engine.script_replies import Taken
 from service.engine.views.deletions import one_deletion
 from service.engine.views.timeline import timeline
 from tests.engine.engine_under_test import EngineUnderTest
 from tests.engine.scripted_provider import ScriptedProvider, event, thing
 from tests.integration.command_line import operated
 from tests.redis_servers import TestServer
+from workers.handlers.protocol import Batch
 from workers.runtime.retry_policy import outcome_of, settlement
 
 T = TypeVar("T")
 INDEXES = ("open", "finished", "alone", "dead", "held", "newer", "opening")
-LANES = ("sim/acct/one", "sim/acct/two", "sim/other/three", "sim/acct/stopped", "cluster/c1/release")
+LOOK = "sim/acct/look"
+LANES = ("sim/acct/one", "sim/acct/two", "sim/other/three", "sim/acct/stopped", "cluster/c1/release", LOOK)
 
 
 class MoverDied(Exception):
@@ -46,6 +49,7 @@ class ShardContents:
 
     deletions: dict[str, dict[bytes, bytes]] = field(default_factory=dict)
     jobs: dict[str, dict[bytes, bytes]] = field(default_factory=dict)
+    targets: dict[str, dict[bytes, bytes]] = field(default_factory=dict)
     members: dict[str, dict[bytes, float]] = field(default_factory=dict)
     kept: Counter[Any] = field(default_factory=Counter)
     events: Counter[Any] = field(default_factory=Counter)
@@ -94,6 +98,9 @@ async def look(engine: EngineUnderTest, shards: int) -> ShardContents:
             elif kind == "job":
                 belongs(shard, rest.partition("#")[0])
                 picture.jobs[rest] = await client.hgetall(key)
+            elif kind == "targets":
+                belongs(shard, rest.partition("#")[0])
+                picture.targets[rest] = await client.hgetall(key)
         for name, value in (await client.hgetall(stem + "stats")).items():
             if name in (b"published", b"planned", b"taken", b"done", b"gone", b"kept", b"reclaimed"):
                 picture.counts[name] += int(value)
@@ -155,6 +162,9 @@ async def fill(engine: EngineUnderTest, provider: ScriptedProvider) -> list[Even
     assert answer.state == "writing"
     going.append(writing)
 
+    # Targets that were found late, and some that were being added when their worker died.
+    going += [await found_late(engine, provider, "late"), await half_found(engine, provider, "half")]
+
     # Held: a deletion here, and below unreadable events, one of which is still on the stream.
     held = has("held", targets("held"))
     await shard.hold([UnplannedEvent(await engine.deliver(held), "held", "for a person", held.deletion, _flat(held))])
@@ -199,6 +209,51 @@ async def fill(engine: EngineUnderTest, provider: ScriptedProvider) -> list[Even
     return going
 
 
+def late(uid: str, numbers: Iterable[int]) -> Found:
+    """Of two stages, each in two lanes."""
+    targets = [thing(f"{uid}-late-{n}", LANES[n % 2], chain=FINALLY, stage=n // 3) for n in numbers]
+    return Found(tuple(targets), f"{len(targets)} more")
+
+
+async def looking(engine: EngineUnderTest, provider: ScriptedProvider, uid: str) -> tuple[Event, Taken]:
+    """A deletion whose last job is in hand, while all others have ended."""
+    owned = [thing(f"{uid}-first", "sim/acct/half"), thing(f"{uid}-look", LOOK, chain=FINALLY)]
+    one = provider.has(uid, owned)
+    await engine.lay(one, owned)
+    await engine.settle(await engine.take(one, "hand", "sim/acct/half"), "hand", Gone())
+    while (await engine.shard(one).open_stages())[1]:
+        pass
+    return one, await engine.take(one, "hand", LOOK)
+
+
+async def found_late(engine: EngineUnderTest, provider: ScriptedProvider, uid: str) -> Event:
+    """Five targets were found late, and the first stage of them is open; the job that found them comes later."""
+    one, taken = await looking(engine, provider, uid)
+    answer = await engine.shard(one).append_all("hand", engine.finding(taken, late(uid, range(5)).targets))
+    assert (answer.state, answer.added) == ("added", 5)
+    while (await engine.shard(one).open_stages())[1]:
+        pass
+    return one
+
+
+async def half_found(engine: EngineUnderTest, provider: ScriptedProvider, uid: str) -> Event:
+    """Two of five targets were written when the worker died; the next look finds some of them, and another one."""
+    one, taken = await looking(engine, provider, uid)
+    found, state = engine.finding(taken, late(uid, range(5)).targets), ""
+    while state != "writing":
+        state = (await engine.shard(one).append("hand", found, 0, 2)).state
+
+    async def look_again(_job: Job, _batch: Batch) -> Found:
+        return late(uid, (1, 2, 3, 5))
+
+    provider.answers[f"{uid}-look"] = [look_again]
+    return one
+
+
+def removed_late(provider: ScriptedProvider, uid: str) -> list[str]:
+    return [name for name in provider.called if name.startswith(f"{uid}-late-")]
+
+
 def _flat(one: Event) -> list[Any]:
     return [part for pair in one.fields().items() for part in pair]
 
@@ -233,7 +288,8 @@ async def install(engine: EngineUnderTest, shards: int) -> Installation:
 
 def as_told(picture: ShardContents) -> Any:
     return (
-        picture.deletions, picture.jobs, picture.members, picture.kept, picture.events, picture.counts,
+        picture.deletions, picture.jobs, picture.targets, picture.members, picture.kept, picture.events,
+        picture.counts,
     )  # fmt: skip
 
 
@@ -254,6 +310,8 @@ async def finish(engine: EngineUnderTest, provider: ScriptedProvider, going: lis
     await engine.until_done(*going, within=timedelta(seconds=100))
     assert set(await engine.members("held")) >= {f"deletion:{event('held').deletion}"}
     assert not [lane for lane in LANES if await engine.queue(lane)]
+    assert sorted(removed_late(provider, "late")) == [f"late-late-{n}" for n in range(5)]
+    assert sorted(removed_late(provider, "half")) == [f"half-late-{n}" for n in (1, 2, 3, 5)]
 
 
 @pytest.mark.long

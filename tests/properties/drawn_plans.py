@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from service.contract import FINALLY, Blocked, Event, Gone, Pending, Refused, Target, Throttled, Verdict
 from service.contract.targets import release_lane
+from service.engine.late_targets import LateBounds
 from workers.handlers.protocol import NotCleared
 
 CLUSTER = "c1"
@@ -66,17 +67,22 @@ class DrawnFind(NamedTuple):
     incarnation: str = ""
 
 
-FINDS = st.lists(
-    st.builds(
-        DrawnFind,
-        number=st.integers(0, 7),
-        stage=st.sampled_from((0, 0, 1)),
-        lane=st.sampled_from((0, 0, 1, 2)),
-        incarnation=st.sampled_from(("", "", "1", "2")),
-    ),
-    min_size=1,
-    max_size=5,
+FIND = st.builds(
+    DrawnFind,
+    number=st.integers(0, 7),
+    stage=st.sampled_from((0, 0, 1)),
+    lane=st.sampled_from((0, 0, 1, 2)),
+    incarnation=st.sampled_from(("", "", "1", "2")),
 )
+FINDS = st.lists(FIND, min_size=1, max_size=5)
+SEVERAL_CHUNKS = st.lists(FIND, min_size=3, max_size=6, unique_by=lambda find: find.number)
+"""More than one call adds."""
+
+
+WIDE = LateBounds(per_call=2)
+SMALL = LateBounds(per_call=2, per_look=2, targets=3, stages=4)
+BOUNDS = st.sampled_from((SMALL, SMALL._replace(per_look=50)))
+"""A few finds reach each of them."""
 
 
 def late_targets(finds: list[DrawnFind]) -> list[Target]:

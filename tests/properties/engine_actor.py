@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from service.contract import FINALLY, Event, Found, Job, JobRecord, decode_event
-from service.engine.late_targets import LateBounds, lay_out_late_targets
+from service.engine.late_targets import lay_out_late_targets
 from service.engine.plan_layout import PlanLayout, lay_out_plan
 from service.engine.script_arguments import JobSettlement, LaneRequest, LateTargets, event_fields, ms, plan_rows
 from service.engine.script_loading import Scripts
@@ -20,7 +20,7 @@ from service.settings import RetrySettings
 from tests.properties import drawn_plans
 from tests.properties import engine_laws as laws
 from tests.properties.clock import JumpingClock
-from tests.properties.history import History
+from tests.properties.history import History, late_count
 from tests.properties.laws import BrokenLaw, require
 from tests.properties.rig import RecordedMove, Rig
 from tests.properties.shard_state import ShardState, identity_of, read_shard_state
@@ -33,7 +33,6 @@ NEWEST = 2
 LEASE = timedelta(seconds=60)
 RETRY = RetrySettings(held_after=2)
 DEADLINE = timedelta(seconds=45)
-BOUNDS = LateBounds(per_call=2)
 EVERYWHERE = [LaneRequest(lane, 2, 2, drawn_plans.CAP) for lane in drawn_plans.ALL_LANES]
 _record = msgspec.json.Decoder(type=JobRecord, strict=False).decode
 
@@ -67,6 +66,7 @@ class UnfinishedAppend:
     finder: TakenJob
     late: LateTargets
     offset: int = 0
+    added: int = 0
 
 
 class EngineActor:
@@ -77,7 +77,7 @@ class EngineActor:
         self.furthest = self.clock.at
         self.caller = rig.caller(self.clock, scripts)
         self.shard = Shard(self.caller, rig.keys(), shard)
-        self.history = History(drawn_plans.CAP)
+        self.history = History(drawn_plans.CAP, drawn_plans.WIDE)
         self.hands: list[tuple[str, Event]] = []
         self.writing: list[UnfinishedPlan] = []
         self.appending: list[UnfinishedAppend] = []
@@ -219,8 +219,9 @@ class EngineActor:
         """Whatever this worker ever took."""
         return [one for one in self.taken if one.worker == worker]
 
-    def is_live(self, one: TakenJob) -> bool:
-        return self.shard_state.holder(one.lane, one.job.id) == (one.job.fence, one.worker)
+    def is_live(self, one: TakenJob, shard: ShardState | None = None) -> bool:
+        """Now, or in another reading."""
+        return (shard or self.shard_state).holder(one.lane, one.job.id) == (one.job.fence, one.worker)
 
     def settle(self, worker: str, picks: list[tuple[TakenJob, str]]) -> None:
         before = self.shard_state
@@ -262,7 +263,7 @@ class EngineActor:
             self.run(self.shard.open_stages())
             self.take(worker, EVERYWHERE)
             live = [one for one in self.of(worker) if self.is_live(one)]
-            finders = [one for one in live if self._is_last_chain(one)]
+            finders = [one for one in live if self.is_last_chain(one)]
             if finders:
                 return finders[which % len(finders)]
             if live:
@@ -270,8 +271,13 @@ class EngineActor:
             self.clock.jump(timedelta(seconds=31))
         return None
 
-    def _is_last_chain(self, one: TakenJob) -> bool:
-        record = self.shard_state.deletions.get(one.job.deletion, {})
+    def beside(self, finder: TakenJob) -> TakenJob | None:
+        """Another job of the same deletion and of the chain `finally` that any worker has in hand."""
+        live = [one for one in self.taken if one.job.deletion == finder.job.deletion and self.is_live(one)]
+        return next((one for one in live if one.job.id != finder.job.id and self.is_last_chain(one)), None)
+
+    def is_last_chain(self, one: TakenJob, shard: ShardState | None = None) -> bool:
+        record = (shard or self.shard_state).deletions.get(one.job.deletion, {})
         return record.get(f"stage.{one.job.record.stage}", "").startswith(f"{FINALLY} ")
 
     def find(self, one: TakenJob, finds: list[drawn_plans.DrawnFind]) -> UnfinishedAppend:
@@ -283,42 +289,85 @@ class EngineActor:
         return UnfinishedAppend(one, LateTargets(item, lay_out_late_targets(targets, one.job.record.urgent, DEADLINE)))
 
     def append(self, append: UnfinishedAppend, times: int) -> None:
-        """As many chunks of two; with fewer than it needs, its worker dies or pauses in between."""
+        """As many calls; with fewer than it needs, its worker dies or pauses in between."""
+        self.appending = [other for other in self.appending if other is not append]
         for _ in range(times):
             self.look_round()
-            before, one = self.shard_state, append.finder
-            live = self.is_live(one)
-            answer = self.run(self.shard.append(one.worker, append.late, append.offset, 2, BOUNDS))
+            before, one, bounds = self.shard_state, append.finder, self.history.bounds
+            if self.is_live(one):
+                # Whatever it does to its own append is right.
+                self.history.appending.pop(one.job.deletion, None)
+            size = max(0, min(bounds.per_call, bounds.per_look - append.added))
+            answer = self.run(self.shard.append(one.worker, append.late, append.offset, size, bounds))
             self.look_round()
-            if not live:
-                require(laws.ZOMBIE, answer.state == "lost", f"{one} is not leased any more: {answer}")
-                require(laws.ZOMBIE, before == self.shard_state, f"{difference(before, self.shard_state)}")
-            elif self._is_current(before, one):
-                require(laws.ANSWER, answer.state != "lost", f"{one} is leased: {answer}")
+            self._check_answer(append, before, answer.state)
             if answer.state == "writing":
-                append.offset += 2
+                append.offset, append.added = append.offset + size, answer.added
             elif answer.state == "stale":
-                append.offset = 0
+                append.offset, append.added = 0, 0
             elif answer.state != "preparing":
-                self._check_appended(append, before, answer.state)
+                self._check_appended(append, before, answer.state, append.late.rows[: append.offset + size])
                 return
         self.appending.append(append)
+
+    def begin_to_append(self, append: UnfinishedAppend) -> None:
+        """Something of it is written, and perhaps not all."""
+        for _ in range(20):
+            self.append(append, 1)
+            if append.offset or append not in self.appending:
+                return
+
+    def _check_answer(self, append: UnfinishedAppend, before: ShardState, state: str) -> None:
+        """Whoever may not append is told so, and changes nothing."""
+        one, after = append.finder, self.shard_state
+        deletion = one.job.deletion
+        record, other = before.deletions.get(deletion, {}), before.unfinished_append(deletion)
+        busy = other and other.job != one.job.id and before.is_under_way(other) and not append.offset
+        if not self.is_live(one, before):
+            reason, law = "lost", laws.ZOMBIE
+        elif not self._is_current(before, one):
+            reason, law = "lost", laws.ANSWER
+        elif "withdrawn" in record:
+            reason, law = "withdrawn", laws.WITHDRAWN
+        elif not self.is_last_chain(one, before):
+            reason, law = "misplaced", laws.MISPLACED
+        elif busy:
+            reason, law = "busy", laws.BUSY
+        else:
+            reason, law = "", laws.ANSWER
+            require(law, state not in ("lost", "withdrawn", "misplaced", "busy"), f"{one} may append: {state}")
+        if reason:
+            require(law, state == reason, f"{one} is {reason} and was told {state}: {record}")
+            require(law, before == after, f"{one} is {reason}: {difference(before, after)}")
+        elif state != "added":
+            same = before.stages(deletion) == after.stages(deletion) and self.is_live(one)
+            require(laws.ANSWER, same, f"{state}: {difference(before, after)}")
 
     def _is_current(self, shard: ShardState, one: TakenJob) -> bool:
         record = shard.deletions.get(one.job.deletion, {})
         current = one.job.id in shard.jobs and one.job.id.startswith(f"{one.job.deletion}#{record.get('plan')}.")
         return current and record["state"] == "running"
 
-    def _check_appended(self, append: UnfinishedAppend, before: ShardState, state: str) -> None:
-        one, deletion = append.finder, append.finder.job.deletion
-        if state not in ("added", "known"):
+    def _check_appended(self, append: UnfinishedAppend, before: ShardState, state: str, rows: list[Any]) -> None:
+        """`rows` are those that were sent in all."""
+        if state not in ("added", "known", "bounds"):
             return
+        one, deletion, bounds = append.finder, append.finder.job.deletion, self.history.bounds
         then, now = set(before.all_jobs(deletion)), set(self.shard_state.all_jobs(deletion))
         known = {before.identity(job) for job in then}
         known |= {identity_of(json.loads(text)) for text in before.fields(f"abandoned:{deletion}").values()}
-        sent = {identity_of(json.loads(row[0])) for row in append.late.rows}
+        records = [json.loads(row[0]) for row in rows]
+        sent = {identity_of(record) for record in records}
+        if state == "bounds":
+            new = [record for record in records if identity_of(record) not in known]
+            late = late_count(before.deletions[deletion])
+            stages = late.stages + len({record["stage"] for record in new}) + 1
+            beyond = late.targets + len(new) > bounds.targets or stages > bounds.stages
+            require(laws.ANSWER, beyond, f"{late} and {len(new)} new ones are within {bounds}")
+            return
         has = {self.shard_state.identity(job) for job in now}
         require(laws.LATE, sent - known <= has, f"{sent - known - has} of {one.job.id} was not added")
+        require(laws.BOUNDS, len(now - then) <= bounds.per_look, f"{one.job.id} added {len(now - then)} in one look")
         open_ones = {job for job in then if before.identity(job) in sent and before.unfinished(job)} - {one.job.id}
         require(laws.ANSWER, state == "added" or now == then, f"{state}: {now - then}")
         if state == "added":
@@ -336,6 +385,19 @@ class EngineActor:
         for one in mine:
             fine = one.job.fence in strangers or self.is_live(one) or one in self.over
             require(laws.WHOLE, fine, f"{one} was told to be kept")
+
+    def withdraw(self, deletion: str, most: int) -> None:
+        """One step; without a name it goes on with what was begun."""
+        self.look_round()
+        before = self.shard_state
+        record = before.deletions.get(deletion, {})
+        running = record.get("state") == "running" and "withdrawn" not in record
+        self.history.counts["withdrawn"] += running or record.get("state") in ("published", "held", "waiting")
+        self.run(self.shard.withdraw(deletion, "for a test", most))
+        self.look_round()
+        ended = {job for job in before.jobs if before.unfinished(job) and not self.shard_state.unfinished(job)}
+        self.history.counts["abandoned"] += len(ended)
+        self.over += [one for one in self.taken if one.job.id in ended]
 
     def reclaim(self, silence: timedelta, deaths: int, most: int, *, by_heartbeat: bool = False) -> None:
         answer = self.run(self.shard.reclaim(deaths=deaths, silence=silence, most=most, by_heartbeat=by_heartbeat))
@@ -357,6 +419,9 @@ class EngineActor:
             rounds += 1
             require(laws.LOST, rounds < 100, f"the janitor goes round in circles: {cursor}")
         self.run(self.shard.repair(grace=at_once))
+        self.look_round()
+        while self.shard_state.scores("withdrawing"):
+            self.withdraw("", 200)
 
     # ---- repeats
 

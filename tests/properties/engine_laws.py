@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Iterator
 
 from service.contract import FINALLY
-from tests.properties.history import History
+from tests.properties.history import History, late_count
 from tests.properties.shard_state import ShardState, StoredStage, identity_of, number_of
 
 LOST = "no job is lost"
@@ -32,6 +32,10 @@ LATE_TWICE = "no target is added twice"
 KNOWN = "a target that the deletion has is not added"
 AFTER = "a job that found targets comes after them"
 RELEASED = "the release comes after the job that found targets"
+BOUNDS = "no more is found late than the bounds allow"
+MISPLACED = "only a job of the last chain finds targets"
+BUSY = "an append that is under way is not disturbed"
+WITHDRAWN = "a withdrawn deletion takes no late targets, and ends those that it has"
 WORD = "a person's word concerns what is held and nothing else"
 
 SLACK = 5.0
@@ -178,13 +182,47 @@ def _finders(shard: ShardState, history: History, deletion: str, jobs: list[str]
             yield RELEASED, f"the release is open before {job}: {record}"
 
 
+def late_targets_stay_within_their_bounds(shard: ShardState, history: History) -> Iterator[Breach]:
+    for deletion, record in shard.planned.items():
+        release = int(record["last"].split()[0])
+        late = [job for job in shard.all_jobs(deletion) if number_of(job) > release]
+        stages = [number for number in shard.stages(deletion) if number > int(record["release"])]
+        if len(late) > history.bounds.targets or len(stages) > history.bounds.stages:
+            yield BOUNDS, f"{deletion}: {late} in the stages {stages}, of at most {history.bounds}"
+
+
+def late_stages_are_in_the_last_chain(shard: ShardState, _: History) -> Iterator[Breach]:
+    for deletion in shard.planned:
+        stages = shard.stages(deletion)
+        for stage in stages.values():
+            if stage.successor is not None and stages[stage.successor].chain != stage.chain:
+                yield MISPLACED, f"{deletion}: {stages[stage.successor]} follows {stage}"
+
+
+def an_append_is_not_disturbed(_: ShardState, history: History) -> Iterator[Breach]:
+    for deletion in history.disturbed:
+        yield BUSY, f"{deletion}: the job that appended has its lease, and its append is over or another one"
+
+
+def a_withdrawn_deletion_ends(shard: ShardState, history: History) -> Iterator[Breach]:
+    for deletion, record in shard.planned.items():
+        late = history.withdrawn.get(f"{deletion}#{record['plan']}")
+        if late is not None and late_count(record) != late:
+            yield WITHDRAWN, f"{deletion} was withdrawn with {late} and has {late_count(record)}"
+        if late is not None and record["state"] == "running" and "withdrawing" not in record:
+            jobs = [job for job in shard.all_jobs(deletion) if shard.unfinished(job)]
+            if going := [job for job in jobs if shard.jobs[job]["stage"] != int(record["release"])]:
+                yield WITHDRAWN, f"{deletion} was withdrawn, and {going} are not cancelled: {record}"
+
+
 def finished_stays_finished(shard: ShardState, history: History) -> Iterator[Breach]:
     opened = set(shard.scores("open"))
     busy = {job.rpartition("#")[0] for job in shard.jobs if shard.places.get(job, [("dead", "")])[0][0] != "dead"}
     for deletion, record in history.finished.items():
-        # A leftover entry may come back to the stream, and is noted; it is acked when it is read.
+        # A leftover entry may come back to the stream, and is noted; it is acked when it is read. How far a withdrawal
+        # came is forgotten.
         now = shard.deletions.get(deletion, {}) | {"entry": record["entry"]}
-        if now != record:
+        if {**now, "withdrawing": ""} != {**record, "withdrawing": ""}:
             yield FINAL, f"{deletion}: {record} became {now}"
         if deletion in busy:
             yield FINAL, f"{deletion} is {record['state']} and has a job to be done"
@@ -296,6 +334,10 @@ def waits_are_kept(shard: ShardState, _: History) -> Iterator[Breach]:
 
 LAWS: tuple[Callable[[ShardState, History], Iterator[Breach]], ...] = (
     late_targets_keep_their_order,
+    late_targets_stay_within_their_bounds,
+    late_stages_are_in_the_last_chain,
+    an_append_is_not_disturbed,
+    a_withdrawn_deletion_ends,
     each_job_has_one_place,
     finished_stays_finished,
     stages_open_in_order,

@@ -10,13 +10,23 @@ import msgspec
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from service.engine.late_targets import LateBounds
 from service.engine.script_arguments import LaneRequest, UnplannedEvent, event_fields
 from service.engine.script_loading import Scripts
 from tests.properties import drawn_plans
 from tests.properties import engine_laws as laws
 from tests.properties.actions import Action, action, actions_of
 from tests.properties.drawn_plans import INDEX, PLAN, PLANNER, WORKER, DrawnFind, DrawnTarget
-from tests.properties.engine_actor import EVERYWHERE, LEASE, NEWEST, EngineActor, UnfinishedPlan, arranged, difference
+from tests.properties.engine_actor import (
+    EVERYWHERE,
+    LEASE,
+    NEWEST,
+    EngineActor,
+    TakenJob,
+    UnfinishedPlan,
+    arranged,
+    difference,
+)
 from tests.properties.laws import require
 from tests.properties.rig import Rig
 
@@ -129,14 +139,54 @@ class EngineActions:
     @action(2, worker=WORKER, which=INDEX, finds=drawn_plans.FINDS, times=st.sampled_from((1, 2, 3, 20, 20)))
     def find_late(self, worker: str, which: int, finds: list[DrawnFind], times: int) -> None:
         """A job of the last chain finds targets; its worker may die or pause between two chunks."""
-        finder = self.a.finder(worker, which)
-        if finder is None:
-            entry, event = self.a.in_hand(which)
-            piece = DrawnTarget(chain=2, stage=0, lane=0, best_effort=False, late=False)
-            self.a.write_plan(UnfinishedPlan(event, entry, arranged(event, [piece, piece._replace(lane=1)])), size=1000)
-            finder = self.a.finder(worker, which)
+        finder = self.a.finder(worker, which) or self._planned_finder(worker, which)
         if finder is not None:
             self.a.append(self.a.find(finder, finds), times)
+
+    def _planned_finder(self, worker: str, which: int) -> TakenJob | None:
+        """One of the two jobs of a new plan's last chain."""
+        entry, event = self.a.in_hand(which)
+        piece = DrawnTarget(chain=2, stage=0, lane=0, best_effort=False, late=False)
+        self.a.write_plan(UnfinishedPlan(event, entry, arranged(event, [piece, piece._replace(lane=1)])), size=1000)
+        return self.a.finder(worker, which)
+
+    @action(bounds=drawn_plans.BOUNDS)
+    def set_bounds(self, bounds: LateBounds) -> None:
+        """Not while there are late targets, which were added under the former ones."""
+        records = self.a.shard_state.deletions.values()
+        if not any({"late", "appending"} & record.keys() for record in records):
+            self.a.history.bounds = bounds
+
+    @action(worker=WORKER, which=INDEX, finds=drawn_plans.FINDS)
+    def find_outside_the_last_chain(self, worker: str, which: int, finds: list[DrawnFind]) -> None:
+        self.a.take(worker, EVERYWHERE)
+        live = [one for one in self.a.of(worker) if self.a.is_live(one) and not self.a.is_last_chain(one)]
+        if live:
+            self.a.append(self.a.find(live[which % len(live)], finds), 20)
+
+    @action(
+        worker=WORKER,
+        which=INDEX,
+        finds=drawn_plans.SEVERAL_CHUNKS,
+        more=drawn_plans.FINDS,
+        at_once=st.booleans(),
+    )
+    def find_side_by_side(
+        self, worker: str, which: int, finds: list[DrawnFind], more: list[DrawnFind], at_once: bool
+    ) -> None:
+        """Two jobs of a deletion find targets, the second one perhaps before the first one has added all of its own."""
+        finder = self.a.finder(worker, which)
+        second = finder and self.a.beside(finder)
+        if second is None:
+            finder = self._planned_finder(worker, which)
+            second = finder and self.a.beside(finder)
+        if finder is not None and second is not None:
+            first = self.a.find(finder, finds)
+            self.a.begin_to_append(first)
+            if at_once:
+                self.a.append(self.a.find(second, more), 20)
+            self.a.append(first, 20)
+            self.a.append(self.a.find(second, more), 20)
 
     @action(which=INDEX, times=st.integers(1, 3))
     def append_on(self, which: int, times: int) -> None:
@@ -156,6 +206,15 @@ class EngineActions:
             again = [one for one in self.a.of(worker) if one.job.id == finder.job.id and self.a.is_live(one)]
             if again:
                 self.a.append(self.a.find(again[-1], more), 20)
+
+    @action(worker=WORKER, which=INDEX, finds=drawn_plans.SEVERAL_CHUNKS, most=st.sampled_from((1, 1, 4)))
+    def withdraw_while_appending(self, worker: str, which: int, finds: list[DrawnFind], most: int) -> None:
+        finder = self.a.finder(worker, which) or self._planned_finder(worker, which)
+        if finder is not None:
+            append = self.a.find(finder, finds)
+            self.a.begin_to_append(append)
+            self.a.withdraw(finder.job.deletion, most)
+            self.a.append(append, 20)
 
     @action(worker=WORKER, picks=st.lists(st.tuples(INDEX, drawn_plans.VERDICT), min_size=1, max_size=4))
     def settle_what_another_took(self, worker: str, picks: list[tuple[int, str]]) -> None:
@@ -256,6 +315,12 @@ class EngineActions:
             word = self.a.run(self.a.shard.abandon(job, "hand"))
             self.a.history.counts["abandoned"] += word == "abandoned" and self.a.shard_state.unfinished(job)
             self.a.over += [one for one in self.a.taken if one.job.id == job]
+
+    @action(which=INDEX, most=st.integers(1, 4))
+    def withdraw(self, which: int, most: int) -> None:
+        """Its finalizer was removed by others, or it is to be kept by now."""
+        if self.a.shard_state.deletions:
+            self.a.withdraw(pick(self.a.shard_state.deletions, which), most)
 
     @action(lane=st.sampled_from((*drawn_plans.ALL_LANES, "*")), stop=st.booleans())
     def pause(self, lane: str, stop: bool) -> None:

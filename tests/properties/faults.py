@@ -34,6 +34,8 @@ REMEMBERED = "if repeated then return repeated end"
 
 FINDS = ("publish", "plan", "find_late", "append_on", "die_while_appending", "work_on")
 
+WITHIN_BOUNDS = ("set_bounds", "find_side_by_side", "find_late")
+
 ENGINE = (
     Fault("a job whose worker died is not put back", "reclaim", "redis.call('ZADD', stem .. 'alone', now, job)", "",
           (laws.LOST,)),
@@ -129,6 +131,24 @@ ENGINE = (
           (laws.AFTER, laws.TWICE, laws.ORDER), FINDS),
     Fault("an append needs no lease", "append", "local mine = holds(worker, fence, lane) and", "local mine = true or",
           (laws.ZOMBIE,), (*FINDS, "reclaim", "take")),
+    Fault("a deletion takes any number of late targets", "append", "late + append.jobs > most_targets or", "",
+          (laws.BOUNDS,), WITHIN_BOUNDS),
+    Fault("a deletion takes any number of late stages", "append", " or late_stages + stages > most_stages", "",
+          (laws.BOUNDS,), WITHIN_BOUNDS),
+    Fault("a look is told that it has added nothing yet", "append", "return reply('writing', append.jobs)",
+          "return reply('writing', 0)", (laws.BOUNDS,), WITHIN_BOUNDS),
+    Fault("a job of any chain finds targets", "append", "shape[1] ~= 'finally' or", "", (laws.MISPLACED,),
+          ("publish", "plan", "work_on", "find_outside_the_last_chain")),
+    Fault("two jobs append at a time", "append",
+          "if append.job ~= number and is_under_way(plan, append) then return reply('busy') end", "", (laws.BUSY,),
+          ("publish", "plan", "work_on", "find_side_by_side")),
+    Fault("the janitor removes what is being appended", "repair", " or is_under_way(plan, append) then return",
+          " then return", (laws.BUSY,), (*FINDS, "janitor")),
+    Fault("a withdrawn deletion takes late targets", "append", "if known[7] then return reply('withdrawn') end", "",
+          (laws.WITHDRAWN,), ("publish", "plan", "work_on", "withdraw_while_appending")),
+    Fault("the late targets of a withdrawn deletion are not cancelled", "withdraw",
+          "local jobs = job_count(last, late)", "local jobs = job_count(last)", (laws.WITHDRAWN,),
+          (*FINDS, "withdraw", "janitor")),
     Fault("an older worker gets a newer job", "take", "written and written <= version", "written",
           (laws.ANSWER,), ("a_newer_version_writes_a_job", "take", "jump")),
 )  # fmt: skip

@@ -2,8 +2,21 @@
 
 from collections import Counter
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
-from tests.properties.shard_state import ShardState
+from service.engine.late_targets import LateBounds
+from tests.properties.shard_state import ShardState, StoredAppend
+
+
+class LateCount(NamedTuple):
+    """Late targets and their stages, as the record of a deletion counts them."""
+
+    targets: int
+    stages: int
+
+
+def late_count(record: dict[str, str]) -> LateCount:
+    return LateCount(int(record.get("late", 0)), int(record.get("late_stages", 0)))
 
 
 @dataclass(slots=True)
@@ -12,9 +25,12 @@ class History:
     aside; `full` when the lease of the latest take ends; `revived` what a planner began though its record was gone;
     `lost` the plans whose records a hand removed; `held` the deletions that were held and not planned since; `since`
     how each of them is held, and since when its record said so first; `found` the late targets' jobs by the job that
-    found them."""
+    found them; `bounds` the most that the deletions take late; `appending` the appends that are under way; `disturbed`
+    the deletions of those that were ended or changed by anybody else; `withdrawn` the plans that were withdrawn, with
+    the late targets and stages that they had."""
 
     cap: int
+    bounds: LateBounds
     finished: dict[str, dict[str, str]] = field(default_factory=dict)
     claims: dict[str, float] = field(default_factory=dict)
     full: dict[str, float] = field(default_factory=dict)
@@ -24,6 +40,9 @@ class History:
     since: dict[str, tuple[str, str]] = field(default_factory=dict)
     counts: Counter[str] = field(default_factory=Counter)
     found: dict[str, set[str]] = field(default_factory=dict)
+    appending: dict[str, StoredAppend] = field(default_factory=dict)
+    disturbed: set[str] = field(default_factory=set)
+    withdrawn: dict[str, LateCount] = field(default_factory=dict)
 
     def learn(self, shard: ShardState) -> None:
         for deletion, record in shard.deletions.items():
@@ -39,10 +58,25 @@ class History:
                 self.held.discard(deletion)
             if "held_since" not in record:
                 self.since.pop(deletion, None)
+        self._learn_late(shard)
+
+    def _learn_late(self, shard: ShardState) -> None:
+        for deletion, then in self.appending.items():
+            running = shard.deletions.get(deletion, {}).get("state") == "running"
+            if running and shard.is_under_way(then) and shard.unfinished_append(deletion) != then:
+                self.disturbed.add(deletion)
+        now = {deletion: shard.unfinished_append(deletion) for deletion in shard.deletions}
+        self.appending = {deletion: one for deletion, one in now.items() if one and shard.is_under_way(one)}
+        for deletion, record in shard.planned.items():
+            if "withdrawn" in record:
+                self.withdrawn.setdefault(f"{deletion}#{record['plan']}", late_count(record))
 
     def forget(self, deletions: set[str]) -> None:
         """Their retention is over."""
         for deletion in deletions:
             self.finished.pop(deletion, None)
+            self.withdrawn = {
+                plan: late for plan, late in self.withdrawn.items() if plan.rpartition("#")[0] != deletion
+            }
             # The first plan of the next deletion of that name may have the same number.
             self.found = {job: found for job, found in self.found.items() if job.rpartition("#")[0] != deletion}

@@ -57,6 +57,16 @@ class StoredStage:
     successor: int | None
 
 
+class StoredAppend(NamedTuple):
+    """An unfinished append, as the deletion's record tells it. `text` is all of it."""
+
+    plan: str
+    job: str
+    lane: str
+    fence: int
+    text: str
+
+
 class StoredBatch(NamedTuple):
     """Who holds the jobs that were taken together, and until when."""
 
@@ -139,6 +149,17 @@ class ShardState:
         """The jobs of all stages of a planned deletion, in their order."""
         found = [job for stage in self.stages(deletion).values() for job in self.jobs_of(deletion, stage)]
         return sorted(found, key=number_of)
+
+    def unfinished_append(self, deletion: str) -> StoredAppend | None:
+        record = self.deletions.get(deletion, {})
+        if "appending" not in record or "plan" not in record:
+            return None
+        plan, append = f"{deletion}#{record['plan']}", json.loads(record["appending"])
+        return StoredAppend(plan, f"{plan}.{append['job']}", append["lane"], int(append["fence"]), record["appending"])
+
+    def is_under_way(self, append: StoredAppend) -> bool:
+        """Whether its job still has the lease under which it began."""
+        return self.leases.get(append.lane, {}).get(append.job) == append.fence
 
     def identity(self, job: str) -> tuple[str, str, str]:
         return identity_of(self.jobs.get(job, {}))
