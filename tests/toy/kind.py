@@ -1,7 +1,7 @@
 """Sets of DHCP options. They are in no VPC, and can't be deleted while a VPC uses them."""
 
-from workers.providers.aws.kinds.declaration import AwsKind
-from workers.providers.aws.model import AwsClient, AwsResource
+from workers.providers.aws.kinds.declaration import AwsAttempt, AwsKind
+from workers.providers.aws.model import AwsResource
 from workers.providers.aws.reading.ec2 import Ec2Reader, Item, tags_of
 
 NAME = "aws.dhcp-options"
@@ -11,8 +11,8 @@ def _parse(item: Item) -> AwsResource:
     return AwsResource(kind=NAME, id=item["DhcpOptionsId"], tags=tags_of(item))
 
 
-async def _delete(client: AwsClient, resource: AwsResource) -> None:
-    await client.call("ec2", "delete_dhcp_options", DhcpOptionsId=resource.id)
+async def _delete(attempt: AwsAttempt) -> None:
+    await attempt.client.call("ec2", "delete_dhcp_options", DhcpOptionsId=attempt.resource.id)
 
 
 _READER = Ec2Reader("describe_dhcp_options", "DhcpOptions", "dhcp-options-id", _parse)

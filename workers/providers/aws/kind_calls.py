@@ -188,7 +188,7 @@ class AwsKindCalls:
     async def delete(self, attempt: AwsAttempt) -> Accepted | Verdict:
         kind = self._kind
         try:
-            await kind.delete(attempt.client, attempt.resource)
+            answer = await kind.delete(attempt)
         except AwsError as error:
             if error.what == "gone" or error.code in kind.gone_codes:
                 return Accepted(f"said to be gone: {error.code}")
@@ -200,7 +200,7 @@ class AwsKindCalls:
             if error.what == "protected" and kind.on_protected is not None:
                 return await kind.on_protected(attempt, error)
             raise
-        return Accepted("deleted")
+        return Accepted("deleted") if answer is None else answer
 
     def check_delay(self, checks: int) -> timedelta:
         """Aligned with the checks of other resources, so that one read serves many."""

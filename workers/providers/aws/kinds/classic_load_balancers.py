@@ -1,8 +1,8 @@
 """Classic load balancers, which are identified by name. A name can be reused by another owner; the DNS name can't, so
 it tells one incarnation from the next."""
 
-from workers.providers.aws.kinds.declaration import AwsKind
-from workers.providers.aws.model import AwsClient, AwsResource
+from workers.providers.aws.kinds.declaration import AwsAttempt, AwsKind
+from workers.providers.aws.model import AwsResource
 from workers.providers.aws.reading.ec2 import Item
 from workers.providers.aws.reading.elb import ElbReader, Tags
 
@@ -25,8 +25,8 @@ def _incarnation(resource: AwsResource) -> str:
     return str(resource.facts)
 
 
-async def _delete(client: AwsClient, resource: AwsResource) -> None:
-    await client.call("elb", "delete_load_balancer", LoadBalancerName=resource.id)
+async def _delete(attempt: AwsAttempt) -> None:
+    await attempt.client.call("elb", "delete_load_balancer", LoadBalancerName=attempt.resource.id)
 
 
 _READER = ElbReader(

@@ -12,7 +12,7 @@ from service.sources.aws import AwsAccess
 from workers.providers.aws.arns import Arn, split_arn
 from workers.providers.aws.errors import AwsError
 from workers.providers.aws.model import AwsClaim, AwsClient, AwsResource
-from workers.removal import Attempt
+from workers.removal import Accepted, Attempt
 
 ReadResources = Callable[[AwsClient, Sequence[str]], Awaitable[dict[str, AwsResource]]]
 """The ids that exist, in as few calls as possible; an id missing from the result is proven absent."""
@@ -21,8 +21,6 @@ ListResources = Callable[[AwsClient, Sequence[str]], AsyncIterator[AwsResource]]
 """Everything that carries one of these tag keys, with all its tags, by describe calls alone. A kind that
 `lists_whole_region` has no filter: one list serves every owner in the account and region. Ownership is checked
 afterwards."""
-
-DeleteResource = Callable[[AwsClient, AwsResource], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +35,10 @@ class AwsAttempt(Attempt[AwsClaim, AwsResource, AwsClient]):
         latest: AwsClaim = self.judge.latest(self.job.deletion, self.claim)
         return latest
 
+
+DeleteResource = Callable[[AwsAttempt], Awaitable[Accepted | Verdict | None]]
+"""The delete call of an attempt that has consent. None if AWS accepted it, `Accepted` if there is more to say about
+that, and a verdict if the job goes on in another lane."""
 
 Lookup = Callable[[Sequence[AwsAttempt]], Awaitable[Any]]
 """Reads what all attempts of one identity need beside the resources, in as few calls as possible."""

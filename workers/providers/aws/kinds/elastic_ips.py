@@ -3,7 +3,7 @@ reports them."""
 
 from service.contract import Blocked, Verdict
 from workers.providers.aws.kinds.declaration import AwsAttempt, AwsKind
-from workers.providers.aws.model import AwsClient, AwsResource
+from workers.providers.aws.model import AwsResource
 from workers.providers.aws.reading.ec2 import Ec2Reader, Item, tags_of
 
 NAME = "aws.elastic-ip"
@@ -18,8 +18,8 @@ def _parse(item: Item) -> AwsResource:
     return AwsResource(kind=NAME, id=item["AllocationId"], tags=tags_of(item), facts=next(filter(None, users), ""))
 
 
-async def _delete(client: AwsClient, resource: AwsResource) -> None:
-    await client.call("ec2", "release_address", AllocationId=resource.id)
+async def _delete(attempt: AwsAttempt) -> None:
+    await attempt.client.call("ec2", "release_address", AllocationId=attempt.resource.id)
 
 
 async def _precheck(attempt: AwsAttempt) -> Verdict | None:

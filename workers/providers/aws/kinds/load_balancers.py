@@ -5,7 +5,7 @@ from service.contract import Blocked, Refused, Verdict
 from workers.providers.aws.due_times import aligned_delay
 from workers.providers.aws.errors import AwsError
 from workers.providers.aws.kinds.declaration import AwsAttempt, AwsKind, KindStep
-from workers.providers.aws.model import AwsClient, AwsResource
+from workers.providers.aws.model import AwsResource
 from workers.providers.aws.reading.ec2 import Item
 from workers.providers.aws.reading.elb import ElbReader, Tags
 
@@ -32,8 +32,8 @@ def _parse(item: Item, tags: Tags) -> AwsResource:
     )
 
 
-async def _delete(client: AwsClient, resource: AwsResource) -> None:
-    await client.call("elbv2", "delete_load_balancer", LoadBalancerArn=resource.id)
+async def _delete(attempt: AwsAttempt) -> None:
+    await attempt.client.call("elbv2", "delete_load_balancer", LoadBalancerArn=attempt.resource.id)
 
 
 async def _protected(attempt: AwsAttempt, error: AwsError) -> Verdict:

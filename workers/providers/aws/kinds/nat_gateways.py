@@ -1,7 +1,7 @@
 """NAT gateways, which AWS shows as deleted for about an hour. Their addresses are free only once they are deleted."""
 
-from workers.providers.aws.kinds.declaration import AwsKind
-from workers.providers.aws.model import AwsClient, AwsResource
+from workers.providers.aws.kinds.declaration import AwsAttempt, AwsKind
+from workers.providers.aws.model import AwsResource
 from workers.providers.aws.reading.ec2 import Ec2Reader, Item, tags_of
 
 NAME = "aws.nat-gateway"
@@ -18,8 +18,8 @@ def _parse(item: Item) -> AwsResource:
     )
 
 
-async def _delete(client: AwsClient, resource: AwsResource) -> None:
-    await client.call("ec2", "delete_nat_gateway", NatGatewayId=resource.id)
+async def _delete(attempt: AwsAttempt) -> None:
+    await attempt.client.call("ec2", "delete_nat_gateway", NatGatewayId=attempt.resource.id)
 
 
 _READER = Ec2Reader("describe_nat_gateways", "NatGateways", "nat-gateway-id", _parse, filters="Filter")

@@ -8,7 +8,7 @@ import msgspec
 
 from service.contract import Blocked, Verdict
 from workers.providers.aws.kinds.declaration import AwsAttempt, AwsKind
-from workers.providers.aws.model import AwsClient, AwsResource
+from workers.providers.aws.model import AwsResource
 from workers.providers.aws.reading.ec2 import Ec2Reader, Item, tags_of
 
 NAME = "aws.network-interface"
@@ -59,8 +59,8 @@ def _parse(item: Item) -> AwsResource:
     )
 
 
-async def _delete(client: AwsClient, resource: AwsResource) -> None:
-    await client.call("ec2", "delete_network_interface", NetworkInterfaceId=resource.id)
+async def _delete(attempt: AwsAttempt) -> None:
+    await attempt.client.call("ec2", "delete_network_interface", NetworkInterfaceId=attempt.resource.id)
 
 
 async def _precheck(attempt: AwsAttempt) -> Verdict | None:

@@ -1,7 +1,7 @@
 """Security groups, deleted last in a network. `security_group_dependencies` waits for what uses them,
 `security_group_rules` revokes rules that refer to them."""
 
-from workers.providers.aws.kinds.declaration import AwsKind, KindStep
+from workers.providers.aws.kinds.declaration import AwsAttempt, AwsKind, KindStep
 from workers.providers.aws.kinds.security_group_dependencies import (
     DELETE,
     GROUPS,
@@ -15,12 +15,11 @@ from workers.providers.aws.kinds.security_group_dependencies import (
 )
 from workers.providers.aws.kinds.security_group_dependencies import revoke_operation as lane_of
 from workers.providers.aws.kinds.security_group_rules import revoke_step
-from workers.providers.aws.model import AwsClient, AwsResource
 from workers.providers.aws.reading.ec2 import Ec2Reader
 
 
-async def _delete(client: AwsClient, resource: AwsResource) -> None:
-    await client.call("ec2", "delete_security_group", GroupId=resource.id)
+async def _delete(attempt: AwsAttempt) -> None:
+    await attempt.client.call("ec2", "delete_security_group", GroupId=attempt.resource.id)
 
 
 _READER = Ec2Reader("describe_security_groups", "SecurityGroups", "group-id", parse_group)

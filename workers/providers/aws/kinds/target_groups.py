@@ -1,9 +1,9 @@
 """Target groups, deleted after the load balancers whose listeners use them. `listeners` handles one that is still in
 use."""
 
-from workers.providers.aws.kinds.declaration import AwsKind, KindStep
+from workers.providers.aws.kinds.declaration import AwsAttempt, AwsKind, KindStep
 from workers.providers.aws.kinds.listeners import DELETE_LISTENER, READS, delete_listener, wait_for_balancer
-from workers.providers.aws.model import AwsClient, AwsResource
+from workers.providers.aws.model import AwsResource
 from workers.providers.aws.reading.ec2 import Item
 from workers.providers.aws.reading.elb import ElbReader, Tags
 
@@ -20,8 +20,8 @@ def _parse(item: Item, tags: Tags) -> AwsResource:
     )
 
 
-async def _delete(client: AwsClient, resource: AwsResource) -> None:
-    await client.call("elbv2", "delete_target_group", TargetGroupArn=resource.id)
+async def _delete(attempt: AwsAttempt) -> None:
+    await attempt.client.call("elbv2", "delete_target_group", TargetGroupArn=attempt.resource.id)
 
 
 _READER = ElbReader(

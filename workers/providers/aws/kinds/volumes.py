@@ -11,7 +11,7 @@ from workers.providers.aws.kinds.snapshots import (
     require_snapshot,
     wait_for_snapshot,
 )
-from workers.providers.aws.model import AwsClient, AwsResource
+from workers.providers.aws.model import AwsResource
 from workers.providers.aws.reading.ec2 import Ec2Reader, Item, tags_of
 
 NAME = "aws.volume"
@@ -28,8 +28,8 @@ def _parse(item: Item) -> AwsResource:
     )
 
 
-async def _delete(client: AwsClient, resource: AwsResource) -> None:
-    await client.call("ec2", "delete_volume", VolumeId=resource.id)
+async def _delete(attempt: AwsAttempt) -> None:
+    await attempt.client.call("ec2", "delete_volume", VolumeId=attempt.resource.id)
 
 
 async def _precheck(attempt: AwsAttempt) -> Verdict | None:

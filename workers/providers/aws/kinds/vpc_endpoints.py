@@ -1,8 +1,8 @@
 """VPC endpoints. The delete call takes several and reports failures inside a successful response."""
 
 from workers.providers.aws.errors import error_from_response
-from workers.providers.aws.kinds.declaration import AwsKind
-from workers.providers.aws.model import AwsClient, AwsResource
+from workers.providers.aws.kinds.declaration import AwsAttempt, AwsKind
+from workers.providers.aws.model import AwsResource
 from workers.providers.aws.reading.ec2 import Ec2Reader, Item, tags_of
 
 NAME = "aws.vpc-endpoint"
@@ -20,8 +20,8 @@ def _parse(item: Item) -> AwsResource:
     )
 
 
-async def _delete(client: AwsClient, resource: AwsResource) -> None:
-    answer = await client.call("ec2", "delete_vpc_endpoints", VpcEndpointIds=[resource.id])
+async def _delete(attempt: AwsAttempt) -> None:
+    answer = await attempt.client.call("ec2", "delete_vpc_endpoints", VpcEndpointIds=[attempt.resource.id])
     for refused in answer.get("Unsuccessful") or ():
         raise error_from_response(refused, "ec2:DeleteVpcEndpoints")
 
