@@ -39,6 +39,10 @@ CLOUD: Final = "prod"
 TENANT: Final = "444455556666"
 NODE: Final = {CLUSTER_TAG: CLOUD, NODEPOOL_TAG: "default"}
 KIND: Final = Crd("knell.test", "widgets")
+MADE: Final = "made-tls"
+GIVEN: Final = "given-tls"
+"""Secrets of the webhook: Knell makes the key of the first, and can't use that of the second."""
+
 INSIDE: Final = "inside"
 """The gateway through which a pod reaches the first cluster."""
 
@@ -93,6 +97,7 @@ class CanarySetup(AwsScenario):
             "grace": "0s", "endpoint": self.gateways["azure"].url, "nodes": {NODES: [nodes]},
             "sweep": {"enabled": True, "every": "300ms", "age": "500ms"},
         }  # fmt: skip
+        self.document["protection"] = {"cluster": "token", "webhook": webhook(MADE)}
         self.document["aws"] |= {"endpoint": self.gateways["aws"].url, "identity_namespace": self.home}
 
     def _redis(self) -> dict[str, object]:
@@ -138,6 +143,12 @@ class CanarySetup(AwsScenario):
             "static": {"kind": "AWSClusterStaticIdentity", "name": "keys"},
             "own": {},
         }
+
+
+def webhook(secret: str, **more: str) -> dict[str, object]:
+    """Settings of a webhook that no API server calls."""
+    address = {"host": "127.0.0.1", "port": 0, "url": "https://127.0.0.1:9"}
+    return {"enabled": True, "secret": secret, **address, **more}
 
 
 def role_arn(name: str) -> str:
@@ -191,7 +202,7 @@ def _papers(folder: Path, known: Canaries) -> dict[str, TlsFiles]:
         # Programs trust the last one by the defaults of Python.
         made[name] = make_tls_files(home, strict=name == "tls")
         if name in keys:
-            known.take_key(keys[name], made[name].key)
+            known.take_key(keys[name], made[name].key.read_text())
     return made
 
 

@@ -13,9 +13,10 @@ import pytest
 from service.kubernetes import endpoint
 from tests.capi import AWS_CLUSTERS
 from tests.integration.command_line import invoke, start
-from tests.scenarios.canaries.canary_setup import INSIDE, CanarySetup
-from tests.scenarios.canaries.kubeconfigs import not_a_key
+from tests.scenarios.canaries.canary_setup import GIVEN, INSIDE, CanarySetup, webhook
+from tests.scenarios.canaries.kubeconfigs import encoded, not_a_key
 from tests.scenarios.canaries.steps import quiet
+from tests.scenarios.watch.service import KnellReplica
 
 
 class CommandOutputs:
@@ -112,6 +113,32 @@ def configured(scene: CanarySetup, name: str, **changes: Any) -> Path:
     return scene.write(f"{name}.yaml", msgspec.yaml.encode({**scene.document, **changes}).decode())
 
 
+# ---- a webhook
+
+
+async def unusable_key(scene: CanarySetup, told: CommandOutputs) -> None:
+    """A person gave the webhook a certificate with something that is no key."""
+    certificate = scene.tls_files["tls"].certificate.read_text()
+    texts = {"tls.crt": certificate, "tls.key": not_a_key(scene.known["webhook broken key"])}
+    data = {key: encoded(text) for key, text in texts.items()}
+    body = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": GIVEN}, "data": data}
+    scene.kube.create("/api/v1/namespaces/default/secrets", body)
+    protection = {"cluster": "token", "webhook": webhook(GIVEN, certificate="secret")}
+    config = configured(scene, "webhook", protection=protection)
+    replica = KnellReplica(scene.folder, scene.redis, config, "webhook")
+    try:
+        await scene.until("the webhook has read the key", lambda: "key that can't be read" in replica.log)
+        status, answer = await asyncio.to_thread(replica.process.get, "/readyz")
+        assert (status, "key that can't be read" in answer) == (503, True), answer
+        await replica.stop()
+    finally:
+        replica.end()
+    told.places += [
+        ("GET /readyz of `knell webhook`", answer.encode()),
+        ("the log of `knell webhook`", replica.log.encode()),
+    ]
+
+
 # ---- a pod
 
 
@@ -127,7 +154,7 @@ async def inside(scene: CanarySetup, told: CommandOutputs, monkeypatch: pytest.M
     host, _, port = scene.gateways[INSIDE].url.removeprefix("https://").rpartition(":")
     variables = {"KUBERNETES_SERVICE_HOST": host, "KUBERNETES_SERVICE_PORT": port}
     code, _ = await told.ask(variables, "--config", str(config), *planning(scene))
-    assert code == 0
+    assert code == 0, told.places[-1]
     scene.gateways[INSIDE].echo = 401
     code, _ = await told.ask(variables, "--config", str(config), *planning(scene))
     assert code != 0

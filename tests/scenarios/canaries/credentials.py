@@ -5,7 +5,6 @@ import base64
 import contextlib
 import secrets
 from collections.abc import Iterable, Iterator, Mapping
-from pathlib import Path
 from typing import Final
 from urllib.parse import unquote_plus
 
@@ -22,6 +21,8 @@ SETTINGS: Final[Mapping[str, Names]] = {
     "clusters.*.kubeconfig": (),
     "clusters.*.secret": ("kubernetes secret",),
     "clusters.*.in_cluster": ("kubernetes service account",),
+    # The key that Knell makes for its webhook, and one that a person gives it.
+    "protection.webhook.secret": ("webhook key", "webhook broken key"),
 }
 """By setting that holds or names one. Certificates are public."""
 
@@ -95,6 +96,8 @@ UNSENT: Final = frozenset({
     "kubernetes broken-key", "unknown setting",
     # Given to a program, not to a server.
     "kubernetes plugin argument", "kubernetes plugin variable",
+    # Made while it runs, so that no gateway knows it; and one that Knell reads and sends to no server.
+    "webhook key", "webhook broken key",
     # Issued, and forgotten.
     "kubernetes oidc next refresh token",
     # Unlocks a key on this machine.
@@ -113,9 +116,9 @@ class Canaries:
     def __getitem__(self, name: str) -> str:
         return self.all[name]
 
-    def take_key(self, name: str, path: Path) -> None:
+    def take_key(self, name: str, text: str) -> None:
         """A private key is its own canary: sixteen characters of its base64, after what all such keys share."""
-        self.all[name] = path.read_text().splitlines()[1][48:64]
+        self.all[name] = text.splitlines()[1][48:64]
 
     def sendable(self) -> set[str]:
         return {name for name in self.all if name not in UNSENT and not name.endswith("secret key")}

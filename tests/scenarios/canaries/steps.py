@@ -2,6 +2,7 @@
 gives or takes credentials fails and repeats what it knows."""
 
 import asyncio
+import base64
 import contextlib
 from collections.abc import AsyncIterator
 from functools import partial
@@ -9,7 +10,7 @@ from functools import partial
 from service.engine.views.jobs import list_jobs
 from standins.aws.tags import by_cloud_provider
 from standins.azure import GROUP, Nic, id_of
-from tests.scenarios.canaries.canary_setup import NODE, CanarySetup
+from tests.scenarios.canaries.canary_setup import MADE, NODE, CanarySetup
 from tests.scenarios.canaries.kubeconfigs import PROGRAMS, WORKING
 
 
@@ -34,6 +35,13 @@ async def works(scene: CanarySetup) -> None:
         else:
             # Its VPC is not in the tenant's account.
             await scene.until_told(infra, "account")
+
+
+async def protects(scene: CanarySetup) -> None:
+    """Knell makes a key for its webhook, which is in a Secret from then on."""
+    path = f"/api/v1/namespaces/default/secrets/{MADE}"
+    made = await scene.until("the webhook has a key", lambda: scene.kube.get(path))
+    scene.known.take_key("webhook key", base64.b64decode(made["data"]["tls.key"]).decode())
 
 
 async def stuck(scene: CanarySetup) -> None:

@@ -22,6 +22,7 @@ async def test_no_canary_of_any_credential_shows_in_anything_that_is_written(
     async with opened(tmp_path, monkeypatch) as scene:
         replica, told = scene.launch("run"), commands.CommandOutputs()
         await steps.works(scene)
+        await steps.protects(scene)
         await steps.stuck(scene)
         await steps.fails(scene)
         surface = [
@@ -31,6 +32,7 @@ async def test_no_canary_of_any_credential_shows_in_anything_that_is_written(
         await commands.looked_at(scene, told)
         await commands.misled(scene, told)
         await commands.inside(scene, told, monkeypatch)
+        await commands.unusable_key(scene, told)
         await environments.tried(scene, told)
         await replica.stop()
         # Who has not had one can't have shown it.
