@@ -36,8 +36,15 @@ _SPELLINGS: Final = (
     "C:\\true",
     "größer",
     "…",
+    "true  false",
+    "\x1cfalse",
+    "\x1b[31mred",
+    "a\x0bb\x85c\u2028d",
+    "\u200btrue",
+    "'\x07\"",
 )
 """Of values: what is only white space or case around true and false means the same."""
+_WHITE_SPACE: Final = " \t\n\r\u00a0\u3000"
 
 
 class ProtectionCase(NamedTuple):
@@ -88,7 +95,7 @@ def _present(annotations: Mapping[str, str | None]) -> dict[str, str]:
 def _expected(own: Mapping[str, str], namespace: Mapping[str, str]) -> str:
     """Written out apart from the service, which it tests."""
     for level, names in product((own, namespace), (SPECIFIC, PLAIN)):
-        said = [level[name].strip().lower() for name in names if name in level]
+        said = [level[name].strip(_WHITE_SPACE).lower() for name in names if name in level]
         if said:
             if set(said) <= {"false"}:
                 return "free"

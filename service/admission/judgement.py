@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from typing import Literal, NamedTuple
 
 from service.contract.names import PREVENT_DELETE
-from service.policy.annotations import annotation_names
+from service.policy.annotations import annotation_names, annotation_word
 from service.policy.decisions import PolicyDecision
 from service.policy.protection import decide_protection
 
@@ -66,7 +66,7 @@ def _denying_marks(decider: str, annotations: Mapping[str, str]) -> list[str]:
     """Of the annotations of the deciding rank, those without which nothing of it denies."""
     prefix = next((decider.removesuffix(name) for name in _PLAIN if decider.endswith(name)), "")
     names = (f"{prefix}{name}" for name in _PLAIN)
-    return [name for name in names if name in annotations and annotations[name].strip().lower() != "false"]
+    return [name for name in names if name in annotations and annotation_word(annotations[name]) != "false"]
 
 
 def _in_kubectl(judged: JudgedObject) -> str:

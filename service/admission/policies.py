@@ -20,6 +20,9 @@ _API: Final = "admissionregistration.k8s.io"
 _LONGEST: Final = 80
 """Of a value in a message, as in service/policy/decisions.py."""
 
+_PRINTS: Final = r"^[\pL\pM\pN\pP\pS ]$"
+"""A character that Python's `repr` shows as it is."""
+
 _ACK: Final = f'request.resource.group.endsWith(".{ACK_PREFIX}")'
 _RESOURCE: Final = 'request.resource.resource + (request.resource.group == "" ? "" : "." + request.resource.group)'
 """plural.group, the plural alone for the core group."""
@@ -128,7 +131,10 @@ def _words_of_denial() -> Expressions:
             f"variables.mark.value.size() <= {_LONGEST} ? variables.mark.value"
             f' : variables.mark.value.substring(0, {_LONGEST - 1}) + "…"'
         ),
-        "escaped": f"variables.cut{escapes}",
+        # What does not print, such as what moves the cursor of a terminal; CEL can't tell its code.
+        "escaped": (
+            f'variables.cut{escapes}.split("").map(sign, sign.matches({_text(_PRINTS)}) ? sign : "?").join("")'
+        ),
         "value": _quoted("variables.cut", "variables.escaped"),
         "annotation": '"annotation " + variables.mark.name + " of " + variables.mark.level',
         "reason": (

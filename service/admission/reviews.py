@@ -192,5 +192,5 @@ def encode_answer(uid: str, denial: Denial | None) -> bytes:
     """kubectl prints the message of a denial behind `Error from server (Forbidden)`, as one line."""
     response: dict[str, object] = {"uid": uid, "allowed": denial is None}
     if denial is not None:
-        response["status"] = {"code": 403, "reason": "Forbidden", "message": " ".join(denial.message.split())}
+        response["status"] = {"code": 403, "reason": "Forbidden", "message": " ".join(denial.message.splitlines())}
     return msgspec.json.encode({"apiVersion": API_VERSION, "kind": KIND, "response": response})

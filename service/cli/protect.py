@@ -14,7 +14,7 @@ from service.cli import cluster_clients, object_patch, output, session
 from service.cli.protected_lookup import ProtectedTarget, protected_argument, resolve_protected
 from service.contract.names import PREVENT_DELETE
 from service.kubernetes import ClusterError, KubeObject
-from service.policy.annotations import NAMESPACE, annotation_names
+from service.policy.annotations import NAMESPACE, annotation_names, annotation_word
 from service.policy.decisions import PolicyDecision
 from service.policy.protection import decide_protection
 from service.policy.services import normalized, service_fault
@@ -102,7 +102,7 @@ async def _protect(settings: Settings, what: str, namespace: str, cluster: str |
         *others, ours = annotation_names(PREVENT_DELETE, service)[0]
 
         def decide(live: KubeObject) -> dict[str, str | None]:
-            contradicting = [name for name in others if live.annotations.get(name, "true").strip().lower() != "true"]
+            contradicting = [name for name in others if annotation_word(live.annotations.get(name, "true")) != "true"]
             return {ours: "true", **dict.fromkeys(contradicting)}
 
         return await _change(one, decide, service, wanted=True)

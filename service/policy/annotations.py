@@ -54,13 +54,18 @@ def deciding_annotation(
     return None
 
 
+def annotation_word(value: str) -> str:
+    """What the value means: case and surrounding white space do not count."""
+    return value.strip(_WHITE_SPACE).lower()
+
+
 def agreed_value(
     marks: Iterable[tuple[str, str]], allowed: Sequence[str], level: str
 ) -> AnnotationValue | AmbiguousAnnotation | None:
     """The common value of annotations of equal rank."""
     first: AnnotationValue | None = None
     for name, value in marks:
-        word = value.strip(_WHITE_SPACE).lower()
+        word = annotation_word(value)
         if word not in allowed:
             what = f"has the value {quoted(value)}" if word else "is empty"
             return AmbiguousAnnotation(f"annotation {name} of {level} {what}; allowed: {', '.join(allowed)}", name)

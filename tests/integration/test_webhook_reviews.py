@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from service.admission.judgement import JudgedObject, judge_object
 from service.kubernetes import KubernetesClient, connect
 from service.settings import ClusterSettings
 from tests.integration.webhook_process import (
@@ -20,7 +21,7 @@ from tests.integration.webhook_process import (
     webhook_listener,
 )
 from tests.kube import Crd
-from tests.protection_cases import protection_cases
+from tests.protection_cases import SERVICE, protection_cases
 from tests.scripted_api import settings_for
 
 CASES = protection_cases()
@@ -52,7 +53,10 @@ async def test_every_row_of_the_table_is_answered_as_it_says(webhook: WebhookCli
         assert answer.allowed or (answer.code, answer.reason) == (403, "Forbidden")
         if answer.allowed:
             return "free"
-        assert answer.message.startswith(f"bucket/prod in Namespace row{number} is protected from deletion: ")
+        judged = JudgedObject(BUCKETS.resource, "Bucket", f"row{number}", "prod", CASES[number].own)
+        denial = judge_object(judged, CASES[number].namespace, (SERVICE,))
+        assert denial is not None
+        assert answer.message == denial.message
         return "invalid" if "; allowed: " in answer.message or "disagree" in answer.message else "protected"
 
     answers = await asyncio.gather(*(answered(number) for number in range(len(CASES))))
