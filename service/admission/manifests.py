@@ -33,7 +33,11 @@ _CA_LIFETIME: Final = "87600h"
 
 def protection_manifests(settings: Settings, cluster: str) -> list[dict[str, Any]]:
     protection = settings.protection
-    made = policy_manifests(ProtectedResources(settings, cluster), restrict_marks=protection.restrict_marks)
+    made = policy_manifests(
+        ProtectedResources(settings, cluster),
+        restrict_marks=protection.restrict_marks,
+        deletions=protection.policy,
+    )
     if not protection.webhook.enabled:
         return made
     if not protection.webhook.url:

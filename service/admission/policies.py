@@ -36,9 +36,11 @@ Expressions = dict[str, str]
 """Expressions by the name of the variable that holds their value; they may use variables before them."""
 
 
-def policy_manifests(protected: ProtectedResources, *, restrict_marks: bool) -> list[dict[str, Any]]:
+def policy_manifests(
+    protected: ProtectedResources, *, restrict_marks: bool, deletions: bool = True
+) -> list[dict[str, Any]]:
     """Policies with their bindings. They are effective about a second after both are there."""
-    made = _policy_and_binding(POLICY, _protection(protected))
+    made = _policy_and_binding(POLICY, _protection(protected)) if deletions else []
     if restrict_marks:
         made += _policy_and_binding(MARKS_POLICY, _marks(protected))
     return made

@@ -27,7 +27,7 @@ _CHECKS: Final = {POLICY: "protection policy", MARKS_POLICY: "protection policy 
 
 
 class ProtectionStatus(NamedTuple):
-    """`door` is about deletions of the protected resources themselves, which the policy denies."""
+    """`door` is about deletions of the protected resources themselves, which the policy denies, or the webhook."""
 
     door: Door
     results: list[CheckResult]
@@ -85,10 +85,25 @@ async def protection_status(
         if settings.protection.webhook.enabled:
             what = f"the webhook configuration can't be read: {error}"
             results.append(_result(cluster, "protection webhook", "unknown", what, _by_admin()))
-    else:
-        wanted = manifests.get((CONFIGURATIONS.kind, CONFIGURATION))
-        results += await check_webhook(cluster, settings, wanted, configuration, protected_namespaces)
-    return ProtectionStatus(policies.door, results)
+        return ProtectionStatus(policies.door, results)
+    wanted = manifests.get((CONFIGURATIONS.kind, CONFIGURATION))
+    checked = await check_webhook(cluster, settings, wanted, configuration, protected_namespaces)
+    door = policies.door
+    if door == "open" and settings.protection.webhook.enabled and settings.protection.webhook.objects:
+        door = _door_of_webhook(settings, checked)
+    return ProtectionStatus(door, [*results, *checked])
+
+
+def _door_of_webhook(settings: Settings, checked: Iterable[CheckResult]) -> Door:
+    """Where the webhook is asked about objects, and the policy denies nothing."""
+    states = {one.check: one.state for one in checked}
+    reached = states.get("protection webhook reachable")
+    if reached is None or (reached == "wrong" and settings.protection.webhook.failure_policy == "Ignore"):
+        return "open"
+    if reached != "fine":
+        return "not known"
+    as_wanted = not settings.protection.policy and states["protection webhook"] == "fine"
+    return "closed" if as_wanted else "not as the settings say"
 
 
 class _PolicyCheck:
@@ -111,6 +126,8 @@ class _PolicyCheck:
         try:
             policy = await read_installed(self._cluster, POLICIES, name)
             binding = await read_installed(self._cluster, BINDINGS, name)
+            if (POLICIES.kind, name) not in self._manifests:
+                return self._unwanted(name, applied=policy is not None and binding is not None)
             if policy is None:
                 if used:
                     return "open", "warning", f"the admission policy {name} is not applied", self._apply
@@ -120,6 +137,13 @@ class _PolicyCheck:
             if used:
                 return "not known", "unknown", f"the admission policy {name} can't be read: {error}", _by_admin()
             return "not known", "fine", "the settings use none, and whether one is applied can't be read", ""
+
+    def _unwanted(self, name: str, *, applied: bool) -> tuple[Door, CheckState, str, str]:
+        if not applied:
+            return "open", "fine", "the settings use none: the webhook judges objects", ""
+        what = f"the admission policy {name} is applied, so that denials do not reach the webhook"
+        mend = f"kubectl delete validatingadmissionpolicybinding,validatingadmissionpolicy {name}"
+        return "not as the settings say", "warning", what, mend
 
     def _applied(
         self, name: str, policy: InstalledObject, binding: InstalledObject | None

@@ -25,7 +25,7 @@ class WebhookSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
     host: Annotated[str, msgspec.Meta(min_length=1)] = "0.0.0.0"  # noqa: S104
     # 0: any free port.
     port: Annotated[int, msgspec.Meta(ge=0, le=65535)] = 9443
-    # Also ask it about each protected object. The admission policies judge these without it, but they post no Events.
+    # Also ask it about each protected object. What the admission policy denies does not reach it (protection.policy).
     objects: bool = False
     # Only Namespaces with these labels are covered. Empty: all but watch.namespace and kube-system.
     namespaces: str = ""
@@ -48,6 +48,9 @@ class ProtectionSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True
     cluster: str | None = None
     # API groups that are protected beside *.services.k8s.aws and the resources of the sources.
     groups: tuple[Annotated[str, msgspec.Meta(pattern=r"\A[a-z0-9]([-a-z0-9.]*[a-z0-9])?\Z")], ...] = ()
+    # An admission policy denies deletions of protected objects. It answers before the webhook is asked: with false the
+    # webhook alone judges them, which posts an Event about each denial.
+    policy: bool = True
     # Let only those who have the verb `unprotect` on a resource change its annotations of protection.
     restrict_marks: bool = False
     webhook: WebhookSettings = WebhookSettings()
@@ -59,6 +62,11 @@ class ProtectionSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True
             found.append(("protection.cluster", f"{self.cluster!r} is not among clusters ({known})"))
         if self.webhook.enabled and self.cluster is None and len(clusters) != 1:
             found.append(("protection.cluster", "must be given, for there is not exactly one under clusters"))
+        if not self.policy and not (self.webhook.enabled and self.webhook.objects):
+            needed = "protection.webhook.enabled and protection.webhook.objects"
+            found.append(
+                ("protection.policy", f"false needs {needed}, or nothing denies deletions of protected objects")
+            )
         if self.webhook.timeout > _LONGEST_CALL or self.webhook.timeout.total_seconds() % 1:
             found.append(("protection.webhook.timeout", "must be whole seconds, 1s to 30s"))
         if self.webhook.enabled and not self.webhook.port and not self.webhook.url:

@@ -10,7 +10,7 @@ import pytest
 from aiohttp import web
 
 from service.admission.manifests import protection_manifests
-from service.admission.names import CONFIGURATION, NAMESPACES_WEBHOOK, POLICY
+from service.admission.names import CONFIGURATION, NAMESPACES_WEBHOOK, OBJECTS_WEBHOOK, POLICY
 from service.settings import load
 from standins.ports import free_ports
 from tests.integration.knell_process import KnellProcess, until
@@ -180,7 +180,7 @@ def webhook(buckets: ProtectedBuckets, config: Path, *, run: bool = True) -> Ite
         process.process.wait()
 
 
-def webhook_config(buckets: ProtectedBuckets, **changes: Any) -> Path:
+def webhook_config(buckets: ProtectedBuckets, protection: dict[str, Any] | None = None, **changes: Any) -> Path:
     """It covers one Namespace only, because other tests delete theirs on the same server."""
     (port,) = free_ports(1)
     settings = {
@@ -191,7 +191,7 @@ def webhook_config(buckets: ProtectedBuckets, **changes: Any) -> Path:
         "namespaces": f"kubernetes.io/metadata.name={buckets.namespace}",
         **changes,
     }
-    return buckets.widgets.config("webhook", protection={"webhook": settings})
+    return buckets.widgets.config("webhook", protection={"webhook": settings, **(protection or {})})
 
 
 def test_the_webhook_is_enabled_and_its_configuration_not_applied(protected: ProtectedBuckets) -> None:
@@ -246,6 +246,40 @@ def test_a_webhook_that_is_down_and_ignored_is_not_called_reachable(protected: P
         examined = protected.knell("doctor", "-o", "json", config=config).json["findings"]
         (unknown,) = [one for one in examined if one["check"] == "protection webhook reachable"]
         assert unknown["state"] == "unknown"
+
+
+@pytest.mark.long
+def test_the_webhook_alone_judges_objects(protected: ProtectedBuckets) -> None:
+    """As the settings say, or because the policy was forgotten."""
+    config = webhook_config(protected, {"policy": False}, objects=True)
+    state, checks = door(protected, config)
+    assert (state, checks["protection policy"]["state"]) == ("open", "fine")
+    with applied(protected, config):
+        with webhook(protected, config):
+            until("it denies", lambda: denied_by_webhook(tried(protected, config)))
+            answer = tried(protected, config)
+            assert (answer["denied"], answer["by"]) == (True, OBJECTS_WEBHOOK)
+            state, checks = door(protected, config)
+            assert (state, checks["protection policy"]["state"]) == ("closed", "fine"), checks
+            port = listening_port(config)
+            forgotten = webhook_config(protected, objects=True, port=port, url=f"https://127.0.0.1:{port}")
+            state, checks = door(protected, forgotten)
+            assert (state, checks["protection policy"]["state"]) == ("not as the settings say", "warning")
+        state, checks = door(protected, config)
+        assert (state, checks["protection webhook reachable"]["state"]) == ("not known", "wrong")
+
+
+def test_a_policy_that_keeps_denials_from_the_webhook_is_named(protected: ProtectedBuckets) -> None:
+    config = webhook_config(protected, {"policy": False}, objects=True)
+    with applied(protected, protected.widgets.config()):
+        until_denied(protected)
+        state, checks = door(protected, config)
+        assert (state, checks["protection policy"]["state"]) == ("not as the settings say", "warning")
+        assert checks["protection policy"]["mend"].startswith("kubectl delete validatingadmissionpolicybinding,")
+
+
+def listening_port(config: Path) -> int:
+    return load(config, {}).protection.webhook.port
 
 
 class DeletionRecorder(RecordingProxy):

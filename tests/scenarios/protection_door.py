@@ -74,7 +74,7 @@ class ProtectionDoor:
         document = {
             "clusters": {"here": {"kubeconfig": str(self.plane.kubeconfig(self.folder / "admin")), "context": "local"}},
             "watch": {"namespace": self.home},
-            "protection": {"webhook": webhook},
+            "protection": {"policy": False, "webhook": webhook},
         }
         path.write_bytes(msgspec.yaml.encode(document))
         return path

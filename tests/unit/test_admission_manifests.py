@@ -67,6 +67,22 @@ def test_the_webhook_configuration_comes_last_when_all_that_it_needs_is_there() 
     ]
 
 
+def test_the_policy_of_deletions_is_left_out_where_the_webhook_alone_is_to_judge_objects() -> None:
+    chosen = settings(WebhookSettings(enabled=True, objects=True), marks=True)
+    chosen = msgspec.structs.replace(chosen, protection=msgspec.structs.replace(chosen.protection, policy=False))
+    found = {(one["kind"], one["metadata"]["name"]) for one in protection_manifests(chosen, "here")}
+    assert {name for kind, name in found if kind in POLICIES} == {"knell-protection-marks"}
+    assert (WEBHOOK, "knell-protection") in found
+
+
+@pytest.mark.parametrize("webhook", [WebhookSettings(enabled=True), WebhookSettings(objects=True)])
+def test_without_a_policy_the_webhook_has_to_judge_objects(webhook: WebhookSettings) -> None:
+    refused = ProtectionSettings(policy=False, webhook=webhook).contradictions(["here"])
+    assert [path for path, _ in refused] == ["protection.policy"]
+    allowed = ProtectionSettings(policy=False, webhook=WebhookSettings(enabled=True, objects=True))
+    assert allowed.contradictions(["here"]) == []
+
+
 def test_every_manifest_has_the_labels_of_knell_and_a_name_that_nothing_else_of_its_kind_has() -> None:
     webhook = WebhookSettings(enabled=True, certificate="cert-manager")
     manifests = protection_manifests(settings(webhook, marks=True), "here")
