@@ -16,6 +16,7 @@ from service.admission.names import (
     NAMESPACES_WEBHOOK,
     OBJECTS_WEBHOOK,
     PATH,
+    WEBHOOK_LABEL,
 )
 from service.admission.policies import is_protected, policy_manifests, protected_request
 from service.admission.protected_resources import ProtectedResources
@@ -134,7 +135,8 @@ def _service(settings: Settings) -> dict[str, Any]:
         "kind": "Service",
         "metadata": _metadata(settings, webhook.service),
         "spec": {
-            "selector": {"app.kubernetes.io/name": LABELS["app.kubernetes.io/name"]},
+            # Not all pods of Knell: nothing listens in those of workers, and each call that is sent there fails.
+            "selector": {"app.kubernetes.io/name": LABELS["app.kubernetes.io/name"], **WEBHOOK_LABEL},
             "ports": [{"name": "https", "port": _HTTPS, "targetPort": webhook.port, "protocol": "TCP"}],
         },
     }

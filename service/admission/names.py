@@ -20,3 +20,5 @@ UNPROTECT: Final = "unprotect"
 
 LABELS: Final = {"app.kubernetes.io/name": "knell", "app.kubernetes.io/part-of": "knell"}
 """Of everything that is applied to a cluster."""
+WEBHOOK_LABEL: Final = {"app.kubernetes.io/component": "webhook"}
+"""Of the pods that answer reviews, beside the name."""

@@ -183,7 +183,11 @@ def test_failure_policy_and_timeout_are_those_of_the_settings(policy: Any) -> No
 def test_the_api_server_calls_the_service_or_the_address_of_the_settings() -> None:
     service = made(WebhookSettings(enabled=True, port=9555, service="door"), "Service")
     assert service["metadata"]["namespace"] == "operations"
-    assert service["spec"]["selector"] == {"app.kubernetes.io/name": "knell"}
+    # Not those of workers, where nothing listens.
+    assert service["spec"]["selector"] == {
+        "app.kubernetes.io/name": "knell",
+        "app.kubernetes.io/component": "webhook",
+    }
     assert [(one["port"], one["targetPort"]) for one in service["spec"]["ports"]] == [(443, 9555)]
     called = made(WebhookSettings(enabled=True, service="door"), WEBHOOK)["webhooks"][0]["clientConfig"]
     assert called == {"service": {"name": "door", "namespace": "operations", "path": "/protection", "port": 443}}
