@@ -19,6 +19,7 @@ pytestmark = pytest.mark.long
 NAMESPACES = "/api/v1/namespaces"
 HELD = "knell.test/held"
 LOADED = 200
+PARALLEL = 16
 
 
 @pytest.fixture(scope="module")
@@ -292,7 +293,7 @@ def test_what_is_not_covered_is_never_asked_about(door: ProtectionDoor) -> None:
 
 
 def in_parallel(do: Callable[[str], KubeResponse], paths: list[str]) -> list[KubeResponse]:
-    with ThreadPoolExecutor(16) as pool:
+    with ThreadPoolExecutor(PARALLEL) as pool:
         return list(pool.map(do, paths))
 
 
@@ -320,6 +321,32 @@ def test_one_of_two_replicas_stops_under_load_and_no_call_fails(door: Protection
     assert second.process.number("knell_admission_seconds_count") > 0
     assert second.process.number("knell_admission_certificate_expires_seconds") > 0
     assert second.process.number("knell_admission_namespaces_cached") == 1
+
+
+def test_one_of_two_replicas_is_killed_and_what_it_was_answering_is_denied(door: ProtectionDoor) -> None:
+    namespace = door.namespace()
+    paths = [door.bucket(namespace, f"b{number:03}", TRUE if number % 2 else None) for number in range(LOADED)]
+    first, _ = door.replicas[-1], door.start()
+    answered = 0
+
+    def delete(path: str) -> KubeResponse:
+        nonlocal answered
+        answered += 1
+        if answered == LOADED // 4:
+            first.kill()
+        return door.delete(path)
+
+    answers = in_parallel(delete, paths)
+    door.relay.replicas.remove(first.port)
+    # API servers repeat no call that had begun.
+    failed = [path for path, answer in zip(paths, answers, strict=True) if answer.status == 500]
+    assert len(failed) <= PARALLEL
+    assert {answer.status for answer in answers[::2]} <= {200, 500}
+    assert {answer.status for answer in answers[1::2]} <= {403, 500}
+    assert all(map(door.exists, failed))
+    again = in_parallel(door.delete, failed)
+    assert [answer.status for answer in again] == [403 if path in paths[1::2] else 200 for path in failed]
+    assert [door.exists(path) for path in paths] == [False, True] * (LOADED // 2)
 
 
 def test_without_a_replica_everything_it_covers_is_denied_or_with_ignore_allowed(door: ProtectionDoor) -> None:
