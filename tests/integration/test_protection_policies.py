@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 import msgspec
 import pytest
 
+from service.admission.names import POLICY
 from standins.controlplane import KubectlFailed
 from tests.integration.applied_policies import (
     BUCKETS,
@@ -153,6 +154,25 @@ def test_other_versions_of_the_resource_are_judged_alike(policies: AppliedPolici
     other = path.replace("/v1/", "/v1alpha1/")
     assert policies.kube.get(other) is not None
     assert policies.try_delete(other) == policies.try_delete(path) != ""
+
+
+def test_the_api_server_counts_what_the_policy_judges(policies: AppliedPolicies) -> None:
+    path = policies.make(BUCKETS, policies.namespace(PROTECTED), {})
+    name = "apiserver_validating_admission_policy_check"
+
+    def counted(metric: str) -> float:
+        lines = str(policies.kube.request("GET", "/metrics").body).splitlines()
+        of_denials = (
+            line
+            for line in lines
+            if line.startswith(f"{metric}{{") and f'policy="{POLICY}"' in line and 'enforcement_action="deny"' in line
+        )
+        return sum(float(line.split()[-1]) for line in of_denials)
+
+    before = counted(f"{name}_total")
+    assert policies.try_delete(path)
+    assert counted(f"{name}_total") > before
+    assert counted(f"{name}_duration_seconds_count") > 0
 
 
 def test_an_allowed_deletion_is_carried_out(policies: AppliedPolicies) -> None:

@@ -367,6 +367,16 @@ def test_without_a_replica_everything_it_covers_is_denied_or_with_ignore_allowed
         wait_until("nothing is asked for", lambda: door.delete(free, "?dryRun=All").status == 200)
         # As documented: nothing protects while the webhook is away.
         wait_until("it goes", lambda: door.delete(kept).status == 200)
+        counted = str(door.kube.request("GET", "/metrics").body).splitlines()
+        for metric, label in (
+            ("rejection_count", 'error_type="calling_webhook_error"'),
+            ("fail_open_count", ""),
+            ("admission_duration_seconds_count", ""),
+        ):
+            begin = f"apiserver_admission_webhook_{metric}{{"
+            assert any(
+                line.startswith(begin) and f'name="{OBJECTS_WEBHOOK}"' in line and label in line for line in counted
+            ), metric
     finally:
         door.change(failurePolicy="Fail")
         door.relay.replicas[:] = replicas
