@@ -6,18 +6,25 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from aiohttp import web
 
 from service.admission import contents
+from service.admission.contents import Contents
+from service.admission.protected_resources import ProtectedResources
+from service.admission.reviews import decode_definition, decode_review
+from service.kubernetes import connect
 from service.settings import ClusterSettings
 from tests.api_servers import TestApi
 from tests.integration.webhook_process import (
     PROTECTING,
+    GivenNamespaces,
     ReviewAnswer,
     WebhookClient,
     definition_review,
     namespace_review,
+    protection_settings,
     webhook_on,
 )
 from tests.kube import Crd, wait_until
@@ -320,6 +327,110 @@ async def test_a_group_that_the_api_server_could_not_read_denies(api: TestApi, t
             assert (await webhook.ask(review)).allowed
         async with webhook_on(api, tmp_path, groups=("batch.example.org",), cluster=cluster, live=False) as webhook:
             assert "could not read the resources of batch.example.org/v1" in (await webhook.ask(review)).message
+
+
+def bucket(**metadata: Any) -> dict[str, Any]:
+    return {"metadata": {"name": "prod", "namespace": "shop", "uid": "1", "resourceVersion": "1", **metadata}}
+
+
+def listed(*items: Any) -> dict[str, Any]:
+    return {"kind": "PartialObjectMetadataList", "metadata": {"resourceVersion": "9"}, "items": list(items)}
+
+
+BUCKETS_PATH = "/apis/s3.services.k8s.aws/v1beta1"
+CRDS_PATH = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+PLAIN_GROUPS: dict[str, Any] = {
+    "kind": "APIGroupList",
+    "groups": [{"name": "s3.services.k8s.aws", "versions": [{"version": "v1beta1"}]}],
+}
+BUCKETS_CRD: dict[str, Any] = {
+    "metadata": {"name": "buckets.s3.services.k8s.aws", "uid": "2", "resourceVersion": "3"},
+    "spec": {
+        "group": "s3.services.k8s.aws",
+        "names": {"plural": "buckets", "kind": "Bucket"},
+        "scope": "Namespaced",
+        "versions": [{"name": "v1beta1", "served": True, "storage": True}],
+    },
+    "status": {"conditions": [{"type": "Established", "status": "True"}]},
+}
+
+
+async def answered(api: TestApi, folder: Path, review: dict[str, Any], **answers: Any) -> ReviewAnswer:
+    """By a webhook on a server that answers each path so: an object, or the code of a failure."""
+    known = {"/apis": DISCOVERY, f"{BUCKETS_PATH}/namespaces/shop/buckets": listed(), **answers}
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        found = known.get(request.path, 404)
+        return web.json_response(found) if isinstance(found, dict) else status(found, "InternalError")
+
+    async with (
+        scripted_api(answer) as address,
+        webhook_on(api, folder, cluster=settings_for(address, folder), live=False) as hook,
+    ):
+        return await hook.ask(review)
+
+
+@pytest.mark.parametrize(
+    ("answers", "said"),
+    [
+        ({f"{BUCKETS_PATH}/namespaces/shop/buckets": 500}, "buckets"),
+        ({f"{BUCKETS_PATH}/namespaces/shop/buckets": listed(bucket(annotations="many"))}, "annotations"),
+        ({"/apis": PLAIN_GROUPS, BUCKETS_PATH: 503}, BUCKETS_PATH),
+    ],
+    ids=["a list that fails", "an object that can't be decoded", "a group that fails"],
+)
+async def test_whatever_can_not_be_read_of_a_namespace_denies(
+    tmp_path: Path, api: TestApi, answers: dict[str, Any], said: str
+) -> None:
+    review = namespace_review({"metadata": {"name": "shop"}}, dryRun=True)
+    assert (await answered(api, tmp_path, review)).allowed
+    answer = await answered(api, tmp_path, review, **answers)
+    assert "whether it contains protected objects can't be known (" in answer.message
+    assert said in answer.message
+
+
+async def test_a_source_whose_crd_discovery_does_not_show_yet_denies(tmp_path: Path, api: TestApi) -> None:
+    async def answer(request: web.Request) -> web.StreamResponse:
+        definition = {**BUCKETS_CRD, "metadata": {**BUCKETS_CRD["metadata"], "name": "buckets.example.org"}}
+        known = {"/apis": {**DISCOVERY, "items": []}, f"{CRDS_PATH}/buckets.example.org": definition}
+        return web.json_response(known[request.path]) if request.path in known else status(404, "NotFound")
+
+    review = namespace_review({"metadata": {"name": "shop"}}, dryRun=True)
+    async with (
+        scripted_api(answer) as address,
+        webhook_on(
+            api, tmp_path, "buckets.example.org", cluster=settings_for(address, tmp_path), live=False
+        ) as webhook,
+    ):
+        assert "buckets.example.org are not in the discovery documents" in (await webhook.ask(review)).message
+
+
+async def test_a_crd_is_denied_while_the_namespace_of_an_object_can_not_be_read(tmp_path: Path, api: TestApi) -> None:
+    review = definition_review(BUCKETS_CRD, dryRun=True)
+    known = {f"{BUCKETS_PATH}/buckets": listed(bucket())}
+    assert (await answered(api, tmp_path, review, **known, **{"/api/v1/namespaces/shop": namespace_body()})).allowed
+    answer = await answered(api, tmp_path, review, **known, **{"/api/v1/namespaces/shop": 500})
+    assert "whether its Namespace protects it can't be known" in answer.message
+
+
+def namespace_body() -> dict[str, Any]:
+    return {"kind": "PartialObjectMetadata", "metadata": {"name": "shop", "uid": "4", "resourceVersion": "5"}}
+
+
+async def test_a_search_that_ends_at_its_own_limit_of_time_is_not_taken_for_complete(tmp_path: Path) -> None:
+    async def never(request: web.Request) -> web.StreamResponse:
+        await asyncio.sleep(60)
+        return status(500, "InternalError")
+
+    request = decode_review(msgspec.json.encode(definition_review(BUCKETS_CRD)))
+    async with scripted_api(never) as address:
+        settings = protection_settings(settings_for(address, tmp_path))
+        async with await connect("here", settings.clusters["here"]) as client:
+            protected = ProtectedResources(settings, "here")
+            search = Contents(client, protected, GivenNamespaces({}), timedelta(milliseconds=200))
+            for made in (search.in_namespace("shop", {}), search.of_definition(decode_definition(request))):
+                found = await made
+                assert found.unknown == "not everything could be read within 0.2 s"
 
 
 async def test_equal_reviews_at_the_same_time_are_all_answered(api: TestApi, crd: Crd, webhook: WebhookClient) -> None:
