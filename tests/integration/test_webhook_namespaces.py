@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from service.admission import namespace_cache
-from tests.api_servers import TestApi
+from tests.api_servers import ApiServer, TestApi
 from tests.engine.waiting import at_once, until
 from tests.integration.cutting_proxy import CuttingProxy
 from tests.integration.webhook_process import BUCKETS, PROTECTING, ReviewAnswer, WebhookClient, review_of, webhook_on
@@ -123,6 +123,28 @@ async def test_while_the_api_server_is_away_only_objects_that_decide_themselves_
             assert not (await ask(webhook, namespace)).allowed
             assert (await ask(webhook, other)).allowed
             assert webhook.namespaces.problem == ""
+
+
+async def test_a_namespace_that_changed_so_that_it_can_not_be_decoded_is_not_known_any_more(
+    embedded_api: ApiServer, tmp_path: Path
+) -> None:
+    # Without TLS, so that what the server sends can be spoiled on its way.
+    api = TestApi("embedded", embedded_api)
+    namespace = api.namespace()
+    async with (
+        CuttingProxy(api.url, spoil=(b'"spoiled":"yes"', b'"spoiled":12345')) as proxy,
+        webhook_on(api, tmp_path, cluster=proxy.settings(api.server, tmp_path)) as webhook,
+    ):
+        await cached(webhook, namespace)
+        assert (await ask(webhook, namespace)).allowed
+        annotate(api, namespace, spoiled="yes")
+
+        async def denied() -> bool:
+            return not (await ask(webhook, namespace)).allowed
+
+        await until("it is denied", denied)
+        assert "can't be known" in (await ask(webhook, namespace)).message
+        assert (await ask(webhook, namespace, **{PROTECTING: "false"})).allowed
 
 
 async def test_a_watch_that_the_server_ends_is_resumed(api: TestApi, webhook: WebhookClient) -> None:
