@@ -3,6 +3,7 @@ batch are repeated, at last for each job alone, so that they block nothing."""
 
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
 import msgspec
@@ -14,7 +15,9 @@ from standins.aws.tags import by_cloud_provider
 from tests.integration.aws_removal import AwsRecordingBatch, AwsRemovalFixture, removing
 from workers.collectors.capa.claim import CapaClaim
 from workers.handlers import evidence_age
+from workers.providers.aws.client.clients import IDENTITY_TTL
 from workers.providers.aws.kinds import KINDS
+from workers.providers.aws.model import CallScope
 from workers.runtime.retry_policy import outcome_of
 
 __all__ = ["removing"]
@@ -190,6 +193,41 @@ async def _delayed(removing: AwsRemovalFixture, clock: SteppedClock, later: Sequ
     asked = await removing.asked()
     assert asked.count("ec2.DeleteVolume") == len(volumes)
     return asked
+
+
+@pytest.mark.invariant(2)
+@pytest.mark.parametrize("reserved", [True, False])
+async def test_no_identity_is_read_between_consent_and_the_call(
+    removing: AwsRemovalFixture, clock: SteppedClock, monkeypatch: pytest.MonkeyPatch, reserved: bool
+) -> None:
+    """It is of the same management cluster as consent, and may be read as slowly."""
+    volume = await removing.cloud.builder.volume(OURS)
+    done, seconds, authenticate = list[str](), clock.now, removing.reach.authenticate
+    # The identity is due between the two consents: almost before the second one, and certainly after it.
+    takes = iter((IDENTITY_TTL - FRESH + timedelta(seconds=1), FRESH - timedelta(milliseconds=1)))
+
+    async def logged(scope: CallScope, account: str) -> Any:
+        done.append("identity")
+        return await authenticate(scope, account)
+
+    class LoggedBatch(AwsRecordingBatch):
+        async def clear(self, *jobs: Job) -> None:
+            nonlocal seconds
+            await super().clear(*jobs)
+            done.append("consent")
+            seconds += next(takes).total_seconds()
+
+    monkeypatch.setattr(removing.reach, "authenticate", logged)
+    monkeypatch.setattr(removing.reach, "clock", lambda: seconds)
+    # A job that was blocked asks for consent before anything else, too.
+    made = removing.batch(removing.owner(), VOLUME, volume, verdict="blocked", waits=4)
+    batch = LoggedBatch(made.lane, made.jobs)
+    if not reserved:
+        batch.meter.close()
+    found = (await removing.attempt(batch))[volume]
+    assert isinstance(found, Pending), found
+    assert done[-3:] == ["consent", "identity", "consent"]
+    assert (await removing.asked())[-1] == "ec2.DeleteVolume"
 
 
 @pytest.mark.invariant(2)

@@ -1,6 +1,7 @@
 """Reads and lists of the kinds: all resources, with tags, over many pages and in few calls."""
 
 from collections.abc import AsyncIterator, Sequence
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -152,6 +153,9 @@ class ReducedClient:
         async for page in self._client.pages(service, operation, key, **arguments):
             unnamed = "PageSize" in arguments
             yield [item for item in page if not (unnamed and self._hides in item.values())]
+
+    async def renew(self, lasting: timedelta) -> None:
+        await self._client.renew(lasting)
 
 
 class MixedUpClient(ReducedClient):

@@ -75,6 +75,17 @@ class AwsClient(Protocol):
     def pages(self, service: str, operation: str, key: str, /, **arguments: Any) -> AsyncIterator[list[dict[str, Any]]]:
         """Each page's list under `key`; a page may be empty while more follow."""
 
+    async def renew(self, lasting: timedelta) -> None:
+        """Reads the identity now if a call within this time would have to read it first. Raises NoAccess."""
+
+
+class ReservedClient(AwsClient, Protocol):
+    """Client whose calls a lane has drawn for."""
+
+    def unreserved(self) -> AwsClient:
+        """The same identity for one more call, which draws for itself and waits for nothing: neither for tokens nor to
+        read the identity."""
+
 
 class AwsBudgets(Protocol):
     """The shared budgets, for calls outside a lane: lists for plans and checks."""
@@ -90,8 +101,7 @@ class AwsClients(Protocol):
     """Source of clients for handlers and the collector. SDK clients behind it are shared, never made per job."""
 
     async def client(
-        self, scope: CallScope, *, account: str = "", paced: bool = False, patient: bool = False, at_once: bool = False
-    ) -> AwsClient:
+        self, scope: CallScope, *, account: str = "", paced: bool = False, patient: bool = False
+    ) -> ReservedClient:
         """With `account`, the credentials must belong to it. `paced` clients draw on the shared budgets, for callers
-        without a lane, and wait a few seconds; `patient` ones wait for minutes, and those that call `at_once` wait for
-        nothing. Raises NoAccess."""
+        without a lane, and wait a few seconds; `patient` ones wait for minutes. Raises NoAccess."""

@@ -80,15 +80,15 @@ class SdkClients:
         await self.sessions.__aexit__(kind, error, trace)
 
     async def client(
-        self, scope: CallScope, *, account: str = "", paced: bool = False, patient: bool = False, at_once: bool = False
+        self, scope: CallScope, *, account: str = "", paced: bool = False, patient: bool = False
     ) -> "SdkClient":
         """With `account`, the credentials must belong to it. `paced` clients draw on the shared budgets, for callers
         without a lane, and wait a few seconds (AwsError says when tokens will be available); `patient` ones wait for
-        minutes, and those that are to call `at_once` not at all. Raises NoAccess."""
+        minutes. Raises NoAccess."""
         until = self.clock() + IDENTITY_TTL.total_seconds()
         credentials, caller = await self.authenticate(scope, account)
-        wait = timedelta(0) if at_once else PATIENT_WAIT if patient else PACED_WAIT if paced else None
-        return SdkClient(self, scope, credentials, caller.account, until, wait=wait, patient=patient and not at_once)
+        wait = PATIENT_WAIT if patient else PACED_WAIT if paced else None
+        return SdkClient(self, scope, credentials, caller.account, until, wait=wait, patient=patient)
 
     async def caller_identity(self, scope: CallScope) -> CallerIdentity:
         """The account and ARN of an identity, to display, also if it is not the expected account. Raises NoAccess."""
@@ -197,12 +197,21 @@ class SdkClient:
         complete."""
         return paginate(self.call, service, operation, key, arguments)
 
+    async def renew(self, lasting: timedelta) -> None:
+        begun = self._clients.clock()
+        if begun + lasting.total_seconds() >= self._until:
+            self._credentials, _ = await self._clients.authenticate(self._whose, self._account)
+            self._until = begun + IDENTITY_TTL.total_seconds()
+
+    def unreserved(self) -> "SdkClient":
+        return SdkClient(
+            self._clients, self._whose, self._credentials, self._account, self._until, wait=timedelta(0)
+        )  # fmt: skip
+
     async def _request(self, service: str, operation: str, arguments: dict[str, Any]) -> dict[str, Any]:
         # After waiting for the budget: permission must hold at the time of the call.
         begun = self._clients.clock()
-        if begun >= self._until:
-            self._credentials, _ = await self._clients.authenticate(self._whose, self._account)
-            self._until = begun + IDENTITY_TTL.total_seconds()
+        await self.renew(timedelta(0))
         credentials = self._credentials
         try:
             return await self._clients.sessions.call(credentials, self._whose.region, service, operation, arguments)

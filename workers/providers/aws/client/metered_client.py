@@ -1,27 +1,25 @@
 """Client whose calls spend the tokens reserved for a batch. A call beyond what was reserved draws on the shared budget
 itself; a change does not wait for tokens, because consent and the reads that it is based on would grow old."""
 
-from collections.abc import AsyncIterator
-from typing import Any, Protocol
+from collections.abc import AsyncIterator, Awaitable, Callable
+from datetime import timedelta
+from typing import Any
 
 from workers.handlers.lane_meter import LaneMeter
 from workers.providers.aws.client.operations import operation_names
 from workers.providers.aws.client.paging import paginate
 from workers.providers.aws.errors import AwsError
 from workers.providers.aws.limits import AwsLimits
-from workers.providers.aws.model import AwsClient, CallScope
+from workers.providers.aws.model import AwsClient, CallScope, ReservedClient
 from workers.providers.aws.services import is_read
 
 
-class MakeClient(Protocol):
-    async def __call__(self, *, at_once: bool) -> AwsClient:
-        """A client that draws its own tokens; with `at_once` it waits for none."""
-
-
 class MeteredClient:
-    """`beyond` returns a client for calls that were not reserved."""
+    """`beyond` returns a paced client for reads that were not reserved."""
 
-    def __init__(self, client: AwsClient, meter: LaneMeter, beyond: MakeClient, limits: AwsLimits) -> None:
+    def __init__(
+        self, client: ReservedClient, meter: LaneMeter, beyond: Callable[[], Awaitable[AwsClient]], limits: AwsLimits
+    ) -> None:
         self._client, self._meter, self._beyond, self._limits = client, meter, beyond, limits
 
     @property
@@ -36,7 +34,7 @@ class MeteredClient:
         names = operation_names(service, operation)
         draws = self._limits.of(self.scope.region, names.limited)
         if not self._meter.spend(draws):
-            other = await self._beyond(at_once=not is_read(names.limited))
+            other = await self._beyond() if is_read(names.limited) else self._client.unreserved()
             return await other.call(service, operation, **arguments)
         try:
             return await self._client.call(service, operation, **arguments)
@@ -48,3 +46,6 @@ class MeteredClient:
 
     def pages(self, service: str, operation: str, key: str, /, **arguments: Any) -> AsyncIterator[list[dict[str, Any]]]:
         return paginate(self.call, service, operation, key, arguments)
+
+    async def renew(self, lasting: timedelta) -> None:
+        await self._client.renew(lasting)

@@ -9,6 +9,7 @@ import msgspec
 
 from service.contract import Verdict
 from service.sources.aws import AwsAccess
+from workers.handlers import evidence_age
 from workers.providers.aws.arns import Arn, split_arn
 from workers.providers.aws.errors import AwsError
 from workers.providers.aws.model import AwsClaim, AwsClient, AwsResource
@@ -28,6 +29,11 @@ class AwsAttempt(Attempt[AwsClaim, AwsResource, AwsClient]):
     """One attempt at one job on AWS. `claim` is that of the plan, updated to the latest read of its owner."""
 
     settings: AwsAccess
+
+    async def clear(self) -> None:
+        """The identity is read again before consent where it is due, not between consent and the call."""
+        await self.client.renew(evidence_age.FRESH)
+        await Attempt.clear(self)
 
     async def live_claim(self) -> AwsClaim:
         """Asks for consent and returns the claim as the owner describes it now."""
