@@ -6,9 +6,11 @@ import msgspec
 import pytest
 
 from service.contract import Blocked, Gone, Job, Pause, Pending, Refused, Throttled
+from service.contract.kept import PREVENT_DELETE_TAG
 from service.sources.capa import CAPA
 from standins.aws import AwsFault
 from standins.aws.tags import by_cloud_provider, by_cluster_api
+from tests.aws_kinds import AWS_KINDS
 from tests.integration.aws_removal import (
     LIMITS,
     OWNER_SCOPE,
@@ -21,8 +23,10 @@ from tests.integration.aws_removal import (
 from workers.handlers.protocol import NotCleared
 from workers.providers.aws.errors import AwsError
 from workers.providers.aws.kind_calls import NOT_OWNED_HINT, AwsKindCalls, RemovalContext
+from workers.providers.aws.kinds import KINDS
 from workers.providers.aws.kinds.load_balancers import MAX_LIFTS
 from workers.providers.aws.rechecks import ConsentRechecks
+from workers.providers.aws.services import is_read
 from workers.removal import LONGEST_REPEAT, RemovalProgress
 
 __all__ = ["removing"]
@@ -53,6 +57,30 @@ async def test_what_is_not_the_clusters_is_refused_and_never_called(removing: Aw
         f"{elsewhere} is in VPC {other.id}, and cluster c1 in {vpc.id}; {NOT_OWNED_HINT}"
     )
     assert changes(await removing.asked()) == []
+
+
+@pytest.mark.invariant(2)
+@pytest.mark.parametrize(
+    ("kind", "operation"),
+    [(kind.name, operation) for kind in KINDS for operation, step in kind.steps.items() if step.checks_ownership],
+)
+async def test_no_step_changes_what_is_not_the_clusters_or_is_kept_by_a_tag(
+    removing: AwsRemovalFixture, kind: str, operation: str
+) -> None:
+    build, row = removing.cloud.builder, AWS_KINDS[kind]
+    removing.aws = msgspec.structs.replace(
+        removing.aws, lift_deletion_protection=True, revoke_foreign_rules=True, snapshot_first=True
+    )
+    vpc = await build.vpc()
+    theirs = await row.make(build, vpc, row.tags("c2"))
+    kept = await row.make(build, vpc, {**row.tags("c1"), PREVENT_DELETE_TAG: "true"})
+    batch = removing.batch(removing.owner(vpc), kind, theirs, kept, operation=operation)
+    found = await removing.attempt(batch)
+    assert all(isinstance(one, Refused) for one in found.values()), found
+    assert NOT_OWNED_HINT in str(found[theirs])
+    assert PREVENT_DELETE_TAG in str(found[kept])
+    assert batch.cleared == []
+    assert [one for one in await removing.asked() if not is_read(one)] == []
 
 
 async def test_nothing_is_done_in_another_account_than_the_owners(removing: AwsRemovalFixture) -> None:
@@ -292,6 +320,21 @@ async def test_a_throttle_spends_no_attempt_and_pauses_the_limit_that_was_short(
     going = await removing.remove(*removing.targets(owner(vpc), "aws.security-group", group))
     assert (await removing.job(going, group)).get("attempts", "0") == "0"
     assert await build.standing() == set()
+
+
+async def test_where_the_look_for_what_uses_it_is_throttled_only_the_jobs_that_need_it_wait(
+    removing: AwsRemovalFixture,
+) -> None:
+    build = removing.cloud.builder
+    vpc = await build.vpc()
+    ours, theirs = [await build.group(vpc, tags) for tags in (OURS, THEIRS)]
+    await removing.cloud.aws.set_faults(
+        AwsFault(what="throttle", action="ec2.DescribeNetworkInterfaces", account=removing.cloud.account)
+    )
+    missing = "sg-0123456789abcdef0"
+    found = await removing.attempt(removing.batch(removing.owner(vpc), "aws.security-group", ours, theirs, missing))
+    assert [type(found[one]) for one in (ours, theirs, missing)] == [Throttled, Refused, Gone]
+    assert changes(await removing.asked()) == []
 
 
 async def test_a_deletion_whose_answer_was_lost_is_repeated_without_harm(removing: AwsRemovalFixture) -> None:
