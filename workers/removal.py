@@ -10,11 +10,11 @@ from datetime import timedelta
 from functools import partial
 from typing import Any, Final, Generic, NamedTuple, Never, Protocol, Self, TypeVar, cast
 
+from service.coalesced_reads import CoalescedReads
 from service.contract import Blocked, Draw, Gone, Job, JobRecord, Left, Pending, Refused, Verdict
 from service.contract.kept import Abandoned
 from workers.handlers import evidence_age
 from workers.handlers.batch_adapter import BatchAdapter
-from workers.handlers.coalesced_reads import CoalescedReads
 from workers.handlers.kept_resources import KeptRecords
 from workers.handlers.protocol import Batch
 

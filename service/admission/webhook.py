@@ -151,7 +151,7 @@ class Webhook:
                 return
             parts = _ServingParts(settings, self.cluster, cluster, certificates, self._metrics)
             try:
-                async with asyncio.TaskGroup() as group:
+                async with contextlib.aclosing(cluster), asyncio.TaskGroup() as group:
                     group.create_task(self._keep("certificate", certificates.run))
                     group.create_task(self._keep("Namespaces", parts.namespaces.run))
                     group.create_task(self._keep("Events", parts.events.run))

@@ -5,13 +5,13 @@ The count is kept in the first shard and checked by one script, so that all plan
 
 import asyncio
 from collections.abc import Sequence
-from contextvars import Context
 from datetime import datetime
 from typing import NamedTuple
 
 import msgspec
 import structlog
 
+from service.coalesced_reads import CoalescedReads
 from service.engine.batch_reads import batch, chunks, number, server_ms, text, texts, to_datetime
 from service.engine.installation import Installation
 from service.engine.script_arguments import ms
@@ -64,19 +64,13 @@ class HeldDeletion(NamedTuple):
     deletion: str
 
 
-class _PendingCheck(NamedTuple):
-    """A call that is about to be sent, and the objects it asks about."""
-
-    task: "asyncio.Task[list[GuardAnswer]]"
-    items: list[DeletedObject]
-
-
 class Guard:
     def __init__(self, installation: Installation) -> None:
         self._installation = installation
         self._shard = installation.shards[0]
-        self._asked: dict[tuple[str, GuardSettings], _PendingCheck] = {}
-        self._locks: dict[str, asyncio.Lock] = {}
+        self._checks = CoalescedReads[tuple[str, GuardSettings], DeletedObject, dict[DeletedObject, GuardAnswer]](
+            self._check
+        )
 
     # ---- admitting
 
@@ -84,32 +78,19 @@ class Guard:
         """Answers in the order of `items`. Requests that arrive while a call is in flight share the next call."""
         if not settings.enabled:
             return [GuardAnswer(True)] * len(items)
-        key = (source, settings)
-        asked = self._asked.get(key)
-        if asked is None:
-            gathered: list[DeletedObject] = []
-            # The call serves many deletions, so it must not carry the log context of the first one.
-            task = asyncio.get_running_loop().create_task(self._ask(source, settings, gathered), context=Context())
-            asked = _PendingCheck(task, gathered)
-            self._asked[key] = asked
-        first = len(asked.items)
-        asked.items.extend(items)
-        # The cancellation of one caller must not cancel the call for the others.
-        answers = await asyncio.shield(asked.task)
-        return answers[first : first + len(items)]
+        answers = await self._checks.read((source, settings), items)
+        return [answers[one] for one in items]
 
-    async def _ask(self, source: str, settings: GuardSettings, items: list[DeletedObject]) -> list[GuardAnswer]:
-        answers: list[GuardAnswer] = []
-        async with self._locks.setdefault(source, asyncio.Lock()):
-            try:
-                await asyncio.sleep(0)
-            finally:
-                # A request from now on needs the next call.
-                del self._asked[source, settings]
-            owned = await self._owned(source, settings)
-            for part in chunks(items, _STEP):
-                answers += await self._send(source, settings, part, owned)
-        return answers
+    async def _check(
+        self, key: tuple[str, GuardSettings], items: list[DeletedObject]
+    ) -> dict[DeletedObject, GuardAnswer]:
+        # The call serves many deletions, so it must not carry the log context of the first one.
+        structlog.contextvars.clear_contextvars()
+        (source, settings), asked = key, list(dict.fromkeys(items))
+        owned, answers = await self._owned(source, settings), list[GuardAnswer]()
+        for part in chunks(asked, _STEP):
+            answers += await self._send(source, settings, part, owned)
+        return dict(zip(asked, answers, strict=True))
 
     async def _send(
         self, source: str, settings: GuardSettings, part: Sequence[DeletedObject], owned: int | None

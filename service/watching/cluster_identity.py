@@ -2,12 +2,12 @@
 is refused. An address may lead elsewhere from one request to the next, and all objects would be missing there."""
 
 import asyncio
-import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from datetime import timedelta
 from typing import Final
 
+from service.coalesced_reads import CoalescedReads
 from service.engine.installation import Installation
 from service.kubernetes import (
     NAMESPACES,
@@ -85,25 +85,23 @@ class ConfirmedClient(KubernetesClient):
         super().__init__(cluster.name, cluster._calls)
         self.uid = uid
         self.wrong = asyncio.Event()
-        self._lock = asyncio.Lock()
-        self._confirmed_at = 0.0
+        self._identities = CoalescedReads.by_key(self._read_identity)
+
+    async def aclose(self) -> None:
+        """Cancels its own read; the calls are those of the client that it was made of, which its owner closes."""
+        await self._identities.aclose()
 
     async def confirm(self) -> None:
-        """Raises WrongCluster. Coalesces concurrent calls: those that arrive while a read is in flight wait for the
-        next one."""
-        called_at = time.monotonic()
-        async with self._lock:
-            if self._confirmed_at >= called_at:
-                return
-            started_at = time.monotonic()
-            found = await self.identity()
-            if found != self.uid:
-                self.wrong.set()
-                raise WrongCluster(
-                    f"cluster {self.name} had uid {self.uid} until a moment ago, but the one that answers now has "
-                    f"{found}: nothing of it is touched"
-                )
-            self._confirmed_at = started_at
+        """Raises WrongCluster."""
+        if (found := await self._identities.read(None)) != self.uid:
+            self.wrong.set()
+            raise WrongCluster(
+                f"cluster {self.name} had uid {self.uid} until a moment ago, but the one that answers now has "
+                f"{found}: nothing of it is touched"
+            )
+
+    async def _read_identity(self, _key: None) -> str:
+        return await self.identity()
 
     async def pages(
         self,

@@ -75,7 +75,7 @@ class ClusterWatch:
             self._set_up(uid)
             confirmed = ConfirmedClient(cluster, uid)
             namespaces = NamespaceWatch(confirmed, self._settings.watch)
-            async with asyncio.TaskGroup() as group:
+            async with contextlib.aclosing(confirmed), asyncio.TaskGroup() as group:
                 group.create_task(self._check_identity(confirmed))
                 group.create_task(namespaces.run())
                 for share_lease in self.share_leases:

@@ -1,5 +1,6 @@
 """Proofs of absence on the watch side: a 404 counts only under the same CRD, and in the cluster that was meant."""
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -36,6 +37,19 @@ async def test_a_404_of_another_cluster_than_the_one_that_is_meant_is_no_absence
         with pytest.raises(WrongCluster, match="nothing of it is touched"):
             await wrong.get(served, namespace, "gone")
         assert wrong.wrong.is_set()
+
+
+async def test_closing_a_client_that_confirms_ends_its_read_and_not_the_calls_of_its_owner(
+    api: TestApi, tmp_path: Path
+) -> None:
+    async with await connect("local", api.settings(tmp_path)) as cluster:
+        confirmed = ConfirmedClient(cluster, await cluster.identity())
+        asked = asyncio.create_task(confirmed.confirm())
+        await asyncio.sleep(0)
+        await confirmed.aclose()
+        with pytest.raises(asyncio.CancelledError):
+            await asked
+        assert await cluster.identity() == confirmed.uid
 
 
 @pytest.mark.invariant(1)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from workers.handlers.coalesced_reads import CoalescedReads
+from service.coalesced_reads import CoalescedReads
 
 
 class GatedReads:

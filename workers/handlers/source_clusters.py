@@ -7,12 +7,12 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from datetime import timedelta
 from typing import Any, NamedTuple, TypeVar
 
+from service.coalesced_reads import CoalescedReads
 from service.contract.names import part_of, share_lease, sweep_lease
 from service.kubernetes import CrdState, KubeObject, KubernetesClient, NotServed, ServedResource, Unreadable
 from service.policy.cluster_names import identity_fault
 from service.settings import Settings
 from service.sources.registry import source_named
-from workers.handlers.coalesced_reads import CoalescedReads
 
 V = TypeVar("V")
 Remembered = Callable[[], Awaitable[Mapping[str, str]]]

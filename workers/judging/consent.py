@@ -9,10 +9,10 @@ from datetime import timedelta
 import msgspec
 import structlog
 
+from service.coalesced_reads import CoalescedReads
 from service.contract import Hold
 from service.kubernetes import ClusterError
 from service.settings import PolicySettings
-from workers.handlers.coalesced_reads import CoalescedReads
 from workers.handlers.collector import Collector, HasObjections, ObjectFacts, ObjectRef
 from workers.handlers.protocol import RECHECK_AFTER, NotCleared
 from workers.handlers.status_reports import ReportStatus, StatusReport, no_report

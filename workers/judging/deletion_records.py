@@ -3,9 +3,9 @@ Consent, release and reporting learn from it which object a deletion is about.""
 
 from collections.abc import Iterable
 
+from service.coalesced_reads import CoalescedReads
 from service.engine.installation import Installation
 from service.engine.outcomes import retained_reason
-from workers.handlers.coalesced_reads import CoalescedReads
 from workers.handlers.collector import NAMESAKE_REMARK, ObjectRef
 
 FIELDS = (

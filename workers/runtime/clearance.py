@@ -9,11 +9,11 @@ import time
 from collections.abc import Awaitable, Sequence
 from typing import Any, NamedTuple
 
+from service.coalesced_reads import CoalescedReads
 from service.contract import Draw, Job, place_of
 from service.contract.targets import RELEASE
 from service.engine.calls import RedisCaller
 from service.engine.keys import Keys
-from workers.handlers.coalesced_reads import CoalescedReads
 from workers.handlers.protocol import Consent, NotCleared
 from workers.runtime.server_clock import ServerClock
 

@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from service.coalesced_reads import CoalescedReads
 from service.kubernetes import Expired, Forbidden, NotServed, ServedResource
 from service.policy.capi import pause_or_move
 from service.settings import Settings
@@ -17,7 +18,6 @@ from service.sources.capa import AWS_CLUSTERS, AWS_MANAGED_CONTROL_PLANES, CAPA,
 from workers.collectors.capa.capa_object import CapaObject, UnusableObject, parse_capa_object
 from workers.collectors.capa.kinds import TASKS_OUTSIDE_VPC
 from workers.collectors.capa.preconditions import RETRY_LATER, PreconditionFailed, require_not_installed
-from workers.handlers.coalesced_reads import CoalescedReads
 from workers.handlers.source_clusters import SourceCluster, SourceClusters
 from workers.providers.aws.errors import AwsError, NoAccess
 from workers.providers.aws.model import AwsClients, CallScope

@@ -7,9 +7,9 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from service.coalesced_reads import CoalescedReads
 from service.kubernetes import ClusterError, KubeObject, Unreadable
 from service.sources.karpenter_azure import NODES
-from workers.handlers.coalesced_reads import CoalescedReads
 from workers.handlers.source_clusters import SourceCluster, SourceClusters
 
 SCHEME: Final = "azure://"

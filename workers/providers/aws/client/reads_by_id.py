@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable, Collection, Hashable
 from datetime import timedelta
 from typing import Generic, NamedTuple, TypeVar
 
-from workers.handlers.coalesced_reads import CoalescedReads
+from service.coalesced_reads import CoalescedReads
 from workers.providers.aws.model import AwsClient
 
 K = TypeVar("K", bound=Hashable)
