@@ -5,7 +5,7 @@ On the stream it consists of flat text fields, which are readable with any Redis
 
 import re
 from collections.abc import Mapping
-from typing import Literal, get_args
+from typing import Literal
 
 import msgspec
 
@@ -15,8 +15,6 @@ from service.contract.version import VERSION
 Reason = Literal["deleted", "dropped", "orphan"]
 LARGEST = 2**53
 """The largest number that is exact in Lua."""
-
-REASONS: tuple[str, ...] = get_args(Reason)
 
 _UNFIT = re.compile(r"[/#|{}\s]")
 

@@ -27,7 +27,7 @@ from workers.providers.aws.kinds import KINDS
 from workers.providers.aws.kinds.load_balancers import MAX_LIFTS
 from workers.providers.aws.rechecks import ConsentRechecks
 from workers.providers.aws.services import is_read
-from workers.removal import LONGEST_REPEAT, RemovalProgress
+from workers.removal import LONGEST_REPEAT, ClaimedJob, RemovalProgress
 
 __all__ = ["removing"]
 
@@ -496,6 +496,19 @@ async def test_several_owners_of_one_account_are_read_in_one_go_and_judged_apart
     assert isinstance(found[two], Pending)
     assert isinstance(found[astray], Refused)
     assert len(await removing.asked("ec2.DescribeNetworkInterfaces")) == 1
+
+
+async def test_jobs_of_two_sources_are_never_read_together(removing: AwsRemovalFixture) -> None:
+    """Identities of one name may be different ones in the clusters of two sources, with other permissions."""
+    made = removing.batch(removing.owner(), "aws.volume", "vol-a", "vol-b", "vol-c")
+    context = RemovalContext(removing.reach, removing.aws, capa_claims(removing.aws), LIMITS, ConsentRechecks())
+    scopes = [msgspec.structs.replace(OWNER_SCOPE, source=source) for source in ("one", "two", "one")]
+    claimed = [
+        ClaimedJob(job, msgspec.structs.replace(removing.owner(), scope=scope), removing.judge)
+        for job, scope in zip(made.jobs, scopes, strict=True)
+    ]
+    connected = await AwsKindCalls(named("aws.volume"), context).connect(claimed, made)
+    assert [[one.job.target for one in group] for group in connected.groups] == [["vol-a", "vol-c"], ["vol-b"]]
 
 
 async def test_ten_resources_are_read_together_and_deleted_once_each(removing: AwsRemovalFixture) -> None:
