@@ -165,6 +165,27 @@ async def test_a_token_neither_clears_nor_keeps_anything_for_another_worker_than
     assert await engine.members("batches") == ends
 
 
+@pytest.mark.invariant(13)
+async def test_a_batch_that_another_worker_has_is_not_cleared_together_with_an_own_one(engine: EngineUnderTest) -> None:
+    one = event("a")
+    await engine.lay(one, [thing("one"), thing("two")])
+    lanes = [(await engine.take(one, "holder", LANE, 1)).lanes[0] for _ in range(2)]
+    own, others = (Job(lane.jobs[0], lane.fence, decode_job_record(lane.records[0])) for lane in lanes)
+    installation, shard = engine.installation, engine.shard(one)
+    # As on a server that was set back, and gave the token to another worker.
+    batches, named = f"{shard.stem}batches", f"{others.fence} {LANE}"
+    assert await engine.client.zrem(batches, f"{named} holder") == 1
+    await engine.client.zadd(batches, {f"{named} other": 2**50})
+    gate = Clearance(installation.caller, installation.keys, shard.number, "holder", ServerClock())
+    # Both ask at the same moment, and share one read.
+    found = await asyncio.gather(
+        *(gate.check(LANE, (), [job], 1) for job in (own, others)), return_exceptions=True
+    )  # fmt: skip
+    assert found[0] is None
+    assert isinstance(found[1], NotCleared)
+    await gate.aclose()
+
+
 async def test_an_abandoned_job_is_not_brought_back_by_its_holder(engine: EngineUnderTest) -> None:
     one = event("a")
     jobs = await engine.lay(one, [thing("one"), thing("two")])

@@ -438,6 +438,20 @@ async def test_a_worker_that_dies_between_chunks_leaves_nothing_visible_and_the_
     assert await end(engine, one, LOOK) == ["look"]
 
 
+async def test_an_index_that_is_lost_between_two_chunks_is_built_anew_and_nothing_is_added_twice(
+    engine: EngineUnderTest,
+) -> None:
+    one = event("a")
+    taken = await looking(engine, one, thing("first"))
+    shard, sent = engine.shard(one), engine.finding(taken, [*map(late, ("t0", "t1", "first", "t2"))])
+    while (await shard.append("w", sent, 0, 2, SMALL)).state == "preparing":
+        pass
+    assert await engine.client.delete(f"{shard.stem}targets:{one.deletion}#1") == 1
+    assert (await shard.append("w", sent, 2, 2, SMALL)).state == "stale"
+    assert (await append(engine, one, "w", sent, SMALL)).added == 3
+    assert await names(engine, one) == ["first", "look", one.deletion, "t0", "t1", "t2"]
+
+
 async def test_the_janitor_removes_what_an_append_left_that_nobody_continues(engine: EngineUnderTest) -> None:
     one = event("a")
     taken = await looking(engine, one, thing("first"), worker="victim")

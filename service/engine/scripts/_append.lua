@@ -17,6 +17,8 @@ end
 -- is left. `first` is the number of its first job. Returns how many were removed.
 local function remove_unfinished(key, plan, append, first, room)
   local part, numbers, targets, unknown = math.min(append.jobs, room), {}, {}, false
+  local size = tonumber(redis.call('HGET', key, 'indexed') or -1)
+  local intact = size == redis.call('HLEN', index_of(plan))
   for i = 1, part do numbers[i] = first + append.jobs - i end
   if part > 0 then
     for _, text in ipairs(redis.call('HMGET', stem .. 'job:' .. plan, unpack(numbers))) do
@@ -29,10 +31,9 @@ local function remove_unfinished(key, plan, append, first, room)
   append.jobs = append.jobs - part
   if append.jobs > 0 then redis.call('HSET', key, 'appending', cjson.encode(append))
   else redis.call('HDEL', key, 'appending') end
-  -- Without its record a target would remain in the index, and never be added: the index is built anew.
-  if unknown then redis.call('HDEL', key, 'indexed', 'indexing')
-  elseif part > 0 and redis.call('HGET', key, 'indexed') then
-    redis.call('HSET', key, 'indexed', redis.call('HLEN', index_of(plan)))
-  end
+  -- Without its record a target would remain in the index, and never be added; and what a lost index had would be added
+  -- again: the index is built anew.
+  if unknown or size >= 0 and not intact then redis.call('HDEL', key, 'indexed', 'indexing')
+  elseif part > 0 and intact then redis.call('HSET', key, 'indexed', redis.call('HLEN', index_of(plan))) end
   return part
 end
