@@ -10,6 +10,7 @@ import pytest
 import structlog
 
 from service.cli import session
+from service.logs import StderrLogger
 from tests.api_servers import api, embedded_api, plane, real_api, real_stock, summary
 from tests.cloud_standins import local_aws, local_azure
 from tests.redis_servers import (
@@ -48,9 +49,12 @@ __all__ = [
 @pytest.fixture(scope="session", autouse=True)
 def _loggers_follow_the_configuration() -> Iterator[None]:
     """Commands that run inside a test process configure structlog to keep each logger as it was at its first use; the
-    logs of later tests could then not be captured."""
+    logs of later tests could then not be captured. Logs go to stderr, as those of every command, and not to stdout:
+    a service in the same process would write between the lines of a command's JSON."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(structlog, "configure", partial(_uncached, structlog.configure))
+        patch.setattr(structlog, "reset_defaults", partial(_reset_to_stderr, structlog.reset_defaults))
+        structlog.reset_defaults()
         yield
 
 
@@ -71,6 +75,11 @@ def _busy_machines_have_time() -> Iterator[None]:
 
 def _uncached(configure: Callable[..., None], **settings: Any) -> None:
     configure(**{**settings, "cache_logger_on_first_use": False})
+
+
+def _reset_to_stderr(reset: Callable[[], None]) -> None:
+    reset()
+    structlog.configure(logger_factory=StderrLogger)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
