@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import structlog
+from hypothesis import settings as hypothesis_settings
 
 from service.cli import session
 from service.logs import StderrLogger
@@ -28,6 +29,10 @@ from workers.providers.azure import clients as azure_clients
 # Tests started in the background of a script ignore SIGINT, and so would every command they start.
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# An example may take as long as a busy machine needs.
+hypothesis_settings.register_profile("knell", deadline=None)
+hypothesis_settings.load_profile("knell")
 
 __all__ = [
     "api",
