@@ -89,13 +89,15 @@ async def test_a_paced_call_does_not_wait_for_long(identities: AwsIdentityFixtur
     client = await identities.reach.client(identities.whose(), paced=True)
     long = timedelta(minutes=1)
     (draw,) = AwsLimits(KINDS).of(REGION, "ec2.DescribeVpcs")
+    refused = time.monotonic()
     await quota.refused(f"aws/{OWN}", draw.limit, long)
     with pytest.raises(AwsError) as failed:
         await client.call("ec2", "describe_vpcs")
+    passed = timedelta(seconds=time.monotonic() - refused)
     late = failed.value
     assert late.what == "throttled"
     assert late.after is not None
-    assert timedelta(seconds=50) < late.after < timedelta(seconds=65)
+    assert long - passed - timedelta(seconds=1) < late.after < timedelta(seconds=65)
     assert not await identities.asked("ec2.DescribeVpcs")
 
 
