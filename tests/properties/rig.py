@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, TypeVar
 
+import msgspec
+
 from service.engine.calls import RedisCaller
 from service.engine.clients import RedisClient, RedisClients
 from service.engine.keys import Keys
@@ -17,6 +19,9 @@ from service.settings import RedisSettings
 from tests.properties.clock import JumpingClock
 
 T = TypeVar("T")
+
+PATIENCE = timedelta(minutes=5)
+"""For one answer, on a busy machine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,9 +71,10 @@ class Rig:
     """One server, seen from one process. Every example gets keys of its own and leaves none behind."""
 
     def __init__(self, settings: RedisSettings) -> None:
-        self.settings = settings
+        # An example that fails for a slow answer would be told as one that differs from run to run.
+        self.settings = msgspec.structs.replace(settings, call_timeout=PATIENCE, connect_timeout=PATIENCE)
         self._loop = asyncio.new_event_loop()
-        self._connections = RedisClients(settings, name="properties")
+        self._connections = RedisClients(self.settings, name="properties")
         self._numbers = itertools.count(1)
 
     @property
