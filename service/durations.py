@@ -25,17 +25,21 @@ class DurationBounds:
 
     above: timedelta | None = None
     least: timedelta | None = None
+    most: timedelta | None = None
 
     def holds(self, value: timedelta) -> bool:
-        return (self.above is None or value > self.above) and (self.least is None or value >= self.least)
+        above, least, most = self.above, self.least, self.most
+        return (
+            (above is None or value > above) and (least is None or value >= least) and (most is None or value <= most)
+        )
 
     def __str__(self) -> str:
         example = "a duration such as 250ms, 180s, 5m or 1h30m, or a number of seconds"
         if self.above is not None:
             return f"{example}, longer than {format_duration(self.above)}"
         if self.least is not None:
-            return f"{example}, at least {format_duration(self.least)}"
-        return example
+            example = f"{example}, at least {format_duration(self.least)}"
+        return example if self.most is None else f"{example}, at most {format_duration(self.most)}"
 
 
 Positive = Annotated[timedelta, DurationBounds(above=timedelta(0))]

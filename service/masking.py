@@ -38,8 +38,9 @@ _HUMP: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 # quote or at sign: hence greedy, and ended only by white space.
 _USERINFO: Final = re.compile(r"(?<=://)\S*@")
 _BEARER: Final = re.compile(r"\b(bearer|basic)\s+[\w.~+/=-]{6,}", re.IGNORECASE)
+# An API call of Secrets Manager, as in `secretsmanager:DeleteSecret: ThrottlingException`, is no name of a secret.
 _ASSIGNED: Final = re.compile(
-    r"\b([\w-]*(?:password|passwd|passphrase|secret|token|assertion|authorization|signature|jwt|connection[_-]?string|key[_-]?data"
+    r"(?<!secretsmanager:)\b([\w-]*(?:password|passwd|passphrase|secret|token|assertion|authorization|signature|jwt|connection[_-]?string|key[_-]?data"
     r"|(?:api|access|account|private|secret|shared)[_-]?key|identity[_-]header|external_?id)"
     r"|(?:[\w-]*[_-])?sig)(\\*[\"']?\s*[=:]\s*)"
     r"(?!\*\*\*)(\\+\"[^\"\\]*\\+\"|\"[^\"]*\"|'[^']*'|[^\s&,;\"'}\])]+)",

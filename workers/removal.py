@@ -78,10 +78,14 @@ class EarlyVerdict(Exception):
 
 
 class Accepted(NamedTuple):
-    """The response to a delete: no proof. `after` is when a read makes sense, if the provider says."""
+    """The response to a delete: no proof. `after` is when a read makes sense, if the provider says. A delete that the
+    provider carries out as an operation of its own is followed first, in the lane of `operation`, a step of the kind
+    whose state is `state`."""
 
     detail: str
     after: timedelta | None = None
+    operation: str = ""
+    state: str = ""
 
 
 class ClaimedJob(NamedTuple):
@@ -170,11 +174,12 @@ class Step(Protocol[A_contra]):
 
 class Evidence(NamedTuple):
     """Resources that were just read, by id; an id that is missing is proven absent. `expires` is by the clock of
-    `evidence_age`. `verdicts`, by job, are those of jobs that stop before the resource itself matters."""
+    `evidence_age`. `verdicts`, by job, are those of jobs that stop before the resource itself matters; an exception is
+    a failed attempt."""
 
     found: Mapping[str, Any]
     expires: float
-    verdicts: Mapping[str, Verdict] = {}
+    verdicts: Mapping[str, Verdict | Exception] = {}
 
 
 class KindCalls(Protocol[A]):
@@ -200,6 +205,10 @@ class KindCalls(Protocol[A]):
     def looks_first(self) -> bool:
         """Targets are named without a read: each begins in the lane of `check_operation`, whose reads also show whose a
         resource is."""
+
+    @property
+    def incarnation_may_change(self) -> bool:
+        """Whether the same resource may later have another incarnation, so that a different one proves nothing."""
 
     def draws(self, lane: str) -> Sequence[Draw] | None: ...
 
@@ -410,7 +419,7 @@ class _BatchRemoval(Generic[A]):
         incarnation = calls.incarnation(resource)
         if progress.incarnation and incarnation != progress.incarnation:
             return Gone(f"it is gone, and another one has its name by now ({incarnation})")
-        if abandoned is not None and (left := _left_by_decision(one.job, incarnation, abandoned)) is not None:
+        if abandoned is not None and (left := self._left_by_decision(one.job, incarnation, abandoned)) is not None:
             return left
         # A read that only proves absence may not show whose a resource is.
         shown = not checks or calls.looks_first
@@ -425,16 +434,31 @@ class _BatchRemoval(Generic[A]):
         if checks:
             return self._delete_next(attempt, progress._replace(incarnation=incarnation, checks=0))
         reread = partial(self._read_again, one) if not calls.looks_first else None
-        return replace(attempt, reread=reread)
+        # What goes on in another lane is about this incarnation.
+        return replace(attempt, reread=reread, progress=progress._replace(incarnation=incarnation))
 
     # ---- abandoned in an earlier plan
 
     async def _leave_abandoned(self, job: Job, incarnation: str) -> None:
         """Only earlier plans matter: a plan names a resource once."""
         if job.plan > 1:
-            left = _left_by_decision(job, incarnation, await self._abandoned.read(_plan_of(job)))
+            left = self._left_by_decision(job, incarnation, await self._abandoned.read(_plan_of(job)))
             if left is not None:
                 raise EarlyVerdict(left)
+
+    def _left_by_decision(self, job: Job, incarnation: str, abandoned: Abandoned) -> Verdict | None:
+        """Verdict for a resource that an operator abandoned before its deletion was planned anew. Where names can be
+        used again, that is the incarnation which the abandoned job was planned for or has read, or any if it knew none,
+        or only one that may have changed."""
+        if abandoned.unknown:
+            return Refused(
+                f"{abandoned.unknown} jobs of an earlier plan were abandoned, and their records can't be read: this "
+                f"may be one of their resources, which are to stay; `knell jobs abandon` releases the object without it"
+            )
+        incarnations = () if self._calls.incarnation_may_change else ("", incarnation)
+        if any(_is_about(record, job, incarnations) for record in abandoned.jobs):
+            return Left("left where it is: its job was abandoned before the deletion was planned anew")
+        return None
 
     # ---- deleting
 
@@ -453,15 +477,18 @@ class _BatchRemoval(Generic[A]):
         answer = await calls.delete(attempt)
         if not isinstance(answer, Accepted):
             return answer
-        progress = RemovalProgress(calls.incarnation(attempt.resource), attempt.progress.deletes + 1)
-        return self._check_later(attempt, progress, answer.detail, answer.after)
+        progress = RemovalProgress(
+            calls.incarnation(attempt.resource), attempt.progress.deletes + 1, state=answer.state
+        )
+        return self._check_later(attempt, progress, answer.detail, answer.after, answer.operation)
 
     def _check_later(
-        self, attempt: A, progress: RemovalProgress, detail: str, after: timedelta | None = None
+        self, attempt: A, progress: RemovalProgress, detail: str, after: timedelta | None = None, operation: str = ""
     ) -> Pending:
-        """To the lane where its absence is proven."""
+        """To the lane where its absence is proven, or first to that of another operation."""
         wait = after if after is not None else self._calls.check_delay(progress.checks)
-        return Pending(wait, detail, lane=attempt.lane(self._calls.check_operation), resume=str(progress))
+        lane = attempt.lane(operation or self._calls.check_operation)
+        return Pending(wait, detail, lane=lane, resume=str(progress))
 
     def _delete_next(self, attempt: A, progress: RemovalProgress) -> Pending:
         """To the lane in which it is deleted: for the first time, or again, later and later."""
@@ -475,21 +502,9 @@ def _plan_of(job: Job) -> tuple[str, int]:
     return job.deletion, job.plan
 
 
-def _left_by_decision(job: Job, incarnation: str, abandoned: Abandoned) -> Verdict | None:
-    """Verdict for a resource that an operator abandoned before its deletion was planned anew. Where names can be used
-    again, that is the incarnation which the abandoned job was planned for or has read, or any if it knew none."""
-    if abandoned.unknown:
-        return Refused(
-            f"{abandoned.unknown} jobs of an earlier plan were abandoned, and their records can't be read: this may be "
-            f"one of their resources, which are to stay; `knell jobs abandon` releases the object without it"
-        )
-    if any(_is_about(record, job, incarnation) for record in abandoned.jobs):
-        return Left("left where it is: its job was abandoned before the deletion was planned anew")
-    return None
-
-
-def _is_about(record: JobRecord, job: Job, incarnation: str) -> bool:
+def _is_about(record: JobRecord, job: Job, incarnations: Sequence[str]) -> bool:
+    """Whether it was a job of that resource, with one of these incarnations, or any if none are given."""
     if (record.kind, record.target) != (job.kind, job.target):
         return False
     known = RemovalProgress.read(record.resume, record.incarnation).incarnation or record.incarnation
-    return known in ("", incarnation)
+    return not incarnations or known in incarnations

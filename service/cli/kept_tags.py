@@ -19,12 +19,20 @@ from workers.handlers.kept_resources import OTHERS, RetainedTags, TagRemoval, Ta
 
 @asynccontextmanager
 async def open_tags(
-    installation: Installation, providers: Collection[str], decisions: Sequence[KeepDecision]
+    installation: Installation,
+    providers: Collection[str],
+    decisions: Sequence[KeepDecision],
+    *,
+    used_only: bool = False,
 ) -> AsyncIterator[dict[str, RetainedTags]]:
-    """Tag clients by provider. Clusters are connected only if a decision needs an identity from one of them."""
+    """Tag clients by provider. Clusters are connected only if a decision needs an identity from one of them. With
+    `used_only` they know the kinds of resources of the settings' sources alone, if there are any of that provider."""
     settings = installation.settings
     # Also where no source of the settings uses that provider any more: the tags are still there.
     collectors = [one.name for one in known_sources() if one.kept is not None and one.kept.provider in providers]
+    if used_only:
+        used = {source.collector for source in settings.sources.values()}
+        collectors = [name for name in collectors if name in used] or collectors
     wants_identity = any(one.identity for one in decisions)
     async with AsyncExitStack() as stack:
         clusters = await stack.enter_async_context(connect_clusters(settings)) if wants_identity else {}
@@ -88,7 +96,7 @@ async def search_tags(
 ) -> list[TagSearch]:
     """Resources with the tag in these places; `known` are all recorded decisions."""
     found = list[TagSearch]()
-    async with open_tags(installation, {provider_of(place) for place in places}, known) as tags:
+    async with open_tags(installation, {provider_of(place) for place in places}, known, used_only=True) as tags:
         for place in places:
             side = tags.get(provider_of(place))
             if side is None:

@@ -14,10 +14,14 @@ class AwsFault(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     `deny` and `throttle` respond with the error code of the service; `error` with `code`, `status` and `message`;
     `html` with a proxy's page. `close` closes the connection before the request took effect, `lost` after it did.
     `slow` waits for `seconds` (real ones), then the request is handled as usual.
+
+    `deny`, `throttle` and `error` of the action cloudcontrol.Handler end a request of Cloud Control instead: with the
+    permission, or the handler's error code, in `code`.
     """
 
     what: AwsFaultKind
-    # As `ec2.DeleteSecurityGroup`, `elbv2.*` or `*`; services are ec2, elb, elbv2, tagging, sts, eks.
+    # As `ec2.DeleteSecurityGroup`, `elbv2.*` or `*`; services are ec2, elb, elbv2, tagging, sts, eks, cloudcontrol, s3,
+    # rds, iam, ecr, kms, secretsmanager, logs.
     action: str = "*"
     account: str = ""
     region: str = ""
@@ -71,10 +75,27 @@ class AwsBehaviour(msgspec.Struct, frozen=True, kw_only=True):
     endpoint_goes: float = 5.0
     eks_cluster_goes: float = 5.0
     snapshot_takes: float = 5.0
+    # How long an RDS instance or cluster is `deleting`: at least as long as its final snapshot is made, unless it goes
+    # first.
+    database_goes: float = 5.0
+    database_goes_first: bool = False
+    # Whether log groups have deletion protection until it is switched off.
+    protected_log_groups: bool = False
+    # If set, S3 deletes nothing of what DeleteObjects names, and reports this in XML instead.
+    undeletable: str = ""
     # If set, snapshots fail with this message.
     snapshots_fail: str = ""
     # How long a deleted NAT gateway is still described, as `deleted`.
     nat_gateway_shows: float = 3600.0
+    # How long a request of Cloud Control takes, and exceptions by type. Until then its resource exists.
+    cloud_control_takes: float = 2.0
+    cloud_control_times: dict[str, float] = {}
+    # If set, how far ahead its status names the time of the next check.
+    cloud_control_retry_after: float = 0.0
+    # Whether a request for a missing resource is accepted, and fails later; else it is refused.
+    cloud_control_accepts_missing: bool = True
+    # Whether a repeated client token is a conflict even if it is for the same resource.
+    cloud_control_token_conflicts: bool = False
     # If any are given, no other role can be assumed.
     roles: dict[str, AssumableRole] = {}
     faults: tuple[AwsFault, ...] = ()

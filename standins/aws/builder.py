@@ -73,6 +73,7 @@ class AwsBuilder:
         self.elb: Any = None
         self.elbv2: Any = None
         self.eks: Any = None
+        self._clients: dict[str, Any] = {}
 
     async def __aenter__(self) -> Self:
         config = AioConfig(user_agent_extra=SETUP, retries={"total_max_attempts": 1}, max_pool_connections=32)
@@ -87,6 +88,16 @@ class AwsBuilder:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self._open.aclose()
+
+    async def client(self, service: str) -> Any:
+        """For the services that most tests do without; opened when it is first asked for."""
+        if service not in self._clients:
+            config = AioConfig(user_agent_extra=SETUP, retries={"total_max_attempts": 1}, max_pool_connections=32)
+            made = session().create_client(
+                service, region_name=self.region, endpoint_url=self.address, config=config, **credentials(self.account)
+            )
+            self._clients[service] = await self._open.enter_async_context(made)
+        return self._clients[service]
 
     # ---- EC2: networks, groups and their rules, machines and volumes
 

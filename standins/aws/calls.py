@@ -8,6 +8,8 @@ from urllib.parse import parse_qsl
 
 import msgspec
 
+from standins.aws.s3_requests import parse_s3
+
 SETUP: Final = "knell-world"
 """User agent of `builder`: its requests are not throttled, get no faults and are marked in the journal."""
 
@@ -31,7 +33,7 @@ class AwsCall:
     region: str
     key: str
     setup: bool
-    # Query protocols: parameters as sent, `Filter.1.Name`. JSON protocols: the document.
+    # Query protocols: parameters as sent, `Filter.1.Name`. JSON protocols: the document. S3: see `s3_requests`.
     params: dict[str, Any]
     path: str = "/"
 
@@ -74,12 +76,16 @@ def parse_call(method: str, path: str, headers: Any, body: bytes, issued: dict[s
     key, region, signed_for = scope.groups()
     target = headers.get("X-Amz-Target", "")
     params: dict[str, Any]
-    if target or signed_for == "eks":
+    if signed_for == "s3":
+        action, params = parse_s3(method, path, headers, body)
+        service = "s3"
+    elif target or signed_for == "eks":
         document = msgspec.json.decode(body) if body else {}
         params = document if isinstance(document, dict) else {}
+        service, action = _named(signed_for, target, method, path, params)
     else:
         params = dict(parse_qsl(body.decode(), keep_blank_values=True))
-    service, action = _named(signed_for, target, method, path, params)
+        service, action = _named(signed_for, target, method, path, params)
     account = issued.get(key) or (named.group() if (named := _ACCOUNT.search(key)) else "123456789012")
     return AwsCall(
         service=service,
@@ -114,8 +120,12 @@ def _unsigned(body: bytes, headers: Any) -> AwsCall | None:
 
 
 def _named(signed_for: str, target: str, method: str, path: str, params: dict[str, Any]) -> tuple[str, str]:
+    if signed_for == "cloudcontrolapi":
+        return "cloudcontrol", target.rpartition(".")[2]
     if signed_for == "tagging":
         return "tagging", target.rpartition(".")[2]
+    if target:
+        return signed_for, target.rpartition(".")[2]
     if signed_for == "eks":
         parts = path.split("?")[0].strip("/").split("/")
         known = parts[0] == "clusters" and len(parts) <= 2

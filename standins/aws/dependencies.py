@@ -1,11 +1,13 @@
-"""Dependency checks of EC2 deletions, with AWS's error codes.
+"""Dependency checks of deletions, with AWS's error codes.
 moto deletes most of them regardless; each check returns the error, or None to allow the deletion."""
 
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from standins.aws.balancer_interfaces import BalancerInterface, hidden_interfaces
+from standins.aws.buckets import has_uploads
 from standins.aws.calls import AwsCall
+from standins.aws.iam_and_kms import key_scheduled, policy_in_use
 from standins.aws.moto_backends import ec2_of, elb_of, elbv2_of
 from standins.aws.responses import AwsResponse, failed
 
@@ -87,4 +89,7 @@ CHECKS: Final[dict[str, Callable[[AwsCall], AwsResponse | None]]] = {
     "ec2.ReleaseAddress": elastic_ip,
     "ec2.DeleteSubnet": subnet,
     "ec2.DeleteVpc": vpc,
+    "iam.DeletePolicy": policy_in_use,
+    "kms.ScheduleKeyDeletion": key_scheduled,
+    "s3.DeleteBucket": has_uploads,
 }

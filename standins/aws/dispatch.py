@@ -6,11 +6,15 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
 
-from standins.aws import elb_describe, load_balancers, slow_operations
+from standins.aws import databases, elb_describe, load_balancers, log_groups, slow_operations
 from standins.aws.balancer_interfaces import BalancerInterfaces
 from standins.aws.behaviour import AwsBehaviour, AwsFault
+from standins.aws.buckets import bucket_refusal, list_uploads, undeletable
 from standins.aws.calls import WEB_IDENTITY, AwsCall, parse_call
+from standins.aws.cloud_control import CloudControl
+from standins.aws.cloud_control_tags import instance_profile_tags, retag
 from standins.aws.dependencies import CHECKS
+from standins.aws.iam_and_kms import bounded_entities, key_described
 from standins.aws.journal import AwsJournal
 from standins.aws.moto_backends import Moto, ec2_of
 from standins.aws.moto_patches import patch_moto
@@ -42,6 +46,7 @@ class AwsDispatcher:
         self._roles, self._deleted = RoleChecks(self.clock), DeletedTags(self.clock)
         self._interfaces = BalancerInterfaces(self.clock, self.journal)
         self._tagging = TaggingApi(self.clock, self._deleted)
+        self._cloud_control = CloudControl(self.clock, self.journal, self.faults_for)
         self._handlers = self._own_handlers()
         self._follow_up = self._follow_ups()
 
@@ -82,6 +87,7 @@ class AwsDispatcher:
 
     def _handle(self, call: AwsCall, request: RawRequest) -> AwsResponse:
         refusal = self._roles.expired(call) or self._roles.refused(call, self.behaviour) or too_many_filter_values(call)
+        refusal = refusal or bucket_refusal(call)
         if (early := refusal or self._paging.following(call, self.behaviour)) is not None:
             return early
         creates = call.action.startswith(_CREATING)
@@ -107,6 +113,11 @@ class AwsDispatcher:
     def _own_handlers(self) -> dict[str, Callable[[AwsCall], AwsResponse | None]]:
         """Handlers that replace moto's; one that returns None leaves the request to moto."""
         return {
+            "cloudcontrol.CancelResourceRequest": lambda call: self._cloud_control.cancel(call, self.behaviour),
+            "cloudcontrol.DeleteResource": lambda call: self._cloud_control.delete_resource(call, self.behaviour),
+            "cloudcontrol.GetResource": self._cloud_control.get_resource,
+            "cloudcontrol.GetResourceRequestStatus": lambda call: self._cloud_control.status(call, self.behaviour),
+            "cloudcontrol.ListResourceRequests": self._cloud_control.requests,
             "ec2.DeleteSecurityGroup": _delete_security_group,
             "ec2.DeleteTags": _delete_all_tags,
             "ec2.DeleteNatGateway": lambda call: slow_operations.delete_nat_gateway(call, self.clock, self.behaviour),
@@ -128,7 +139,17 @@ class AwsDispatcher:
             "elbv2.DescribeLoadBalancers": lambda call: elb_describe.balancers(call, self.behaviour),
             "elbv2.DescribeTargetGroups": lambda call: elb_describe.target_groups(call, self.behaviour),
             "elbv2.DescribeTags": elb_describe.tags,
+            "iam.ListEntitiesForPolicy": bounded_entities,
+            "iam.ListInstanceProfileTags": instance_profile_tags,
+            "logs.DeleteLogGroup": lambda call: log_groups.delete(call, self.behaviour),
+            "logs.PutLogGroupDeletionProtection": log_groups.switch,
+            "rds.DeleteDBCluster": lambda call: databases.delete_cluster(call, self.clock, self.behaviour),
+            "rds.DeleteDBInstance": lambda call: databases.delete_instance(call, self.clock, self.behaviour),
+            "s3.DeleteObjects": lambda _call: undeletable(self.behaviour.undeletable),
+            "s3.ListMultipartUploads": list_uploads,
             "tagging.GetResources": lambda call: self._tagging.get_resources(call, self.behaviour),
+            "tagging.TagResources": retag,
+            "tagging.UntagResources": retag,
         }
 
     def _follow_ups(self) -> dict[str, Callable[[AwsCall, AwsResponse], AwsResponse]]:
@@ -143,6 +164,9 @@ class AwsDispatcher:
             "elbv2.CreateLoadBalancer": lambda call, it: load_balancers.made(call, it, self._interfaces),
             "elbv2.DeleteListener": load_balancers.delete_listener,
             "elbv2.SetSecurityGroups": lambda call, it: load_balancers.regrouped(call, it, self._interfaces),
+            "kms.DescribeKey": key_described,
+            "logs.DescribeLogGroups": lambda call, it: log_groups.described(call, it, self.behaviour),
+            "rds.CreateDBInstance": databases.made_instance,
             "sts.AssumeRole": self._roles.issued,
             f"sts.{WEB_IDENTITY}": self._roles.issued,
         }

@@ -11,12 +11,13 @@ from standins.aws.calls import AwsCall
 class AwsJournalEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """`at` is a time of the stand-in's clock, `real` of the wall clock. A request has an action, a status (0: no
     response was sent) and an error code; `delayed` is how long, in real seconds, a fault delayed it. `drained` is a
-    network interface, with its groups, that was removed after its load balancer."""
+    network interface, with its groups, that was removed after its load balancer. `ended` is a request of Cloud Control
+    that has ended, with the type and identifier of its resource: without a code, the resource is gone."""
 
     number: int
     at: float
     real: float
-    what: Literal["request", "drained"] = "request"
+    what: Literal["request", "drained", "ended"] = "request"
     action: str = ""
     account: str = ""
     region: str = ""
@@ -54,6 +55,10 @@ class AwsJournal:
         number = len(self._entries)
         self._entries.append(AwsJournalEntry(number=number, at=at, real=real, what="drained", ids=(interface, *groups)))
 
+    def ended(self, ids: tuple[str, str], code: str, at: float, real: float) -> None:
+        number = len(self._entries)
+        self._entries.append(AwsJournalEntry(number=number, at=at, real=real, what="ended", code=code, ids=ids))
+
     def since(self, number: int) -> list[AwsJournalEntry]:
         return self._entries[number:]
 
@@ -65,6 +70,7 @@ def _ids(call: AwsCall) -> tuple[str, ...]:
     return tuple(
         str(value)
         for key, value in call.params.items()
-        if isinstance(value, str) and ("Id" in key or "Arn" in key or "Name" in key or ".Value" in key)
+        if isinstance(value, str)
+        and ("Id" in key or "Arn" in key or "Name" in key or ".Value" in key or key in ("Bucket", "Key"))
         if key not in ("Action", "Version") and not key.endswith(".Name")
     )

@@ -5,10 +5,12 @@ import io
 import os
 import uuid
 from typing import Any
+from urllib.parse import unquote_to_bytes
 
 # Read by moto on import; without it thousands of machine images are loaded.
 os.environ.setdefault("MOTO_EC2_LOAD_DEFAULT_AMIS", "false")
 
+from moto.backends import get_backend
 from moto.core.exceptions import ServiceException
 from moto.ec2.models import ec2_backends
 from moto.eks.models import eks_backends
@@ -20,6 +22,9 @@ from werkzeug.exceptions import HTTPException
 
 from standins.aws.calls import AwsCall
 from standins.aws.responses import AwsResponse, failed
+
+# Of moto's responses; those of S3 have what they say of an object in headers.
+_KEPT_HEADERS = ("content-type", "etag", "x-amz-", "x-amzn-errortype")
 
 Refusals = (ServiceException, HTTPException)
 
@@ -40,6 +45,21 @@ def eks_of(call: AwsCall) -> Any:
     return eks_backends[call.account][call.region]
 
 
+_GLOBAL = ("iam", "s3")
+"""Services with one backend for all regions of a partition."""
+
+
+def backend_of(call: AwsCall, service: Any) -> Any:
+    """By the name that moto has for the service."""
+    return get_backend(service)[call.account][call.partition if service in _GLOBAL else call.region]
+
+
+def s3_account_of(bucket: str) -> str:
+    """The account that owns a bucket; empty if there is none of that name."""
+    known: dict[str, tuple[str, str]] = get_backend("s3").bucket_accounts
+    return known[bucket][1] if bucket in known else ""
+
+
 def role_of_key(call: AwsCall) -> str:
     """The ARN of the role that the caller has assumed, if any."""
     keys = iam_backends[call.account][call.partition].access_keys
@@ -55,6 +75,8 @@ class Moto:
 
     def answer(self, call: AwsCall, method: str, path: str, headers: Any, body: bytes) -> AwsResponse:
         route, _, query = path.partition("?")
+        # As WSGI has it.
+        route = unquote_to_bytes(route).decode("latin-1")
         environ: dict[str, Any] = {
             "REQUEST_METHOD": method,
             "SCRIPT_NAME": "",
@@ -87,7 +109,7 @@ class Moto:
         except Exception as error:  # noqa: BLE001 - a failure of moto becomes a response; the server goes on
             return failed(call, "InternalFailure", f"{type(error).__name__}: {error}", 500)
         status, given = begun[0]
-        kept = {name: value for name, value in given.items() if name.lower() in ("content-type", "x-amzn-errortype")}
+        kept = {name: value for name, value in given.items() if name.lower().startswith(_KEPT_HEADERS)}
         # AWS sends one with every response; moto's EKS does not.
         kept["x-amzn-RequestId"] = str(uuid.uuid4())
         return AwsResponse(status, content, kept, "" if status < 300 else _code(content, kept))

@@ -16,6 +16,8 @@ _SPACES: Final = {
     "ec2": "http://ec2.amazonaws.com/doc/2016-11-15/",
     "elb": "http://elasticloadbalancing.amazonaws.com/doc/2012-06-01/",
     "elbv2": "http://elasticloadbalancing.amazonaws.com/doc/2015-12-01/",
+    "iam": "https://iam.amazonaws.com/doc/2010-05-08/",
+    "rds": "http://rds.amazonaws.com/doc/2014-10-31/",
     "sts": "https://sts.amazonaws.com/doc/2011-06-15/",
 }
 # Error codes and statuses of each service for a denied call and for a throttled one.
@@ -26,6 +28,11 @@ _DENIED: Final = {
     "sts": ("AccessDenied", 403),
     "tagging": ("AccessDeniedException", 400),
     "eks": ("AccessDeniedException", 403),
+    "cloudcontrol": ("AccessDeniedException", 400),
+    "ecr": ("AccessDeniedException", 400),
+    "kms": ("AccessDeniedException", 400),
+    "logs": ("AccessDeniedException", 400),
+    "secretsmanager": ("AccessDeniedException", 400),
 }
 _THROTTLED: Final = {
     "ec2": ("RequestLimitExceeded", 503, "Request limit exceeded."),
@@ -34,8 +41,18 @@ _THROTTLED: Final = {
     "sts": ("Throttling", 400, "Rate exceeded"),
     "tagging": ("ThrottledException", 400, "Rate exceeded"),
     "eks": ("ThrottlingException", 429, "Rate exceeded"),
+    "cloudcontrol": ("ThrottlingException", 400, "Rate exceeded"),
+    "s3": ("SlowDown", 503, "Please reduce your request rate."),
+    "ecr": ("ThrottlingException", 400, "Rate exceeded"),
+    "kms": ("ThrottlingException", 400, "Rate exceeded"),
+    "logs": ("ThrottlingException", 400, "Rate exceeded"),
+    "secretsmanager": ("ThrottlingException", 400, "Rate exceeded"),
 }
-_IAM: Final = {"elb": "elasticloadbalancing", "elbv2": "elasticloadbalancing", "tagging": "tag"}
+IN_JSON: Final = ("tagging", "eks", "cloudcontrol", "ecr", "kms", "logs", "secretsmanager")
+"""Services whose errors are JSON."""
+_IAM: Final = {
+    "elb": "elasticloadbalancing", "elbv2": "elasticloadbalancing", "tagging": "tag", "cloudcontrol": "cloudformation",
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,13 +65,15 @@ class AwsResponse:
 
 def failed(call: AwsCall, code: str, message: str, status: int = 400) -> AwsResponse:
     request = str(uuid.uuid4())
-    if call.service in ("tagging", "eks"):
+    if call.service in IN_JSON:
         body = msgspec.json.encode({"__type": code, "message": message})
         return AwsResponse(
             status, body, {"Content-Type": _JSON, "x-amzn-ErrorType": code, "x-amzn-RequestId": request}, code
         )
     error = f"<Code>{code}</Code><Message>{escape(message)}</Message>"
-    if call.service == "ec2":
+    if call.service == "s3":
+        text = f"<Error>{error}<RequestId>{request}</RequestId></Error>"
+    elif call.service == "ec2":
         text = f"<Response><Errors><Error>{error}</Error></Errors><RequestID>{request}</RequestID></Response>"
     else:
         side = "Sender" if status < 500 else "Receiver"
@@ -63,14 +82,13 @@ def failed(call: AwsCall, code: str, message: str, status: int = 400) -> AwsResp
             f"<ErrorResponse{space}><Error><Type>{side}</Type>{error}</Error>"
             f"<RequestId>{request}</RequestId></ErrorResponse>"
         )
-    return AwsResponse(status, text.encode(), {"Content-Type": _XML}, code)
+    headers = {"Content-Type": _XML, "x-amz-request-id": request} if call.service == "s3" else {"Content-Type": _XML}
+    return AwsResponse(status, text.encode(), headers, code)
 
 
 def denied(call: AwsCall) -> AwsResponse:
     code, status = _DENIED.get(call.service, ("AccessDenied", 403))
-    action = f"{_IAM.get(call.service, call.service)}:{call.action}"
-    who = f"arn:{call.partition}:iam::{call.account}:user/knell"
-    message = f"User: {who} is not authorized to perform: {action} because no identity-based policy allows it"
+    message = denied_message(call, f"{_IAM.get(call.service, call.service)}:{call.action}")
     if call.service == "ec2":
         blob = "4c9QxYzEncodedAuthorizationMessage" * 8
         message = (
@@ -78,6 +96,11 @@ def denied(call: AwsCall) -> AwsResponse:
         )
         message += blob
     return failed(call, code, message, status)
+
+
+def denied_message(call: AwsCall, action: str) -> str:
+    who = f"arn:{call.partition}:iam::{call.account}:user/knell"
+    return f"User: {who} is not authorized to perform: {action} because no identity-based policy allows it"
 
 
 def throttled(call: AwsCall) -> AwsResponse:

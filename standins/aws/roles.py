@@ -6,7 +6,7 @@ import re
 from standins.aws.behaviour import AwsBehaviour
 from standins.aws.calls import WEB_IDENTITY, AwsCall
 from standins.aws.moto_backends import role_of_key
-from standins.aws.responses import AwsResponse, failed
+from standins.aws.responses import IN_JSON, AwsResponse, failed
 from standins.clock import Clock
 
 _KEY = re.compile(rb"<AccessKeyId>([^<]+)</AccessKeyId>")
@@ -40,7 +40,7 @@ class RoleChecks:
         message = "The security token included in the request is expired"
         if call.service == "ec2":
             return failed(call, "RequestExpired", message)
-        if call.service in ("tagging", "eks"):
+        if call.service in IN_JSON:
             return failed(call, "ExpiredTokenException", message)
         return failed(call, "ExpiredToken", message, 403)
 

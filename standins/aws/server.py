@@ -25,6 +25,9 @@ class AwsServer(StandInServer):
         self._delayed: list[str] = []
 
     async def _serve(self, request: web.BaseRequest) -> web.StreamResponse:
+        # Clients of S3 send an object once the server has agreed to take it.
+        if request.headers.get("Expect", "").lower() == "100-continue" and request.transport is not None:
+            request.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         body = await request.read()
         if request.path.startswith(CONTROL):
             return self._control(request, body)

@@ -21,17 +21,23 @@ def delete_nat_gateway(call: AwsCall, clock: Clock, behaviour: AwsBehaviour) -> 
         return failed(call, "NatGatewayNotFound", f"The Nat Gateway {name} was not found")
 
     def gone(_at: float) -> None:
-        one.state = "deleted"
-        for address in ec2.addresses:
-            if address.eni is not None and address.eni.id == one._eni.id:
-                address.eni = address.association_id = None
-        ec2.enis.pop(one._eni.id, None)
+        nat_gateway_gone(ec2, name)
         clock.after(behaviour.nat_gateway_shows, lambda _: ec2.nat_gateways.pop(name, None))
 
     if one.state == "available":
         one.state = "deleting"
         clock.after(behaviour.nat_gateway_goes, gone)
     return succeeded(call, {"natGatewayId": name})
+
+
+def nat_gateway_gone(ec2: Any, name: str) -> None:
+    """It is shown as deleted, and its address and network interface are free."""
+    one = ec2.nat_gateways[name]
+    one.state = "deleted"
+    for address in ec2.addresses:
+        if address.eni is not None and address.eni.id == one._eni.id:
+            address.eni = address.association_id = None
+    ec2.enis.pop(one._eni.id, None)
 
 
 def delete_vpc_endpoints(call: AwsCall, clock: Clock, behaviour: AwsBehaviour) -> AwsResponse:

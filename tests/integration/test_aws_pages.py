@@ -46,7 +46,9 @@ async def read_by_id(client: AwsClient, kind: str, ids: list[str]) -> set[str]:
 
 
 async def listed(client: AwsClient, kind: str, keys: list[str]) -> set[str]:
-    return {found.id async for found in named(kind).list_all(client, keys)}
+    list_all = named(kind).list_all
+    assert list_all is not None
+    return {found.id async for found in list_all(client, keys)}
 
 
 def missing(like: str) -> list[str]:

@@ -26,7 +26,9 @@ KEYS = (ownership_tag("c1"), ownership_tag("c0"))
 
 async def listed(removing: AwsRemovalFixture, kind: str, keys: Sequence[str] = KEYS) -> dict[str, AwsResource]:
     client = await removing.reach.client(removing.owner().scope)
-    return {found.id: found async for found in named(kind).list_all(client, keys)}
+    list_all = named(kind).list_all
+    assert list_all is not None
+    return {found.id: found async for found in list_all(client, keys)}
 
 
 async def test_every_kind_is_listed_with_its_tags_and_read_by_the_id_that_the_list_gives(

@@ -24,7 +24,7 @@ from workers.handlers.protocol import NotCleared
 from workers.providers.aws.errors import AwsError
 from workers.providers.aws.kind_calls import NOT_OWNED_HINT, AwsKindCalls, RemovalContext
 from workers.providers.aws.kinds import KINDS
-from workers.providers.aws.kinds.load_balancers import MAX_LIFTS
+from workers.providers.aws.kinds.deletion_protection import MAX_LIFTS
 from workers.providers.aws.rechecks import ConsentRechecks
 from workers.providers.aws.services import is_read
 from workers.removal import LONGEST_REPEAT, ClaimedJob, RemovalProgress
@@ -294,7 +294,7 @@ async def test_a_denied_permission_is_named_and_holds_only_its_own_kind(removing
         *removing.targets(owner(vpc), "aws.balancer", balancer), *removing.targets(owner(vpc), "aws.volume", volume)
     )
     record = await removing.until(going, balancer, "refused", "elasticloadbalancing:DeleteLoadBalancer is denied")
-    assert "deploy/aws/iam-policy.json" in record["detail"]
+    assert "knell role --aws-policy" in record["detail"]
     await removing.until(going, volume, "gone")
     assert await build.standing() == {balancer}
     denied = AwsFault(what="deny", action="elbv2.DescribeTags")

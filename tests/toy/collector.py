@@ -13,7 +13,7 @@ from service.contract.kept import RETAINED_TAG, KeepDecision, KeptResource
 from service.settings import Settings
 from service.sources.aws import AwsAccess
 from tests.toy.declaration import FREEZE, OWNER_TAG, TOYBOX, ToyBoxSettings
-from tests.toy.kind import DHCP_OPTIONS
+from tests.toy.kind import DHCP_OPTIONS, LIST_OPTIONS
 from workers.handlers.collector import ObjectFacts
 from workers.handlers.components import Components, Context
 from workers.handlers.kept_resources import KeepRequest, KeptRecords, NotMarked
@@ -137,7 +137,7 @@ class ToyBoxLister:
     async def list(self, source: str, *, patient: bool = False) -> tuple[AwsClient, list[AwsResource]]:
         """With the client that it used. Raises AwsError and NoAccess."""
         client = await self.client(source, patient=patient)
-        return client, [found async for found in DHCP_OPTIONS.list_all(client, (OWNER_TAG,))]
+        return client, [found async for found in LIST_OPTIONS(client, (OWNER_TAG,))]
 
     async def check(self) -> AsyncIterator[CheckResult]:
         """For `knell doctor`."""

@@ -17,6 +17,8 @@ async def _delete(attempt: AwsAttempt) -> None:
 
 _READER = Ec2Reader("describe_dhcp_options", "DhcpOptions", "dhcp-options-id", _parse)
 
+LIST_OPTIONS = _READER.list_all
+
 DHCP_OPTIONS = AwsKind(
     name=NAME,
     service="ec2",
@@ -25,7 +27,7 @@ DHCP_OPTIONS = AwsKind(
     arn=("ec2", "dhcp-options"),
     read=_READER.read,
     read_operations=("ec2.DescribeDhcpOptions",),
-    list_all=_READER.list_all,
+    list_all=LIST_OPTIONS,
     in_vpc=False,
     delete=_delete,
 )

@@ -8,8 +8,17 @@ import pytest
 from botocore import exceptions as sdk
 from botocore.parsers import ResponseParserError
 
+from tests.aws_identifier_kinds import IDENTIFIER_ROWS
 from tests.aws_kinds import AWS_KINDS, AwsKindRow
-from workers.providers.aws.errors import AwsError, NoAccess, categorize, error_from_response, sanitize, translate
+from workers.providers.aws.errors import (
+    AwsError,
+    NoAccess,
+    PartlyRead,
+    categorize,
+    error_from_response,
+    sanitize,
+    translate,
+)
 
 ACTION = "ec2:DeleteSecurityGroup"
 
@@ -45,6 +54,27 @@ def client_error(code: str, status: int = 400, message: str = "no") -> sdk.Clien
 )
 def test_a_code_means_what_the_facts_say(what: str, codes: str) -> None:
     assert {code: categorize(code, 400) for code in codes.split()} == dict.fromkeys(codes.split(), what)
+
+
+def test_codes_of_services_with_resources_that_are_removed_by_identifier() -> None:
+    for row in IDENTIFIER_ROWS.values():
+        assert {categorize(code, 404) for code in row.not_found} == {"gone"}
+    in_use = (
+        "BucketNotEmpty DeleteConflict RepositoryNotEmptyException InvalidDBInstanceState InvalidDBClusterStateFault"
+    )
+    assert {categorize(code, 409) for code in in_use.split()} == {"depends"}
+    assert categorize("UnmodifiableEntity", 400) == "protected"
+    # A bucket that is elsewhere or another's, and a tag set that is missing, are not a missing bucket.
+    for code, status, what in (("PermanentRedirect", 301, "other"), ("AccessDenied", 403, "denied")):
+        assert categorize(code, status) == what
+    assert categorize("NoSuchTagSet", 404) == "other"
+
+
+def test_an_error_for_some_of_several_resources_stands_for_all_and_has_those_that_were_read() -> None:
+    denied, throttled = AwsError("denied", ACTION, "A", "no"), AwsError("throttled", ACTION, "B", "no")
+    error = PartlyRead({"a": 1}, {"b": denied, "c": throttled})
+    assert (error.what, str(error)) == ("denied", str(denied))
+    assert (dict(error.found), dict(error.errors)) == ({"a": 1}, {"b": denied, "c": throttled})
 
 
 @pytest.mark.parametrize("row", AWS_KINDS.values(), ids=lambda row: row.name)

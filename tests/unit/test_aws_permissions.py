@@ -16,16 +16,20 @@ from service.settings import Settings, SourceSettings
 from service.sources.capa import DEFAULT_TASKS, TASKS, AwsSettings
 from service.sources.declaration import Source
 from service.sources.registry import SOURCES, register
+from workers.collectors.ack.handler_actions import HANDLER_ACTIONS
 from workers.collectors.capa.kinds import CAPA_KINDS
 from workers.collectors.capa.permissions import policy
-from workers.permissions import as_text, aws_policy
+from workers.permissions import as_text, aws_policy, policy_of_collector
 from workers.providers.aws.client.operations import operation_names
-from workers.providers.aws.kinds import KINDS
+from workers.providers.aws.kinds import IDENTIFIER_KINDS, KINDS
+from workers.providers.aws.kinds.declaration import AwsKind
+from workers.providers.aws.kinds.rds_instances import RDS_INSTANCE
+from workers.providers.aws.kinds.s3_buckets import S3_BUCKET
 from workers.providers.aws.permissions import action_of, actions_of, policy_document
-from workers.providers.aws.services import SERVICES, is_read
+from workers.providers.aws.services import SERVICES, is_read, service_of
 
 ROOT = Path(__file__).parents[2]
-SHIPPED = ROOT / "deploy" / "aws" / "iam-policy.json"
+SHIPPED = {"capa": "iam-policy.json", "ack": "iam-policy-ack.json"}
 COLLECTORS = [ROOT.joinpath(*source.components.split(".")).parent for source in SOURCES if source.aws_policy]
 """Folders of the collectors of all sources with resources on AWS."""
 CODE = (ROOT / "workers" / "providers" / "aws", *COLLECTORS)
@@ -34,8 +38,15 @@ CODE = (ROOT / "workers" / "providers" / "aws", *COLLECTORS)
 ELSEWHERE = {"sts:AssumeRole"}
 
 
-def allowed() -> set[str]:
-    return {action for statement in aws_policy()["Statement"] for action in statement["Action"]}
+def allowed(collector: str = "") -> set[str]:
+    """By the policy of one collector, or of all."""
+    policy = policy_of_collector(collector) if collector else aws_policy()
+    return {action for statement in policy["Statement"] for action in statement["Action"]}
+
+
+def handled() -> set[str]:
+    """What Cloud Control calls in our name, so that no code of ours does."""
+    return {action for row in HANDLER_ACTIONS.values() for action in (*row.reads, *row.deletes)}
 
 
 def called() -> set[str]:
@@ -48,22 +59,30 @@ def called() -> set[str]:
         named += [("ec2", one) for one in re.findall(r'matching\(\s*\w+(?:\.\w+)?, "([a-z_]+)"', text)]
         named += [("ec2", one) for one in re.findall(r'"(revoke_security_group_\w+)"', text)]
         named += [("resourcegroupstaggingapi", one) for one in re.findall(r'TAGGING, "([a-z_]+)"', text)]
+        named += [("iam", one) for one in re.findall(r'iam_list\(\s*attempt\.client, "([a-z_]+)"', text)]
+        named += [("rds", one) for one in re.findall(r'(?:delete_call|read_snapshot)="([a-z_]+)"', text)]
         for service, operation in re.findall(rf'ElbReader\(\s*service="({names})", operation="([a-z_]+)"', text):
             named += [(service, operation), (service, "describe_tags")]
-        found |= {operation_names(*one).action for one in named}
-    return found | tagging()
+        found |= {action for one in named for action in all_actions(operation_names(*one).limited)}
+    return found | tagging(*KINDS, *IDENTIFIER_KINDS)
 
 
-def tagging() -> set[str]:
-    """Tags are written and removed as the rows of the services say."""
-    rows = [(row.name, row.tag_calls) for row in SERVICES if row.tag_calls is not None]
-    return {operation_names(name, one).action for name, calls in rows for one in (calls.add, calls.remove)}
+def all_actions(operation: str) -> tuple[str, ...]:
+    service, name = service_of(operation)
+    return service.actions(name)
+
+
+def tagging(*kinds: AwsKind) -> set[str]:
+    """Tags are written and removed as the kinds and the rows of the services say."""
+    calls = [(kind.tag_service, kind.tagging) for kind in kinds]
+    operations = [(service, one) for service, tags in calls if tags is not None for one in (tags.add, tags.remove)]
+    return {operation_names(*one).action for one in operations}
 
 
 def of_others() -> set[str]:
-    """Actions for the kinds of the provider that are no cluster's."""
-    others = [kind for kind in KINDS if kind.name not in CAPA_KINDS]
-    return {one.action for kind in others for one in actions_of(kind)}
+    """Actions for the kinds of the provider that are no cluster's, and for those that collectors add to it."""
+    others = [kind for kind in (*KINDS, *IDENTIFIER_KINDS) if kind.name not in CAPA_KINDS]
+    return {one.action for kind in others for one in actions_of(kind)} | tagging(*others)
 
 
 def is_read_action(action: str) -> bool:
@@ -71,13 +90,25 @@ def is_read_action(action: str) -> bool:
     return any(is_read(service.operation(action.partition(":")[2])) for service in services)
 
 
-def test_the_shipped_policy_is_the_one_that_the_kinds_make() -> None:
-    assert SHIPPED.read_text() == as_text(aws_policy())
+@pytest.mark.parametrize("collector", SHIPPED)
+def test_the_shipped_policies_are_those_that_the_kinds_make(collector: str) -> None:
+    assert (ROOT / "deploy" / "aws" / SHIPPED[collector]).read_text() == as_text(policy_of_collector(collector))
+
+
+def test_every_collector_on_aws_has_a_shipped_policy() -> None:
+    assert set(SHIPPED) == {source.name for source in SOURCES if source.aws_policy}
+
+
+def test_the_policy_of_one_collector_allows_no_change_that_only_another_makes() -> None:
+    changes = {name: {action for action in allowed(name) if not is_read_action(action)} for name in SHIPPED}
+    assert "eks:DeleteCluster" in changes["ack"] - changes["capa"]
+    assert "ec2:RevokeSecurityGroupIngress" in changes["capa"] - changes["ack"]
 
 
 def test_everything_that_is_called_is_allowed_and_nothing_else_is() -> None:
     assert len(called()) > 25
-    assert called() - ELSEWHERE == allowed() | of_others()
+    assert called() - ELSEWHERE <= allowed() | of_others()
+    assert allowed() - handled() <= called()
 
 
 def actions(**settings: Any) -> set[str]:
@@ -126,6 +157,28 @@ def test_with_retained_tags_the_kinds_that_only_others_remove_may_be_read(monkey
     assert {action_of(peering), "ec2:DescribeVolumes"} <= set(of_another["Statement"][0]["Action"])
 
 
+def test_with_retained_tags_the_kinds_that_a_collector_adds_are_read_and_tagged_each_by_its_own_calls() -> None:
+    def granted(*kinds: AwsKind) -> set[str]:
+        document = policy_document(set(), {}, snapshots=False, marks_retained=True, kinds=kinds)
+        return {action for statement in document["Statement"] for action in statement["Action"]}
+
+    added = granted(*IDENTIFIER_KINDS) - granted()
+    assert {"iam:TagRole", "iam:TagPolicy", "rds:AddTagsToResource", "kms:TagResource", "logs:UntagResource"} < added
+    assert {"s3:ListAllMyBuckets", "s3:ListBucketVersions", "iam:ListEntitiesForPolicy"} < added
+    # The tags of a bucket can only be replaced as a whole.
+    assert not [one for one in added if one.startswith("s3:") and "Tag" in one and one != "s3:GetBucketTagging"]
+    assert not [one for one in added if "Delete" in one or "Detach" in one]
+
+
+def test_an_operation_that_iam_names_otherwise_is_allowed_by_its_names_there() -> None:
+    emptying = {one.action for one in actions_of(S3_BUCKET) if one.setting == "empty_buckets"}
+    assert emptying == {"s3:DeleteObject", "s3:DeleteObjectVersion", "s3:AbortMultipartUpload"}
+    assert action_of("s3.DeleteObjects") == "s3:DeleteObjectVersion"
+    assert {one.action for one in actions_of(RDS_INSTANCE) if not one.read} == {
+        "rds:DeleteDBInstance", "rds:CreateDBSnapshot", "rds:ModifyDBInstance",
+    }  # fmt: skip
+
+
 def test_the_code_of_all_sources_with_resources_on_aws_is_looked_through() -> None:
     assert ROOT / "workers" / "collectors" / "capa" in COLLECTORS
     assert all(any(folder.rglob("*.py")) for folder in COLLECTORS)
@@ -136,27 +189,28 @@ def test_everything_switched_on_is_the_shipped_policy() -> None:
     assert policy(everything) == policy()
 
 
-def test_it_names_no_account_no_partition_and_no_wildcard_of_actions() -> None:
-    text = SHIPPED.read_text()
+@pytest.mark.parametrize("collector", SHIPPED)
+def test_it_names_no_account_no_partition_and_no_wildcard_of_actions(collector: str) -> None:
+    text = as_text(policy_of_collector(collector))
     assert "arn:" not in text
     assert not re.search(r"\d{12}", text)
-    assert all("*" not in action for action in allowed())
+    assert all("*" not in action for action in allowed(collector))
     sids = [statement["Sid"] for statement in json.loads(text)["Statement"]]
     assert len(set(sids)) == len(sids)
     assert all(re.fullmatch(r"[A-Za-z0-9]+", sid) for sid in sids)
 
 
 def test_reads_are_one_statement_and_no_tag_is_changed_but_ours_except_on_new_snapshots() -> None:
-    statements = {statement["Sid"]: statement for statement in aws_policy()["Statement"]}
-    reads = set(filter(is_read_action, allowed()))
+    statements = {statement["Sid"]: statement for statement in policy_of_collector("capa")["Statement"]}
+    reads = {action for one in statements.values() for action in one["Action"] if is_read_action(action)}
     assert set(statements["Reads"]["Action"]) == reads
     tags = {one["Sid"]: one for one in statements.values() if any("Tags" in action for action in one["Action"])}
     assert tags.keys() - {"Reads"} == {"SettingSnapshotFirstTags", "SettingMarkRetained"}
     snapshots, marks = tags["SettingSnapshotFirstTags"], tags["SettingMarkRetained"]
     assert snapshots["Action"] == ["ec2:CreateTags"]
     assert snapshots["Condition"] == {"StringEquals": {"ec2:CreateAction": "CreateSnapshot"}}
-    assert marks["Action"] == sorted(tagging())
-    assert tagging() >= {
+    assert marks["Action"] == sorted(tagging(*KINDS))
+    assert tagging(*KINDS) >= {
         "ec2:CreateTags", "ec2:DeleteTags", "elasticloadbalancing:AddTags", "elasticloadbalancing:RemoveTags",
     }  # fmt: skip
     # The second condition is for ec2:DeleteTags, which removes all tags if a request names none.

@@ -9,15 +9,17 @@ from typing import NamedTuple
 
 import msgspec
 import pytest
+from botocore.session import Session
 
 from service.contract.kept import RETAINED_TAG
-from service.sources.aws import AWS_PLACES, UNTAG_COMMANDS
+from service.sources.aws import AWS_PLACES, UNTAG_COMMANDS, partition_of
+from tests.aws_identifier_kinds import IDENTIFIER_ROWS, IdentifierKindRow
 from tests.aws_kinds import AWS_KINDS, AwsKindRow
 from workers.providers.aws import services
 from workers.providers.aws.checks import probes_for
 from workers.providers.aws.client.operations import operation_names
 from workers.providers.aws.client.paging import paginate
-from workers.providers.aws.kinds import KINDS
+from workers.providers.aws.kinds import IDENTIFIER_KINDS, KINDS
 from workers.providers.aws.kinds.declaration import AwsKind
 from workers.providers.aws.kinds.elastic_ips import ELASTIC_IP
 from workers.providers.aws.kinds.volumes import VOLUME
@@ -35,7 +37,8 @@ from workers.providers.aws.services import (
 
 ROOT = Path(__file__).parents[2]
 CODE = sorted((ROOT / "workers").rglob("*.py"))
-LIMITS = AwsLimits(KINDS)
+ALL_KINDS = (*KINDS, *IDENTIFIER_KINDS)
+LIMITS = AwsLimits(ALL_KINDS)
 READERS = {"Ec2Reader": "ec2", "matching": "ec2"}
 
 
@@ -105,7 +108,7 @@ def test_every_call_in_the_code_has_a_row_and_a_limit() -> None:
     "planted",
     [
         'await client.call("sqs", "delete_queue", QueueUrl=url)',
-        'async for page in client.pages("rds", "describe_db_instances", "DBInstances"): ...',
+        'async for page in client.pages("redshift", "describe_clusters", "Clusters"): ...',
         'QUEUES = "sqs"\nawait client.call(QUEUES, "delete_queue")',
         'await client.call("eks", "delete_cluster", name=name)',
         'async for page in client.pages("sts", "list_anything", "Things"): ...',
@@ -118,15 +121,25 @@ def test_a_planted_call_without_a_row_or_a_limit_is_found_and_the_message_says_w
 
 
 def test_every_operation_of_every_kind_has_a_limit_and_its_resources_can_be_tagged() -> None:
-    for kind in KINDS:
-        assert tag_calls_of(kind.service).max_ids > 0
+    for kind in ALL_KINDS:
+        tags = kind.tagging
+        assert tags.max_ids > 0 if tags is not None else service_named(kind.service).untagged
         for operation in kind.operations:
             assert LIMITS.of("eu-west-1", operation), operation
 
 
+def test_every_lane_of_a_kind_that_is_removed_by_identifier_draws_on_the_call_that_it_is_named_for() -> None:
+    for kind in IDENTIFIER_KINDS:
+        for operation in (kind.delete_operation, kind.check_operation, *kind.steps):
+            names = {draw.limit.name for draw in LIMITS.of_lane(f"aws/111122223333/eu-west-1/{operation}") or ()}
+            own = {draw.limit.name for draw in LIMITS.of("eu-west-1", operation)}
+            assert own
+            assert own <= names
+
+
 def as_option(argument: str) -> str:
     """As the AWS CLI names it: --load-balancer-names for LoadBalancerNames."""
-    return "-" + re.sub(r"([A-Z])", r"-\1", argument).lower()
+    return "--" + re.sub(r"(?<!^)([A-Z])", r"-\1", argument).lower()
 
 
 @pytest.mark.parametrize("row", AWS_KINDS.values(), ids=lambda row: row.name)
@@ -141,8 +154,32 @@ def test_the_command_that_takes_the_tag_off_is_the_call_of_its_service(row: AwsK
     assert words[8:] == [RETAINED_TAG if removed == [RETAINED_TAG] else f"Key={RETAINED_TAG}"]
 
 
+@pytest.mark.parametrize("row", IDENTIFIER_ROWS.values(), ids=lambda row: row.name)
+def test_the_command_for_a_kind_that_is_removed_by_identifier_takes_what_the_call_takes(row: IdentifierKindRow) -> None:
+    (kind,) = [kind for kind in IDENTIFIER_KINDS if kind.name == row.name]
+    words = AWS_PLACES.untag("aws/111122223333/cn-north-1", row.name, row.missing).split()
+    assert words[:2] == ["aws", "s3control" if kind.tagging is None else row.service]
+    assert words[3:5] == ["--region", "cn-north-1"]
+    assert words[-1] == RETAINED_TAG
+    if (calls := kind.tagging) is not None:
+        assert words[2] == calls.remove.replace("_", "-")
+        named = calls.name_of(row.missing, region="cn-north-1", account="111122223333")
+        assert words[5:7] == [as_option(calls.ids), named]
+        assert named == row.missing or named.startswith("arn:aws-cn:")
+        (argument,) = calls.removed(RETAINED_TAG, "")
+        assert words[7] == as_option(argument)
+        assert calls.remove_arguments([named], RETAINED_TAG, "")[calls.ids] == named
+
+
+def test_the_partition_of_every_region_that_the_sdk_knows_is_recognised_by_its_name() -> None:
+    sdk = Session()
+    for partition in sdk.get_available_partitions():
+        for region in sdk.get_available_regions("ec2", partition, allow_non_regional=False):
+            assert partition_of(region) == partition, region
+
+
 def test_there_is_a_command_for_every_kind_and_words_for_one_that_is_not_known() -> None:
-    assert UNTAG_COMMANDS.keys() == {kind.name for kind in KINDS}
+    assert UNTAG_COMMANDS.keys() == {kind.name for kind in (*KINDS, *IDENTIFIER_KINDS)}
     other = AWS_PLACES.untag("aws/111122223333/eu-west-1", "aws.toy", "toy-1")
     assert other == f"remove the tag {RETAINED_TAG} from toy-1 with the command of its service"
 
@@ -179,7 +216,7 @@ def test_a_bucket_that_a_kind_declares_holds_also_for_a_service_without_limits()
     assert (draw.limit.name, draw.limit.capacity) == ("eu-west-1/sts.DeleteThing", 4.0)
 
 
-@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+@pytest.mark.parametrize("kind", ALL_KINDS, ids=lambda kind: kind.name)
 def test_the_doctor_probes_what_a_kind_is_read_with(kind: AwsKind) -> None:
     """By action: two services may have the same one."""
     actions = {action_of(one) for one in kind.read_operations}
@@ -242,7 +279,7 @@ def test_two_kinds_that_share_a_lane_reserve_what_the_larger_one_needs() -> None
 
 def test_only_sts_is_unlimited_on_purpose() -> None:
     assert [service.name for service in SERVICES if service.unlimited] == ["sts"]
-    assert all(service.reads is not None for service in SERVICES if not service.unlimited)
+    assert all(service.reads or service.every for service in SERVICES if not service.unlimited)
 
 
 async def test_a_list_of_a_service_without_page_tokens_is_not_begun() -> None:

@@ -10,13 +10,13 @@ from workers.collectors.capa.capa_object import OPT_OUT_HINT, CapaObject
 from workers.collectors.capa.preconditions import join_names
 from workers.collectors.capa.resource_finder import FoundResources, OwnedResource
 from workers.providers.aws.errors import AwsError
-from workers.providers.aws.kind_calls import POLICY_FILE
+from workers.providers.aws.kind_calls import POLICY_COMMAND
 
 
 def describe_error(error: AwsError) -> str:
     """The error; for a denial, the missing permission."""
     if error.what == "denied":
-        return f"{error.action} is denied ({error.code}); allow it, as {POLICY_FILE} does"
+        return f"{error.action} is denied ({error.code}); allow it, as `{POLICY_COMMAND}` prints it"
     return str(error)
 
 

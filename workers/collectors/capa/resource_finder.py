@@ -228,8 +228,10 @@ async def _list(
 ) -> dict[str, tuple[AwsResource, ...]]:
     """Resources of one kind by tag; those with none of the requested tags are dropped at once."""
     found = dict[str, list[AwsResource]]((tag, []) for tag in tags)
-    names = sorted({tag.rpartition("=")[0] for tag in tags})
-    async for one in CAPA_KINDS[key[1]].kind.list_all(client, names):
+    names, kind = sorted({tag.rpartition("=")[0] for tag in tags}), CAPA_KINDS[key[1]].kind
+    if kind.list_all is None:
+        raise ValueError(f"resources of kind {kind.name} can't be listed")
+    async for one in kind.list_all(client, names):
         for name, value in one.tags.items():
             if (group := found.get(f"{name}={value}")) is not None:
                 group.append(one)

@@ -7,6 +7,7 @@ from datetime import timedelta
 from typing import Any, Final, NamedTuple
 
 from service.contract.checks import CheckResult, CheckState
+from service.sources.aws import partition_of
 from workers.providers.aws.client.clients import CallerIdentity, SdkClients
 from workers.providers.aws.client.operations import operation_names
 from workers.providers.aws.errors import AwsError, NoAccess
@@ -33,6 +34,14 @@ class ReadCall(NamedTuple):
     def action(self) -> str:
         """The IAM action."""
         return operation_names(self.service, self.operation).action
+
+    def arguments_for(self, client: AwsClient) -> dict[str, Any]:
+        """With the account and region of the client in place of {account}, {region} and {partition}."""
+        region, account = client.scope.region, client.account
+        place = {"account": account, "region": region, "partition": partition_of(region)}
+        return {
+            name: value.format(**place) if isinstance(value, str) else value for name, value in self.arguments.items()
+        }
 
 
 class IdentityCheck(NamedTuple):
@@ -113,9 +122,10 @@ async def _check_services(client: AwsClient, check: IdentityCheck, caller: Calle
 async def _try_read(client: AwsClient, read: ReadCall) -> AwsError | NoAccess | None:
     """The error, or None."""
     try:
-        await client.call(read.service, read.operation, **read.arguments)
+        await client.call(read.service, read.operation, **read.arguments_for(client))
     except AwsError as error:
-        return None if error.what == "gone" else error
+        # A probe may name a type that does not exist.
+        return None if error.what in ("gone", "unsupported") else error
     except NoAccess as error:
         return error
     return None

@@ -10,19 +10,34 @@ from typing import Any, Final, Literal
 from service.masking import MASK, mask_text
 from workers.handlers.response_size import UnreadableResponse
 
-ErrorCategory = Literal["gone", "depends", "protected", "throttled", "denied", "unreadable", "unreachable", "other"]
+ErrorCategory = Literal[
+    "gone", "depends", "protected", "throttled", "denied", "unreadable", "unreachable", "unsupported", "other"
+]
 
 
 class AwsError(Exception):
-    """An AWS call that failed. `action` is the IAM action as a policy names it (ec2:DeleteSecurityGroup), `code` is
-    AWS's own. The message is safe to show: no credentials, no signed URLs. `after` says when to retry, if known; only
-    throttled calls have it."""
+    """An AWS call that failed. `action` is the IAM action as a policy names it (ec2:DeleteSecurityGroup): that of the
+    call, or the one that a denial names. `code` is AWS's own. The message is safe to show: no credentials, no signed
+    URLs. `after` says when to retry, if known; only throttled calls have it. `running` is the token of the request that
+    is in the way, where Cloud Control names it: in the message it may be masked."""
 
     def __init__(
-        self, what: ErrorCategory, action: str, code: str, message: str, *, after: timedelta | None = None
-    ) -> None:
+        self, what: ErrorCategory, action: str, code: str, message: str, *, after: timedelta | None = None,
+        running: str = "",
+    ) -> None:  # fmt: skip
         super().__init__(f"{action}: {code}: {message}" if message else f"{action}: {code}")
         self.what, self.action, self.code, self.message, self.after = what, action, code, message, after
+        self.running = running
+
+
+class PartlyRead(AwsError):
+    """Some of several resources could not be read. For callers that need them all it is the first of these errors;
+    `found` are those that were read and exist, `errors` the others, by id."""
+
+    def __init__(self, found: Mapping[str, Any], errors: Mapping[str, AwsError]) -> None:
+        first = next(iter(errors.values()))
+        super().__init__(first.what, first.action, first.code, first.message, after=first.after)
+        self.found, self.errors = found, errors
 
 
 class NoAccess(Exception):
@@ -34,15 +49,20 @@ class NoAccess(Exception):
 
 
 _GONE: Final = frozenset({
-    "ListenerNotFound", "LoadBalancerNotFound", "NatGatewayNotFound", "ResourceNotFoundException", "RuleNotFound",
-    "TargetGroupNotFound",
+    "DBClusterNotFoundFault", "DBClusterSnapshotNotFoundFault", "DBInstanceNotFound", "DBSnapshotNotFound",
+    "ListenerNotFound", "LoadBalancerNotFound", "NatGatewayNotFound", "NoSuchBucket", "NoSuchEntity", "NoSuchUpload",
+    "NotFoundException", "RepositoryNotFoundException", "RequestTokenNotFoundException", "ResourceNotFoundException",
+    "RuleNotFound", "TargetGroupNotFound",
 })  # fmt: skip
 _INVALID_ID: Final = re.compile(r"Invalid\w+\.NotFound")
 _DEPENDS: Final = frozenset({
-    "DependencyViolation", "InvalidGroup.InUse", "InvalidIPAddress.InUse", "InvalidNetworkInterface.InUse",
-    "InvalidSnapshot.InUse", "ResourceInUse", "ResourceInUseException", "VolumeInUse",
+    "BucketNotEmpty", "ConcurrentModification", "DeleteConflict", "DependencyViolation",
+    "EntityTemporarilyUnmodifiable", "InvalidDBClusterStateFault", "InvalidDBInstanceState",
+    "InvalidGlobalClusterStateFault", "InvalidGroup.InUse", "InvalidIPAddress.InUse", "InvalidNetworkInterface.InUse",
+    "InvalidSnapshot.InUse", "KMSInvalidStateException", "OperationAborted", "OperationAbortedException",
+    "RepositoryNotEmptyException", "ResourceInUse", "ResourceInUseException", "VolumeInUse",
 })  # fmt: skip
-_PROTECTED: Final = frozenset({"OperationNotPermitted"})
+_PROTECTED: Final = frozenset({"OperationNotPermitted", "UnmodifiableEntity"})
 _THROTTLED: Final = frozenset({
     "DependencyThrottle", "EC2ThrottledException", "RequestLimitExceeded", "RequestThrottled",
     "RequestThrottledException", "SlowDown", "ThrottledException", "Throttling", "ThrottlingException",
@@ -56,14 +76,20 @@ _DENIED: Final = frozenset({
 # included, so it is never shown.
 _CREDENTIALS: Final = frozenset({
     "ExpiredToken", "ExpiredTokenException", "IncompleteSignature", "IncompleteSignatureException",
-    "InvalidAccessKeyId", "InvalidClientTokenId", "InvalidSignatureException", "InvalidToken",
+    "InvalidAccessKeyId", "InvalidClientTokenId", "InvalidCredentialsException", "InvalidSignatureException",
+    "InvalidToken",
     "MissingAuthenticationToken", "MissingAuthenticationTokenException", "RegionDisabledException", "RequestExpired",
     "SignatureDoesNotMatch", "TokenRefreshRequired", "UnrecognizedClientException",
 })  # fmt: skip
 _UNAVAILABLE: Final = frozenset({
-    "InternalError", "InternalException", "InternalFailure", "InternalServerError", "InternalServiceException",
-    "RequestTimeout", "RequestTimeoutException", "ServiceUnavailable", "ServiceUnavailableException", "Unavailable",
+    "HandlerInternalFailureException", "InternalError", "InternalException", "InternalFailure", "InternalServerError",
+    "InternalServiceException", "NetworkFailureException", "RequestTimeout", "RequestTimeoutException",
+    "ServiceInternalErrorException", "ServiceUnavailable", "ServiceUnavailableException", "Unavailable",
 })  # fmt: skip
+# Of Cloud Control: it can't do this with resources of the type at all.
+_UNSUPPORTED: Final = frozenset({"PrivateTypeException", "TypeNotFoundException", "UnsupportedActionException"})
+# Of Cloud Control: another request is in the way, and its token is in the message.
+_RUNNING: Final = frozenset({"ClientTokenConflictException", "ConcurrentOperationException"})
 
 NOT_FROM_AWS: Final = "NoAnswerOfAws"
 """Our own code for a response that AWS did not write."""
@@ -75,6 +101,13 @@ _MAX_LENGTH: Final = 400
 _ENCODED: Final = re.compile(r"[\s.]*Encoded authorization failure message:.*", re.DOTALL)
 _BLOB: Final = re.compile(r"[A-Za-z0-9+/=_-]{120,}")
 _KEY: Final = re.compile(r"\b(?:AKIA|ASIA)[A-Z0-9]{12,}\b")
+_CLOUD_CONTROL: Final = "cloudformation:"
+_DENIED_ACTION: Final = re.compile(r"not authorized to perform: ([a-z0-9-]+:[A-Za-z0-9]+)")
+_UUID: Final = r"\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b"
+_REQUEST_TOKENS: Final = (
+    re.compile(rf"request ?token\W*({_UUID})", re.IGNORECASE),
+    re.compile(f"({_UUID})", re.IGNORECASE),
+)
 
 
 def translate(error: Exception, action: str) -> AwsError | NoAccess | None:
@@ -128,7 +161,25 @@ def error_from_response(response: Mapping[str, Any], action: str) -> AwsError | 
         )
     if what == "unreadable":
         return not_from_aws(action, status)
-    return AwsError(what, action, code, sanitize(message))
+    if what == "denied" and action.startswith(_CLOUD_CONTROL):
+        action = denied_action(message, action)
+    return AwsError(what, action, code, sanitize(message), running=running_request(code, message))
+
+
+def denied_action(message: str, action: str) -> str:
+    """The action that a denial names: a handler of Cloud Control calls other services. Else that of the call."""
+    found = _DENIED_ACTION.search(message)
+    return found[1] if found is not None else action
+
+
+def running_request(code: str, message: str) -> str:
+    """The token of the request that Cloud Control names as being in the way; empty if it names none. The identifier of
+    the resource may look like one as well, so what follows the word comes first."""
+    if code in _RUNNING:
+        for pattern in _REQUEST_TOKENS:
+            if (found := pattern.search(message)) is not None:
+                return found[1]
+    return ""
 
 
 def not_from_aws(action: str, status: int = 0) -> AwsError:
@@ -155,6 +206,8 @@ def categorize(code: str, status: int = 0, message: str = "") -> ErrorCategory |
         return "protected"
     if code in _DEPENDS:
         return "depends"
+    if code in _UNSUPPORTED:
+        return "unsupported"
     # The SDK uses the HTTP status where it found no code: then AWS did not write this response.
     if not code or code.isdigit() or code == "Unknown":
         return "unreadable"

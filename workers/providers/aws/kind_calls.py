@@ -2,6 +2,7 @@
 verdicts for AWS's errors."""
 
 import asyncio
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -16,15 +17,15 @@ from workers.handlers.protocol import Batch
 from workers.providers.aws.claims import ClaimRegistry, JudgedClaim, NoLongerWanted
 from workers.providers.aws.client.metered_client import MeteredClient
 from workers.providers.aws.due_times import aligned_delay
-from workers.providers.aws.errors import BUDGET_EXHAUSTED, AwsError, NoAccess
-from workers.providers.aws.kinds.declaration import AwsAttempt, AwsKind, KindStep, Lookup
+from workers.providers.aws.errors import BUDGET_EXHAUSTED, AwsError, NoAccess, PartlyRead
+from workers.providers.aws.kinds.declaration import AbsentResource, AwsAttempt, AwsKind, KindStep, Lookup
 from workers.providers.aws.limits import AwsLimits
 from workers.providers.aws.model import AwsClaim, AwsClient, AwsClients, AwsResource, CallScope
 from workers.providers.aws.protection import protection_reason, retention_reason
 from workers.providers.aws.rechecks import ConsentRechecks
-from workers.removal import Accepted, ClaimedJob, Connected, EarlyVerdict, Evidence
+from workers.removal import Accepted, ClaimedJob, Connected, EarlyVerdict, Evidence, RemovalProgress
 
-POLICY_FILE: Final = "deploy/aws/iam-policy.json"
+POLICY_COMMAND: Final = "knell role --aws-policy"
 NOT_OWNED_HINT: Final = "it goes once it is its owner's again; `knell held drop` releases the object without it"
 ABANDON_HINT: Final = "`knell jobs abandon` releases the object without it"
 
@@ -53,6 +54,7 @@ class AwsKindCalls:
     def __init__(self, kind: AwsKind, context: RemovalContext) -> None:
         self.kind, self._kind, self._context = kind.name, kind, context
         self.delete_operation, self.check_operation = kind.delete_operation, kind.check_operation
+        self.incarnation_may_change = kind.incarnation_may_change
         self.steps: Mapping[str, KindStep] = kind.steps
 
     def draws(self, lane: str) -> Sequence[Draw] | None:
@@ -62,10 +64,27 @@ class AwsKindCalls:
 
     def claimed(self, job: Job, lane: str) -> ClaimedJob | Verdict | Exception:
         found = self._context.claims.decode(job.data, lane.rpartition("/")[0])
-        return ClaimedJob(job, found.claim, found.judge) if isinstance(found, JudgedClaim) else found
+        if not isinstance(found, JudgedClaim):
+            return found
+        if (elsewhere := self._elsewhere(job.target, found.claim)) is not None:
+            return elsewhere
+        return ClaimedJob(job, found.claim, found.judge)
+
+    def _elsewhere(self, target: str, claim: AwsClaim) -> Refused | None:
+        """An ARN of another account or region would be read as absent here, or not be the claim's to delete."""
+        if not self._kind.id_is_arn:
+            return None
+        arn = self._kind.arn_of_type(target)
+        if arn is None or not re.fullmatch(self._kind.id_pattern, arn.id):
+            return Refused(f"{target} is no ARN of kind {self.kind}")
+        if arn.account != claim.account or arn.region not in ("", claim.scope.region):
+            where = f"account {arn.account or 'none'}" + (f", region {arn.region}" if arn.region else "")
+            return Refused(f"{target} is of {where}, and its claim of {claim.account}, region {claim.scope.region}")
+        return None
 
     def expected(self, claimed: ClaimedJob) -> str:
-        return claimed.job.incarnation
+        """A kind that can't tell incarnations apart reads none, and must not take that for another one."""
+        return claimed.job.incarnation if self._kind.incarnation is not None else ""
 
     def confirm(self, claimed: ClaimedJob) -> None:
         """The consent must be that of the collector that judges the claim, and of an owner that still wants the
@@ -115,8 +134,29 @@ class AwsKindCalls:
 
     async def read(self, operation: str, client: AwsClient, claimed: Sequence[ClaimedJob]) -> Evidence:
         expires = evidence_age.fresh_until(evidence_age.now())
-        ids = sorted({one.job.target for one in claimed})
-        return Evidence(await self._resources(client, operation, ids), expires)
+        ids, unread = sorted({one.job.target for one in claimed}), dict[str, AwsError]()
+        try:
+            found = await self._resources(client, operation, ids)
+        except PartlyRead as error:
+            # One that may not be read, for instance, says nothing about the others.
+            found, unread = dict(error.found), dict(error.errors)
+        verdicts = {one.job.id: verdict_for(unread[one.job.target]) for one in claimed if one.job.target in unread}
+        if self._kind.check_absent is not None:
+            rest = [one for one in claimed if one.job.id not in verdicts]
+            absent = [gone for one in rest if (gone := self._absent(one, found.get(one.job.target))) is not None]
+            unfinished = await self._kind.check_absent(client, absent) if absent else {}
+            verdicts |= {
+                job: verdict_for(one) if isinstance(one, Exception) else one for job, one in unfinished.items()
+            }
+        return Evidence(found, expires, verdicts)
+
+    def _absent(self, claimed: ClaimedJob, found: AwsResource | None) -> AbsentResource | None:
+        """None while its resource exists."""
+        progress = RemovalProgress.read(claimed.job.resume, self.expected(claimed))
+        if found is None or self.absent(found):
+            return AbsentResource(claimed.job, progress)
+        other = progress.incarnation and self.incarnation(found) != progress.incarnation
+        return AbsentResource(claimed.job, progress, found) if other else None
 
     async def _resources(self, client: AwsClient, operation: str, ids: Sequence[str]) -> dict[str, AwsResource]:
         step = self._kind.steps.get(operation)
@@ -222,10 +262,12 @@ def verdict_for(error: Exception) -> Verdict | Exception:
         case "throttled":
             return Throttled(error.after, str(error), unasked=error.code == BUDGET_EXHAUSTED)
         case "denied":
-            return Refused(f"{error.action} is denied ({error.code}); allow it, as {POLICY_FILE} does")
+            return Refused(f"{error.action} is denied ({error.code}); allow it, as `{POLICY_COMMAND}` prints it")
         case "depends":
             return Blocked(str(error))
         case "protected":
             return Refused(f"it is protected: {error}")
+        case "unsupported":
+            return Refused(f"{error}; {ABANDON_HINT}")
         case _:
             return error.with_traceback(None)

@@ -14,7 +14,7 @@ from service.contract import Draw, Limit
 from workers.providers.aws.client.operations import operation_names
 from workers.providers.aws.kinds.declaration import AwsKind
 from workers.providers.aws.model import PROVIDER
-from workers.providers.aws.services import FILE, Bucket, Undeclared, is_read, service_named, service_of, tag_calls_of
+from workers.providers.aws.services import FILE, Bucket, Undeclared, is_read, service_named, service_of
 
 SPARE: Final = 1
 """Tokens left in reserve, because calls of different latency arrive closer together than they were sent."""
@@ -105,8 +105,9 @@ class AwsLimits:
 
     def _require_limits(self, kind: AwsKind) -> None:
         service_named(kind.service)
-        tags = tag_calls_of(kind.service)
-        tagging = (operation_names(kind.service, name).limited for name in (tags.add, tags.remove))
+        tags = kind.tagging
+        names = (tags.add, tags.remove) if tags is not None else ()
+        tagging = (operation_names(kind.tag_service, name).limited for name in names)
         for operation in (*tagging, *kind.operations):
             if not self.of("", operation):
                 raise Undeclared(
@@ -121,12 +122,12 @@ class AwsLimits:
             return
         reads = is_read(operation)
         usual = service.reads if reads else service.changes
-        if own is None and usual is None:
+        if own is None and usual is None and service.every is None:
             raise Undeclared(
                 f"{operation} has no limit: declare {'reads' if reads else 'changes'} of {service.name} in {FILE}, or "
                 f"a bucket for {action} in `limits` of its kind"
             )
-        if own is not None or not service.shared:
+        if own is not None or (usual is not None and not service.shared):
             yield operation, own or usual or (0, 0)
         elif usual is not None:
             yield service.operation("reads" if reads else "changes"), usual

@@ -30,7 +30,7 @@ class AwsClaim(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, ta
 
     scope: CallScope = msgspec.field(name="whose")
     account: str
-    # EBS volumes: complete a snapshot before the volume is deleted.
+    # EBS volumes: complete a snapshot before the volume is deleted. RDS: take a final snapshot.
     snapshot: bool = False
 
     @property
@@ -56,6 +56,8 @@ class AwsResource(msgspec.Struct, frozen=True, kw_only=True):
     groups: tuple[str, ...] = ()
     # Creation time, if AWS reports it.
     made: datetime | None = None
+    # Its ARN where the id is none: of kinds that are tagged by ARN, if it is known.
+    arn: str = ""
     facts: Any = None
 
 

@@ -1,13 +1,13 @@
 """Builder of IAM policies from the declared kinds. Which kinds and settings are allowed is the collector's to say. A
 policy names no account and no partition, so it fits all."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 from service.contract.kept import RETAINED_TAG
 from workers.providers.aws.kinds import KINDS
 from workers.providers.aws.kinds.declaration import AwsKind
-from workers.providers.aws.retained_tag_calls import OPERATIONS
+from workers.providers.aws.retained_tag_calls import tag_operations
 from workers.providers.aws.services import is_read, service_of
 
 SNAPSHOT_SETTING: Final = "snapshot_first"
@@ -25,24 +25,32 @@ class KindAction(NamedTuple):
 def action_of(operation: str) -> str:
     """The action as a policy names it: elasticloadbalancing:DeleteLoadBalancer for elbv2.DeleteLoadBalancer. Raises
     Undeclared."""
+    return _actions_of(operation)[0]
+
+
+def _actions_of(operation: str) -> tuple[str, ...]:
     service, name = service_of(operation)
-    return service.action(name)
+    return service.actions(name)
 
 
 def actions_of(kind: AwsKind) -> Iterator[KindAction]:
     for operation in kind.operations:
         step = kind.steps.get(operation)
-        yield KindAction(action_of(operation), is_read(operation), step.setting if step is not None else "")
+        for action in _actions_of(operation):
+            yield KindAction(action, is_read(operation), step.setting if step is not None else "")
 
 
 def policy_document(
-    reads: set[str], changes: Mapping[str, set[str]], *, snapshots: bool, marks_retained: bool
-) -> dict[str, Any]:
+    reads: set[str], changes: Mapping[str, set[str]], *, snapshots: bool, marks_retained: bool,
+    kinds: Iterable[AwsKind] = (),
+) -> dict[str, Any]:  # fmt: skip
     """Reads are one statement, changes one for each name, so that any of them can be left out. With `snapshots` the
     snapshots of volumes may be tagged on creation, with `marks_retained` our own tag may be written and removed; beside
-    that, no tag is changed. `knell kept` looks for that tag among all kinds of the provider, whichever are removed."""
+    that, no tag is changed. `knell kept` looks for that tag among all kinds of the provider, whichever are removed;
+    `kinds` are those that the collector adds to them."""
+    tagged = (*KINDS, *kinds)
     if marks_retained:
-        reads = reads | {one.action for kind in KINDS for one in actions_of(kind) if one.read}
+        reads = reads | {one.action for kind in tagged for one in actions_of(kind) if one.read}
     statements = [_statement("Reads", reads)]
     statements += [_statement(_sid(name), changes[name]) for name in sorted(changes, key=_sid)]
     if snapshots:
@@ -50,7 +58,7 @@ def policy_document(
         name = f"{_sid(setting_name(SNAPSHOT_SETTING))}Tags"
         statements.append(_statement(name, {"ec2:CreateTags"}) | {"Condition": condition})
     if marks_retained:
-        marks = {action_of(operation) for operation in OPERATIONS}
+        marks = {action_of(operation) for operation in tag_operations(tagged)}
         # A request without tag keys meets the first condition, and ec2:DeleteTags would then remove all tags: the
         # second condition requires at least one key.
         ours = {"ForAllValues:StringEquals": {"aws:TagKeys": [RETAINED_TAG]}, "Null": {"aws:TagKeys": "false"}}

@@ -1,7 +1,7 @@
 """Writes and removes the tag `knell.dev/retained` on AWS resources, in as few calls as possible, and changes nothing
 else. A tag that AWS refuses is recorded; it fails nothing."""
 
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Final
 
@@ -11,17 +11,9 @@ from workers.providers.aws.errors import AwsError
 from workers.providers.aws.kinds.declaration import AwsKind
 from workers.providers.aws.model import AwsClient
 from workers.providers.aws.reading.ec2 import chunks
-from workers.providers.aws.services import SERVICES, tag_calls_of
+from workers.providers.aws.retained_arn_tags import TRANSIENT, remove_by_arn, write_by_arn
+from workers.providers.aws.services import SERVICES, TagCalls, service_named
 
-OPERATIONS: Final = tuple(
-    operation_names(service.name, name).limited
-    for service in SERVICES
-    if service.tag_calls is not None
-    for name in (service.tag_calls.add, service.tag_calls.remove)
-)
-"""All operations used here."""
-
-_TRANSIENT: Final = frozenset({"throttled", "unreachable", "unreadable"})
 _MAX_DENIED_HALVINGS: Final = 2
 """How often a list is halved after a denial: it may concern a single resource, but usually concerns all."""
 
@@ -29,15 +21,29 @@ TagErrors = Mapping[str, AwsError | None]
 """By id; None if the call succeeded."""
 
 
+def tag_operations(kinds: Iterable[AwsKind]) -> Iterator[str]:
+    """All operations used here for these kinds; some of them more than once."""
+    for kind in kinds:
+        if (calls := kind.tagging) is not None:
+            yield from (operation_names(kind.tag_service, name).limited for name in (calls.add, calls.remove))
+
+
 async def write_retained_tag(
     client: AwsClient, resources: Sequence[tuple[AwsKind, str]], value: str
 ) -> list[KeptResource]:
     """The resources that exist, each with the outcome of its tag. Raises AwsError and NoAccess for transient errors."""
     marked: list[KeptResource] = []
-    for service, ids in _by_service(resources):
-        names = {one: kind.name for kind, one in resources}
-        for part in chunks(ids, tag_calls_of(service).max_ids):
-            said = await _change_each(partial(_write, client, service, value), part)
+    by_arn = [(kind, one) for kind, one in resources if kind.tagged_by_arn]
+    for kind, one in by_arn:
+        error = await write_by_arn(client, kind, one, value)
+        marked += [KeptResource(kind.name, one, _tag_failure(error))] if not _is_gone(error) else []
+    for service, calls, names in _by_calls([pair for pair in resources if pair not in by_arn]):
+        if calls is None:
+            reason = f"not tagged: {service_named(service).untagged}"
+            marked += [KeptResource(kind_name, one, reason) for one, kind_name in names.items()]
+            continue
+        for part in chunks(list(names), calls.max_ids):
+            said = await _change_each(partial(_write, client, service, calls, value), part)
             marked += [
                 KeptResource(names[one], one, _tag_failure(said[one])) for one in part if not _is_gone(said[one])
             ]
@@ -47,17 +53,29 @@ async def write_retained_tag(
 async def remove_retained_tag(client: AwsClient, kind: AwsKind, ids: Sequence[str], value: str) -> TagErrors:
     """Removes the tag from resources that were just read with this value; a resource that is gone counts as untagged.
     Raises AwsError and NoAccess for transient errors."""
-    found = dict[str, AwsError | None]()
-    for part in chunks(ids, tag_calls_of(kind.service).max_ids):
-        said = await _change_each(partial(_remove, client, kind.service, value), part)
+    found, calls = dict[str, AwsError | None](), kind.tagging
+    if calls is None:
+        words = f"Knell tags none of these: {service_named(kind.service).untagged}"
+        return dict.fromkeys(ids, AwsError("other", kind.service, "NotTagged", words))
+    if kind.tagged_by_arn:
+        for one in ids:
+            error = await remove_by_arn(client, kind, one, value)
+            found[one] = None if _is_gone(error) else error
+        return found
+    for part in chunks(ids, calls.max_ids):
+        said = await _change_each(partial(_remove, client, kind.service, calls, value), part)
         found |= {one: None if _is_gone(error) else error for one, error in said.items()}
     return found
 
 
-def _by_service(resources: Sequence[tuple[AwsKind, str]]) -> Iterator[tuple[str, list[str]]]:
-    for service in SERVICES:
-        if ids := [one for kind, one in resources if kind.service == service.name]:
-            yield service.name, ids
+def _by_calls(resources: Sequence[tuple[AwsKind, str]]) -> Iterator[tuple[str, TagCalls | None, dict[str, str]]]:
+    """Services and their tag calls, each with the names of the kinds by id."""
+    groups: dict[tuple[str, TagCalls | None], dict[str, str]] = {}
+    for kind, one in resources:
+        groups.setdefault((kind.service, kind.tagging), {})[one] = kind.name
+    order = [service.name for service in SERVICES]
+    for (service, calls), names in sorted(groups.items(), key=lambda group: order.index(group[0][0])):
+        yield service, calls, names
 
 
 def _is_gone(error: AwsError | None) -> bool:
@@ -76,7 +94,7 @@ async def _change_each(
     try:
         await change(ids)
     except AwsError as error:
-        if error.what in _TRANSIENT:
+        if error.what in TRANSIENT:
             raise
         left = halves - (error.what == "denied")
         if len(ids) > 1 and left >= 0:
@@ -86,11 +104,13 @@ async def _change_each(
     return dict.fromkeys(ids)
 
 
-async def _write(client: AwsClient, service: str, value: str, ids: list[str]) -> None:
-    calls = tag_calls_of(service)
-    await client.call(service, calls.add, **calls.add_arguments(ids, RETAINED_TAG, value))
+async def _write(client: AwsClient, service: str, calls: TagCalls, value: str, ids: list[str]) -> None:
+    await client.call(service, calls.add, **calls.add_arguments(_names(client, calls, ids), RETAINED_TAG, value))
 
 
-async def _remove(client: AwsClient, service: str, value: str, ids: list[str]) -> None:
-    calls = tag_calls_of(service)
-    await client.call(service, calls.remove, **calls.remove_arguments(ids, RETAINED_TAG, value))
+async def _remove(client: AwsClient, service: str, calls: TagCalls, value: str, ids: list[str]) -> None:
+    await client.call(service, calls.remove, **calls.remove_arguments(_names(client, calls, ids), RETAINED_TAG, value))
+
+
+def _names(client: AwsClient, calls: TagCalls, ids: list[str]) -> list[str]:
+    return [calls.name_of(one, region=client.scope.region, account=client.account) for one in ids]

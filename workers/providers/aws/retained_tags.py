@@ -7,13 +7,15 @@ from typing import Final
 from service.contract.kept import RETAINED_TAG, KeepDecision
 from workers.handlers.kept_resources import OTHERS, TaggedResource, TagRemoval, TagSearch
 from workers.providers.aws.errors import AwsError, NoAccess
-from workers.providers.aws.kinds.declaration import AwsKind
+from workers.providers.aws.kinds.declaration import AwsKind, ListResources
 from workers.providers.aws.model import AwsClient, AwsClients, AwsResource, CallScope
 from workers.providers.aws.reading.ec2 import chunks
 from workers.providers.aws.retained_tag_calls import remove_retained_tag
 
 MAX_READ: Final = 100
 """Resources read before their tags are removed, so that each read is a few seconds old at most."""
+
+_NOT_LISTED: Final = "such resources are found by identifier only, and can't be searched for the tag"
 
 
 class AwsRetainedTags:
@@ -81,8 +83,14 @@ class AwsRetainedTags:
         """Resources that carry the decision's tag but are missing from its record, because they could not all be
         listed."""
         for kind in self._kinds.values():
+            if kind.list_all is None:
+                # Its resources are named by a decision or by none: they are found by identifier only.
+                if any(name == kind.name for name, _ in known):
+                    failed = f"the record may not name all of them ({remark}), and {_NOT_LISTED}"
+                    yield TagRemoval(kind=kind.name, id=OTHERS, failed=failed)
+                continue
             try:
-                found = [one async for one in _listed(client, kind)]
+                found = [one async for one in _listed(client, kind.list_all, kind)]
             except (NoAccess, AwsError) as error:
                 failed = f"the record may not name all of them ({remark}), and they can't be listed: {error}"
                 yield TagRemoval(kind=kind.name, id=OTHERS, failed=failed)
@@ -95,11 +103,15 @@ class AwsRetainedTags:
 
     async def _search(self, client: AwsClient, place: str) -> TagSearch:
         found, unread = list[TaggedResource](), list[str]()
+        if unlisted := [kind.name for kind in self._kinds.values() if kind.list_all is None]:
+            unread.append(f"{', '.join(unlisted)}: {_NOT_LISTED}")
         for kind in self._kinds.values():
+            if kind.list_all is None:
+                continue
             try:
                 found += [
                     TaggedResource(kind=kind.name, id=one.id, value=one.tags[RETAINED_TAG])
-                    async for one in _listed(client, kind)
+                    async for one in _listed(client, kind.list_all, kind)
                 ]
             except (NoAccess, AwsError) as error:
                 unread.append(f"{kind.name}: {error}")
@@ -130,8 +142,8 @@ async def _remove_tags(
             yield TagRemoval(kind=kind.name, id=one, removed=error is None, failed=str(error or ""))
 
 
-async def _listed(client: AwsClient, kind: AwsKind) -> AsyncIterator[AwsResource]:
+async def _listed(client: AwsClient, list_all: ListResources, kind: AwsKind) -> AsyncIterator[AwsResource]:
     """Uses describe calls: the tagging API lags behind and also lists deleted resources."""
-    async for one in kind.list_all(client, [RETAINED_TAG]):
+    async for one in list_all(client, [RETAINED_TAG]):
         if one.tags.get(RETAINED_TAG) and one.state not in kind.absent_states:
             yield one

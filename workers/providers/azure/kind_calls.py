@@ -71,6 +71,7 @@ class AzureKindCalls:
 
     errors = (AzureError,)
     looks_first = True
+    incarnation_may_change = False
     steps: Mapping[str, Step[AzureAttempt]] = {}
 
     def __init__(

@@ -17,5 +17,7 @@ class OperationNames(NamedTuple):
 @lru_cache(maxsize=1024)
 def operation_names(service: str, operation: str) -> OperationNames:
     """From the SDK's names, `elbv2` and `delete_load_balancer`. Raises Undeclared."""
-    name, row = "".join(word.capitalize() for word in operation.split("_")), service_named(service)
+    row = service_named(service)
+    words = operation.split("_")
+    name = "".join(word.upper() if word in row.acronyms else word.capitalize() for word in words)
     return OperationNames(row.action(name), row.operation(name))

@@ -113,6 +113,8 @@ class SdkSessions:
             max_pool_connections=MAX_CONNECTIONS,
             retries={"total_max_attempts": 1, "mode": "standard"},
             user_agent_extra="knell",
+            # Else the bucket would be a part of the host's name, which only the hosts of AWS have.
+            s3={"addressing_style": "path"} if endpoint else None,
             http_session_cls=BoundedSession,
         )
         self._own = self._of_own()

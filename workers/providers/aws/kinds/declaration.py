@@ -3,17 +3,19 @@
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from datetime import UTC
+from typing import Any, NamedTuple
 
 import msgspec
 
-from service.contract import Verdict
+from service.contract import Job, Verdict
 from service.sources.aws import AwsAccess
 from workers.handlers import evidence_age
 from workers.providers.aws.arns import Arn, split_arn
 from workers.providers.aws.errors import AwsError
 from workers.providers.aws.model import AwsClaim, AwsClient, AwsResource
-from workers.removal import Accepted, Attempt
+from workers.providers.aws.services import TAGGING, TagCalls, service_named, tag_calls_of
+from workers.removal import Accepted, Attempt, RemovalProgress
 
 ReadResources = Callable[[AwsClient, Sequence[str]], Awaitable[dict[str, AwsResource]]]
 """The ids that exist, in as few calls as possible; an id missing from the result is proven absent."""
@@ -52,6 +54,20 @@ Lookup = Callable[[Sequence[AwsAttempt]], Awaitable[Any]]
 StepAction = Callable[[AwsAttempt], Awaitable[Verdict]]
 
 
+class AbsentResource(NamedTuple):
+    """A job whose resource does not exist any more, what earlier attempts of it recorded, and the resource that has its
+    name by now, if any."""
+
+    job: Job
+    progress: RemovalProgress
+    namesake: AwsResource | None = None
+
+
+CheckAbsent = Callable[[AwsClient, Sequence[AbsentResource]], Awaitable[Mapping[str, Verdict | Exception]]]
+"""By job id, verdicts of those jobs that are not done although their resource is absent; an AwsError is translated, and
+another exception is a failed attempt."""
+
+
 class KindStep(msgspec.Struct, frozen=True, kw_only=True):
     """What a kind does in an additional lane. `read_operations` are those of `lookup`; with `checks_ownership` the
     resource is read and its ownership checked first, as for a deletion. `setting` must be on for the step to run."""
@@ -61,6 +77,11 @@ class KindStep(msgspec.Struct, frozen=True, kw_only=True):
     read_operations: tuple[str, ...] = ()
     checks_ownership: bool = True
     setting: str = ""
+
+
+def creation_time(resource: AwsResource) -> str:
+    """An `incarnation` where AWS gives a resource no id beside its name."""
+    return resource.made.astimezone(UTC).isoformat() if resource.made is not None else ""
 
 
 class AwsKind(msgspec.Struct, frozen=True, kw_only=True):
@@ -86,13 +107,16 @@ class AwsKind(msgspec.Struct, frozen=True, kw_only=True):
     read_operations: tuple[str, ...]
     # Like `read`, for resources expected to be gone; tags may be missing.
     exists: ReadResources | None = None
-    list_all: ListResources
+    # None for a kind that is only found by its identifier.
+    list_all: ListResources | None = None
     # Its list covers the whole account and region.
     lists_whole_region: bool = False
     # It is in a VPC, which identifies its owner beside tags.
     in_vpc: bool = True
     # Every region's tagging API reports it; else it is listed by describe calls.
     in_tagging_api: bool = True
+    # The tagging API tags it, by the `arn` of the resource as it was read; else its service does, by id.
+    tagged_by_arn: bool = False
     # By operation: capacity and refill per second where AWS has a special bucket.
     limits: Mapping[str, tuple[float, float]] = {}
     delete: DeleteResource
@@ -104,6 +128,14 @@ class AwsKind(msgspec.Struct, frozen=True, kw_only=True):
     absent_states: frozenset[str] = frozenset()
     # Tells it from a later resource of the same id, where ids are names that can be reused.
     incarnation: Callable[[AwsResource], str] | None = None
+    # The same resource may have another incarnation later.
+    incarnation_may_change: bool = False
+    # What must be true beside its absence: a final snapshot of it is complete.
+    check_absent: CheckAbsent | None = None
+    # How it is tagged, if not as the rest of its service.
+    tag_calls: TagCalls | None = None
+    # Calls for some of its resources only: no lane reserves them.
+    rare_operations: tuple[str, ...] = ()
     # Before a deletion: what to read, and what blocks it; None lets it proceed.
     lookup: Lookup | None = None
     lookup_operations: tuple[str, ...] = ()
@@ -118,6 +150,18 @@ class AwsKind(msgspec.Struct, frozen=True, kw_only=True):
         """Tells it from an earlier and a later resource of its id; empty if ids never come back."""
         return self.incarnation(resource) if self.incarnation is not None else ""
 
+    @property
+    def tagging(self) -> TagCalls | None:
+        """How it is tagged; None if its service says why it is not. Raises Undeclared."""
+        if self.tag_calls is None and service_named(self.tag_service).untagged:
+            return None
+        return self.tag_calls or tag_calls_of(self.tag_service)
+
+    @property
+    def tag_service(self) -> str:
+        """The service that tags it."""
+        return TAGGING if self.tagged_by_arn else self.service
+
     def arn_of_type(self, text: str) -> Arn | None:
         """The parts of an ARN of its type, well formed or not; None of any other."""
         arn = split_arn(text, self.arn_separator)
@@ -127,6 +171,5 @@ class AwsKind(msgspec.Struct, frozen=True, kw_only=True):
     def operations(self) -> frozenset[str]:
         """All operations that it may call."""
         steps = (operation for name, step in self.steps.items() for operation in (name, *step.read_operations))
-        return frozenset(
-            {self.delete_operation, self.check_operation, *self.read_operations, *self.lookup_operations, *steps}
-        )
+        reads = (*self.read_operations, *self.lookup_operations, *self.rare_operations)
+        return frozenset({self.delete_operation, self.check_operation, *reads, *steps})
