@@ -102,8 +102,9 @@ format: venv ## Sort imports and format the code
 	$(BIN)/ruff format .
 
 .PHONY: policy
-policy: venv ## Regenerate the IAM policy and the Azure role in deploy/ from the declared sources and kinds
-	@$(BIN)/python -m workers.permissions deploy/aws/iam-policy.json
+policy: venv ## Regenerate the IAM policies and the Azure role in deploy/ from the declared sources and kinds
+	@$(BIN)/python -m workers.permissions capa deploy/aws/iam-policy.json
+	@$(BIN)/python -m workers.permissions ack deploy/aws/iam-policy-ack.json
 	@$(BIN)/python -m workers.collectors.karpenter_azure.permissions deploy/azure/role-definition.json
 
 # The peers need other versions of redis-py than Knell and than each other (arq: below 6, taskiq-redis: 8), so each

@@ -63,6 +63,12 @@ def _loggers_follow_the_configuration() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(autouse=True)
+def _no_test_logs_as_another_one_configured(_loggers_follow_the_configuration: None) -> None:
+    """A command sets the level of its process; events below it could not be captured in later tests."""
+    structlog.reset_defaults()
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _busy_machines_have_time() -> Iterator[None]:
     """Longer timeouts of HTTP clients and of commands: an attempt that a test makes itself is not retried, and a busy

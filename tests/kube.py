@@ -1,11 +1,12 @@
 """Blocking Kubernetes client for the setup and the assertions of tests.
 It shares no code with the client under test."""
 
+import contextlib
 import http.client
 import ssl
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final
@@ -32,7 +33,8 @@ class KubeResponse:
 
 @dataclass(frozen=True, slots=True)
 class Crd:
-    """A CustomResourceDefinition whose objects may hold anything."""
+    """A CustomResourceDefinition. Its objects may hold anything, or, with `texts`, only texts at these paths: other
+    fields are pruned by a real API server. `[]` is an item of a list, as in `status.conditions[].type`."""
 
     group: str
     plural: str
@@ -40,6 +42,7 @@ class Crd:
     versions: tuple[str, ...] = ("v1",)
     # Where it is not the plural without its s.
     called: str = ""
+    texts: tuple[str, ...] = ()
 
     @property
     def kind(self) -> str:
@@ -68,7 +71,8 @@ class Crd:
         }
 
     def definition(self) -> dict[str, object]:
-        anything = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+        anything: dict[str, object] = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+        schema = _schema(self.texts) if self.texts else anything
         return {
             "apiVersion": "apiextensions.k8s.io/v1",
             "kind": "CustomResourceDefinition",
@@ -82,13 +86,27 @@ class Crd:
                         "name": version,
                         "served": True,
                         "storage": version == self.versions[0],
-                        "schema": {"openAPIV3Schema": anything},
+                        "schema": {"openAPIV3Schema": schema},
                         "subresources": {"status": {}},
                     }
                     for version in self.versions
                 ],
             },
         }
+
+
+def _schema(texts: Sequence[str]) -> dict[str, object]:
+    """Of an object with texts at these paths, and nothing else."""
+    found: dict[str, list[str]] = {}
+    for path in texts:
+        name, _, rest = path.partition(".")
+        found.setdefault(name, []).append(rest)
+    properties: dict[str, object] = {}
+    for name, rests in found.items():
+        below = [rest for rest in rests if rest]
+        one = _schema(below) if below else {"type": "string"}
+        properties[name.removesuffix("[]")] = {"type": "array", "items": one} if name.endswith("[]") else one
+    return {"type": "object", "properties": properties}
 
 
 def wait_until(what: str, holds: Callable[[], bool], within: timedelta = timedelta(seconds=100)) -> None:
@@ -142,6 +160,26 @@ class Kube:
     def install(self, crd: Crd) -> None:
         self.define(crd)
         self.wait_until_served(crd)
+
+    def uninstall(self, crd: Crd) -> None:
+        """Takes away the kind of that name, if there is one, in whatever versions a test has made it, and its objects,
+        whatever finalizers they have."""
+        found = self.get(crd.own_path)
+        if found is None:
+            return
+        made = replace(crd, versions=tuple(one["name"] for one in found["spec"]["versions"]))
+        # A policy or webhook of the test may be in effect for another moment.
+        wait_until(f"{crd.resource} may be deleted", lambda: self.request("DELETE", crd.own_path).status in (200, 404))
+
+        def gone() -> bool:
+            objects = self.request("GET", made.path()).body
+            for one in (objects.get("items") or []) if isinstance(objects, dict) else []:
+                path = made.path(one["metadata"].get("namespace", ""), one["metadata"]["name"])
+                with contextlib.suppress(Exception):
+                    self.request("PATCH", path, {"metadata": {"finalizers": []}}, patch="merge")
+            return self.get(crd.own_path) is None
+
+        wait_until(f"{crd.resource} is gone", gone)
 
     def define(self, crd: Crd) -> None:
         self.create("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", crd.definition())

@@ -1,6 +1,6 @@
-"""IAM policy of all sources with resources on AWS, merged from those of their collectors. `python -m
-workers.permissions FILE` writes it for everything that is declared, `knell role --aws-policy` prints what given
-settings need. A collector's module is imported by the name in its source's declaration."""
+"""IAM policy of sources with resources on AWS, merged from those of their collectors. `python -m workers.permissions
+COLLECTOR FILE` writes it for everything that one collector can be set to do, `knell role --aws-policy` prints what
+given settings need. A collector's module is imported by the name in its source's declaration."""
 
 import json
 import sys
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from service.settings import Settings
-from service.sources.registry import known_sources
+from service.sources.registry import known_sources, source_named
 
 
 def aws_policy(settings: Settings | None = None) -> dict[str, Any]:
@@ -31,9 +31,15 @@ def aws_policy(settings: Settings | None = None) -> dict[str, Any]:
     return made[0] | {"Statement": list(statements.values())}
 
 
+def policy_of_collector(name: str) -> dict[str, Any]:
+    """For everything that the settings of one collector can allow."""
+    document: dict[str, Any] = import_module(source_named(name).aws_policy).aws_policy(None)
+    return document
+
+
 def as_text(policy: dict[str, Any]) -> str:
     return json.dumps(policy, indent=2) + "\n"
 
 
 if __name__ == "__main__":
-    Path(sys.argv[1]).write_text(as_text(aws_policy()))
+    Path(sys.argv[2]).write_text(as_text(policy_of_collector(sys.argv[1])))

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import click
+import msgspec
 from redis.exceptions import RedisError
 from rich.text import Text
 
@@ -32,6 +33,7 @@ from workers.app import App, open_app
 from workers.handlers.collector import ObjectFacts, ObjectRef
 from workers.handlers.components import ExistsCheck
 from workers.handlers.protocol import Handler
+from workers.judging.default_policies import DefaultPolicies
 from workers.judging.policy_decision import policy_decision
 
 _STYLES = {"delete": "bold red", "retain": "green"}
@@ -66,6 +68,7 @@ async def _plan(settings: Settings, what: str, namespace: str, cluster: str | No
         one = await stack.enter_async_context(object_lookup.resolve_object(settings, what, namespace, cluster))
         facts = await _facts(settings, one)
         decision = policy_decision(facts, settings.policy)
+        facts = msgspec.structs.replace(facts, snapshot=decision.snapshot)
         installation = Installation(settings, name="knell-cli", patience=session.PATIENCE)
         stack.push_async_callback(installation.aclose)
         guard = await _none_without_redis(_read_guard(installation, one))
@@ -111,6 +114,7 @@ async def _facts(settings: Settings, one: ResolvedObject) -> ObjectFacts:
         namespace_annotations=await one.cluster.namespace_annotations(live.namespace),
         features=settings.features,
         live=live,
+        default_policy=await DefaultPolicies(settings).of(one.settings, one.cluster),
     )
 
 

@@ -15,7 +15,7 @@ from service.cli import output, session
 from service.cli.addresses import Address
 from service.cli.cluster_clients import open_cluster
 from service.cli.role import chosen_cluster
-from service.contract.resource_names import fits_kind, short_kind
+from service.contract.resource_names import fits_group, fits_kind, short_kind
 from service.kubernetes import NAMESPACES, KubeObject, KubernetesClient, ServedResource
 from service.settings import Settings
 
@@ -99,7 +99,7 @@ async def _find_resource(
     cluster: KubernetesClient, protected: ProtectedResources, kind: str
 ) -> ServedProtectedResource:
     group = kind.casefold().partition(".")[2]
-    found = await discover_protected(cluster, protected, lambda known: group in ("", known))
+    found = await discover_protected(cluster, protected, lambda known: fits_group(group, known))
     fitting = [one for one in found.resources if _fits(kind, one)]
     if len(fitting) > 1:
         meant = ", ".join(one.served.resource for one in fitting)
@@ -112,7 +112,7 @@ async def _find_resource(
 def _fits(kind: str, one: ServedProtectedResource) -> bool:
     """By its plural, singular or Kind, with or without the group. A plural may be irregular, such as `data`."""
     word, _, group = kind.casefold().partition(".")
-    named = word == one.served.kind.casefold() and group in ("", one.served.group)
+    named = word == one.served.kind.casefold() and fits_group(group, one.served.group)
     return named or fits_kind(kind, one.served.resource)
 
 

@@ -92,7 +92,18 @@ def _cluster_rules(settings: Settings, cluster: str, sources: Iterable[SourceSet
         rules.append(_rule("events.k8s.io", ["events"], ["create"]))
     rules += [_declared_rule(rule) for one in declared for rule in one.cluster]
     rules += webhook_cluster_rules(settings, cluster)
+    rules += _list_rules(known)
     return rules + _object_rules(settings, [one for one in known if not one.namespaces])
+
+
+def _list_rules(sources: Iterable[SourceSettings]) -> list[RoleRule]:
+    """Lists of objects that a collector compares with those in all other namespaces."""
+    found: dict[str, set[str]] = {}
+    for source in sources:
+        if source.namespaces and source_named(source.collector).rules.lists_everywhere:
+            plural, _, group = source.resource.partition(".")
+            found.setdefault(group, set()).add(plural)
+    return [_rule(group, sorted(plurals), ["list"]) for group, plurals in sorted(found.items())]
 
 
 def _object_rules(settings: Settings, sources: Iterable[SourceSettings]) -> list[RoleRule]:

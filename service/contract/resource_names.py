@@ -5,14 +5,20 @@ _HISSING = ("s", "x", "z", "ch", "sh")
 
 
 def fits_kind(word: str, resource: str) -> bool:
-    """Whether a word means the resource `plural.group`: its plural or singular, in any case, with or without group."""
+    """Whether a word means the resource `plural.group`: its plural or singular, in any case, with or without group. As
+    for kubectl, the beginning of a group will do, such as `bucket.s3`."""
     name, _, wanted = word.casefold().partition(".")
     plural, _, group = resource.casefold().partition(".")
-    if wanted and wanted != group:
+    if not fits_group(wanted, group):
         return False
     if name.endswith("y") and plural == f"{name[:-1]}ies":
         return True
     return plural in (name, f"{name}es" if name.endswith(_HISSING) else f"{name}s")
+
+
+def fits_group(wanted: str, group: str) -> bool:
+    """Whether it is the group or its beginning, up to a dot; no text at all fits every group."""
+    return not wanted or f"{group}.".startswith(f"{wanted}.")
 
 
 def short_kind(resource: str) -> str:

@@ -13,11 +13,21 @@ _LONGEST: Final = 80
 
 
 class PolicyDecision(msgspec.Struct, frozen=True):
-    """`mark` is the annotation that decided, if one did. Only the protection check returns `free`."""
+    """`mark` is the annotation that decided, if one did. Only the protection check returns `free`. With `snapshot` a
+    snapshot is completed before anything is deleted."""
 
     kind: Kind
     reason: str
     mark: str = ""
+    snapshot: bool = False
+
+
+class DefaultPolicy(msgspec.Struct, frozen=True):
+    """Default policy of a source that does not take the default of the settings, as it was just read. An empty `word`
+    holds; `reason` then says what to do."""
+
+    word: Literal["delete", "retain", ""]
+    reason: str
 
 
 def quoted(value: str) -> str:

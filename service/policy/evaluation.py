@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from service.policy.decisions import PolicyDecision
+from service.policy.decisions import DefaultPolicy, PolicyDecision
 from service.policy.deletion_policy import decide_deletion_policy
 from service.policy.protection import decide_protection
 from service.policy.scope import dry_run_decision, object_pause_decision, pause_decision, scope_decision
@@ -19,7 +19,7 @@ from service.settings.sources import PolicySettings, SourceSettings
 
 class PolicyInput(msgspec.Struct, frozen=True, kw_only=True):
     """The object as it was just read, and the settings. `namespace` are the annotations of its Namespace, empty for a
-    cluster-scoped object."""
+    cluster-scoped object; `default` is what a source with a default of its own has read."""
 
     source: SourceSettings
     policy: PolicySettings
@@ -27,6 +27,7 @@ class PolicyInput(msgspec.Struct, frozen=True, kw_only=True):
     labels: Mapping[str, str]
     annotations: Mapping[str, str]
     namespace: Mapping[str, str]
+    default: DefaultPolicy | None = None
 
     @property
     def service(self) -> str:
@@ -45,13 +46,16 @@ def evaluate_policy(facts: PolicyInput) -> PolicyDecision:
     ):
         if stop is not None:
             return stop
-    meant = decide_deletion_policy(facts.annotations, facts.namespace, facts.policy, service, facts.source)
+    meant = decide_deletion_policy(
+        facts.annotations, facts.namespace, facts.policy, service, facts.source, default=facts.default
+    )
     dry = dry_run_decision(facts.annotations, facts.namespace, facts.policy, facts.source)
     if meant.kind == "hold" or dry is None:
         return meant
     if dry.kind == "hold":
         return dry
-    return PolicyDecision("dry-run", f"{dry.reason}; without it: {meant.kind}, for {meant.reason}", dry.mark)
+    reason = f"{dry.reason}; without it: {meant.kind}, for {meant.reason}"
+    return PolicyDecision("dry-run", reason, dry.mark, snapshot=meant.snapshot)
 
 
 def _protection(facts: PolicyInput, service: str) -> PolicyDecision | None:

@@ -183,7 +183,7 @@ def _source_faults(name: str, source: SourceSettings, clusters: dict[str, Cluste
 def _collector_faults(source: SourceSettings) -> list[tuple[str, str]]:
     declared = source_named(source.collector)
     found: list[tuple[str, str]] = []
-    if declared.resources and source.resource not in declared.resources:
+    if declared.resources and not any(_is_about(one, source.resource) for one in declared.resources):
         allowed = " or ".join(declared.resources)
         found.append((".resource", f"{source.resource!r} given; the collector {source.collector} is for {allowed}"))
     if source.mode == "observe" and source.mode not in declared.modes:
@@ -191,6 +191,12 @@ def _collector_faults(source: SourceSettings) -> list[tuple[str, str]]:
     if source.mode == "finalizer" and source.mode not in declared.modes:
         found.append((".mode", f"the collector {source.collector} never holds its objects back: observe"))
     return found
+
+
+def _is_about(declared: str, resource: str) -> bool:
+    """Whether a declaration means the resource: by its name, or by the domain of its group."""
+    wild, _, domain = declared.partition(".")
+    return resource.partition(".")[2].endswith(f".{domain}") if wild == "*" else resource == declared
 
 
 def _overlaps(clusters: dict[str, ClusterSettings], sources: dict[str, SourceSettings]) -> list[tuple[str, str]]:

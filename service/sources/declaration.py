@@ -7,7 +7,7 @@ from typing import Literal, Protocol, TypeVar, runtime_checkable
 import msgspec
 
 from service.contract.names import FINALIZER
-from service.policy.decisions import PolicyDecision
+from service.policy.decisions import DefaultPolicy, PolicyDecision
 
 Mode = Literal["finalizer", "observe"]
 
@@ -24,6 +24,11 @@ class Unrecognisable(ValueError):
     """The collector can't read from the object what it owns; its deletion is held."""
 
 
+class NotRecognisedYet(Unrecognisable):
+    """Expected for a while, as for an object that is not created outside yet or is going: it is not reported, and what
+    was recognised before counts."""
+
+
 def recognise_nothing(_raw: bytes) -> str:
     """For objects that own nothing outside, and those that are read again before anything is removed."""
     return ""
@@ -34,6 +39,9 @@ class ConfiguredSource(Protocol):
 
     @property
     def collector(self) -> str: ...
+
+    @property
+    def resource(self) -> str: ...
 
 
 class Sections(Protocol):
@@ -94,6 +102,19 @@ ReadObject = Callable[[str, str, str], Awaitable[bytes | None]]
 """Reads an object by resource, namespace and name; None if there is none. Raises CannotRead, or ClusterError."""
 
 
+class ReadCluster(Protocol):
+    """Reads objects by resource and namespace. Raises CannotRead, or ClusterError."""
+
+    async def get(self, resource: str, namespace: str, name: str) -> bytes | None:
+        """None if there is none."""
+
+    async def list(self, resource: str, namespace: str) -> Sequence[bytes]: ...
+
+
+ReadDefaultPolicy = Callable[[ReadCluster, Sections, str], Awaitable[DefaultPolicy]]
+"""Reads the default policy for the objects of a resource where they are. Raises CannotRead, or ClusterError."""
+
+
 class MarkingRule(msgspec.Struct, frozen=True):
     """When an object may get the finalizer. `owner` reads the name of its owner from an object: empty if there is none,
     None if it can't be decoded. One that reads `spec` needs whole objects, which are watched only for a source with
@@ -124,12 +145,13 @@ class NamespaceRules(msgspec.Struct, frozen=True):
 class AccessRules(msgspec.Struct, frozen=True, kw_only=True):
     """The permissions that a source needs beside those for its own objects. `definitions` are CRDs that need not be
     installed: it is read whether they are. `cluster` are for the whole cluster, `objects` for the namespaces of the
-    source."""
+    source. With `lists_everywhere` its objects are listed in all namespaces, whichever it is about."""
 
     definitions: tuple[str, ...] = ()
     cluster: tuple[Rule, ...] = ()
     objects: tuple[Rule, ...] = ()
     namespaces: tuple[NamespaceRules, ...] = ()
+    lists_everywhere: bool = False
 
 
 class KeptPlaces(msgspec.Struct, frozen=True, kw_only=True):
@@ -152,7 +174,9 @@ class Source(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     components: module whose function `components` opens the collector; empty if nothing is collected.
     aws_policy: module whose function `aws_policy` returns the IAM policy for settings, or without settings for
         everything that they can allow; empty without resources on AWS.
-    resources: the resources (plural.group) that a source of the settings may name; none means any.
+    resources: the resources (plural.group) that a source of the settings may name; none means any. `*.DOMAIN` stands
+        for those of all groups in the domain.
+    groups: by API group, the resources that `*.GROUP` in the settings stands for.
     finalizer: what holds its objects until their resources are gone.
     modes: which modes the settings may choose: by finalizer, or by observing only.
     switch: a third-party annotation that opts in and out beside knell.dev/gc.
@@ -163,6 +187,11 @@ class Source(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     annotations: third-party annotations that policy reads; all others are dropped when an object is decoded.
     pause: finds paused and moving objects by their annotations.
     recognise: what is kept of an object to find its resources once it is gone.
+    remembers: the inventory has what was recognised of its objects in finalizer mode as well. A missing finalizer is
+        then no withdrawal: the deletion goes on by that record once the object is proven gone. What was never
+        recognised is for the collector to hold.
+    default_policy: reads the default deletion policy of its objects, in place of that of the settings.
+    snapshots: its resources whose deletion policy may be `snapshot`.
     rules: permissions beside those for its own objects.
     may_mark: when an object may get the finalizer; None means always.
     swept: orphans are searched for. `modes` must be ("observe",): only then the inventory remembers kept objects.
@@ -174,6 +203,7 @@ class Source(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     components: str = ""
     aws_policy: str = ""
     resources: tuple[str, ...] = ()
+    groups: Mapping[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
     finalizer: str = FINALIZER
     modes: tuple[Mode, ...] = ("finalizer", "observe")
     switch: Switch | None = None
@@ -184,6 +214,9 @@ class Source(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     annotations: frozenset[str] = frozenset()
     pause: Pause | None = None
     recognise: Recognise = recognise_nothing
+    remembers: bool = False
+    default_policy: ReadDefaultPolicy | None = None
+    snapshots: frozenset[str] = frozenset()
     rules: AccessRules = AccessRules()
     may_mark: MarkingRule | None = None
     swept: bool = False

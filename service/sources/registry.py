@@ -7,10 +7,10 @@ from typing import Final
 import msgspec
 
 from service.contract.names import FINALIZER
-from service.sources import capa, karpenter_azure, none
+from service.sources import ack, capa, karpenter_azure, none
 from service.sources.declaration import KeptPlaces, Section, Source
 
-SOURCES: Final[tuple[Source, ...]] = (none.SOURCE, capa.SOURCE, karpenter_azure.SOURCE)
+SOURCES: Final[tuple[Source, ...]] = (none.SOURCE, capa.SOURCE, karpenter_azure.SOURCE, ack.SOURCE)
 
 _UNDECLARED: Final = Source(name="")
 

@@ -174,8 +174,8 @@ class ObjectHandler(Protocol):
     """What a mode does with the objects of one list scope: see finalizer_mode.py and observe_mode.py. `handle_skipped`
     gets an event that a later one of the same batch replaces."""
 
-    owned: int
-
+    @property
+    def owned(self) -> int: ...
     @property
     def selector(self) -> str: ...
     async def begin_list(self, served: ServedResource, begun: ListStart) -> None: ...

@@ -20,7 +20,7 @@ from service.kubernetes import (
     WatchEvent,
 )
 from service.kubernetes.discovery import crd_replaced
-from service.sources.declaration import Unrecognisable
+from service.sources.declaration import NotRecognisedYet, Unrecognisable
 from service.watching.absence import MissingObject, prove_absence, run_concurrently
 from service.watching.assignment import Assignment, ListScope, ListStart
 from service.watching.finalizer_patcher import FinalizerPatcher
@@ -180,8 +180,10 @@ class ObserveMode:
         await self._publisher.conflicts.find_sources(events, await self._publisher.publish(events))
 
     def _remove_old_finalizers(self, served: ServedResource, items: Iterable[KubeObject]) -> None:
-        """For a source that once had finalizer mode. An object that is going is only reported: removing the finalizer
+        """For a source that had finalizer mode before. An object that is going is only reported: removing the finalizer
         would let it go without its resources."""
+        if not self.assignment.observes:
+            return
         for seen in items:
             if not self._scope.has_own_finalizer(seen):
                 continue
@@ -235,7 +237,8 @@ class ObserveMode:
         except Unrecognisable as error:
             fault = str(error)
             data = before.data if before is not None else ""
-            self._status.report_unreadable(f"{seen.namespace}/{seen.name} (uid {seen.uid}): {error}")
+            if not isinstance(error, NotRecognisedYet):
+                self._status.report_unreadable(f"{seen.namespace}/{seen.name} (uid {seen.uid}): {error}")
         return InventoryRecord(
             v=VERSION, name=seen.name, namespace=seen.namespace, labels=seen.labels, annotations=seen.annotations,
             data=data, fault=fault, scope=self._watched, seen=self._number,

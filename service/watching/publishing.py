@@ -90,7 +90,8 @@ class Publisher:
             await self._hold(fresh, crd_check)
             return
         kept = [seen.without_raw() for seen in fresh]
-        events = [self.event(seen, self.recognise(seen), self.round_of(seen.uid)) for seen in fresh]
+        data = await self._data_of(fresh)
+        events = [self.event(seen, data[seen.uid], self.round_of(seen.uid)) for seen in fresh]
         states = await self.conflicts.withdraw_undeclared(events, await self.publish(events))
         for seen in fresh:
             if seen.uid not in self.conflicts.deferred:
@@ -178,7 +179,10 @@ class Publisher:
         return self._scope.has_own_finalizer(seen) or self._scope.needs_finalizer(seen)
 
     async def _withdraw_or_report(self, served: ServedResource, seen: KubeObject, deletion: str, state: str) -> None:
-        if state:
+        if self._assignment.declaration.remembers:
+            # The deletion goes on by the inventory's record, once the object is proven gone.
+            self._open.drop(seen.uid)
+        elif state:
             self._assignment.require_lease()
             why = "our finalizer was removed by someone else"
             if await withdraw(self._installation, deletion, why):
@@ -213,6 +217,13 @@ class Publisher:
     def event_of_record(self, uid: str, record: InventoryRecord) -> Event:
         """For an observed object that is gone."""
         return self.event(KubeObject(uid=uid, name=record.name, namespace=record.namespace), record.data, at=record.at)
+
+    async def _data_of(self, seens: Sequence[KubeObject]) -> dict[str, str]:
+        """Data of objects that are going; for a source that `remembers`, what was recognised while they lived."""
+        if not self._assignment.declaration.remembers:
+            return {seen.uid: self.recognise(seen) for seen in seens}
+        known = await self._store.get_many([seen.uid for seen in seens])
+        return {seen.uid: known[seen.uid].data if seen.uid in known else "" for seen in seens}
 
     def recognise(self, seen: KubeObject) -> str:
         """Data that identifies its resources; empty if it can't be read, because the planner reads the live object."""

@@ -19,6 +19,7 @@ from service.watching.list_watch import ListPass, ListWatch
 from service.watching.observe_mode import ObserveMode
 from service.watching.publishing import Publisher
 from service.watching.recheck import HeldScan, Rechecks
+from service.watching.remembering_mode import RememberingMode
 from service.watching.scope import SourceScope
 from service.watching.source_status import SourceStatus
 from service.watching.watch_follower import WatchFollower
@@ -83,10 +84,14 @@ class SourceWatch:
         return ListWatch(list_scope, list_pass, follower, self._held_scan)
 
     def _handler(self, list_scope: ListScope) -> ObjectHandler:
-        if not self._assignment.observes:
-            return self._finalizer_mode(list_scope)
         publisher = Publisher(list_scope, self._scope, self.store, self._status)
-        return ObserveMode(list_scope, self._scope, self.store, publisher, self._patcher, self._status)
+        observe_mode = ObserveMode(list_scope, self._scope, self.store, publisher, self._patcher, self._status)
+        if self._assignment.observes:
+            return observe_mode
+        finalizer_mode = FinalizerMode(list_scope, self._scope, publisher, self._patcher, self._rechecks)
+        if self._assignment.declaration.remembers:
+            return RememberingMode(finalizer_mode, observe_mode)
+        return finalizer_mode
 
     def _finalizer_mode(self, list_scope: ListScope) -> FinalizerMode:
         publisher = Publisher(list_scope, self._scope, self.store, self._status)

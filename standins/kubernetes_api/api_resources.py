@@ -177,6 +177,16 @@ BUILT_IN: Final = (
         returns_deleted=True,
         fields=("spec.nodeName", "status.phase"),
     ),
+    ApiResource(
+        "apps",
+        "deployments",
+        "Deployment",
+        versions=_WITH_STATUS,
+        short_names=("deploy",),
+        categories=("all",),
+        unconditional_update=True,
+        generations=True,
+    ),
     ApiResource("coordination.k8s.io", "leases", "Lease"),
     ApiResource(
         "events.k8s.io",

@@ -135,6 +135,8 @@ def policies(request: pytest.FixtureRequest) -> Iterator[AppliedPolicies]:
     made = AppliedPolicies(plane)
     kinds = (BUCKETS, VAULTS, GADGETS, ITEMS)
     for crd in kinds:
+        # Tests of ACK leave one of that name.
+        made.kube.uninstall(crd)
         made.kube.create("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", _definition(crd))
     for crd in kinds:
         made.kube.wait_until_served(crd)

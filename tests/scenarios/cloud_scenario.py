@@ -12,8 +12,8 @@ from typing import Any, Final
 import msgspec
 
 from service.engine.installation import Installation
-from service.engine.views.deletions import DeletionView, list_deletions
-from service.engine.views.jobs import list_jobs
+from service.engine.views.deletions import DeletionView, deletion_details, list_deletions
+from service.engine.views.jobs import JobView, list_jobs
 from service.settings import RedisSettings, Settings, load
 from tests.api_servers import TestApi
 from tests.engine.waiting import stays, until
@@ -23,6 +23,8 @@ from tests.scenarios.watch.service import KnellReplica, Service
 PATIENCE: Final = timedelta(seconds=100)
 STEP: Final = 0.05
 """Between two looks; most go over HTTP."""
+MOST: Final = 10_000
+"""Deletions of one scenario."""
 QUICK: Final[dict[str, Any]] = {
     "aws": {"check_after": "100ms"},
     "watch": {"page": 100, "retry": "300ms"},
@@ -92,8 +94,21 @@ class CloudScenario:
 
     async def deletions(self) -> list[DeletionView]:
         """All that are recorded, whatever state they are in."""
-        listings = [await list_deletions(self.installation, state=state) for state in (None, "done", "dropped")]
+        listings = [
+            await list_deletions(self.installation, state=state, limit=MOST) for state in (None, "done", "dropped")
+        ]
         return [view for listing in listings for view in listing.deletions]
+
+    async def every_job(self) -> list[JobView]:
+        """Of all deletions, ended or not."""
+        found = [await deletion_details(self.installation, view.id, limit=None) for view in await self.deletions()]
+        return [job for details in found if details is not None for job in details.jobs]
+
+    async def audited(self) -> str:
+        """All that the audit says."""
+        client: Any = self.installation.connections.client
+        entries = await client.xrange(self.installation.keys.of(0, "audit"))
+        return "\n".join(f"{key.decode()} {value.decode()}" for _, entry in entries for key, value in entry.items())
 
     # ---- waiting
 

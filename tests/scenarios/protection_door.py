@@ -1,13 +1,11 @@
 """The whole door on the real control plane: processes of `knell webhook` behind one address, their configuration and
 certificate, and kinds of objects that are protected."""
 
-import contextlib
 import subprocess
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final
 
@@ -163,6 +161,8 @@ def protection_door(plane: ControlPlane, folder: Path) -> Iterator[ProtectionDoo
     home = f"knell-{uuid.uuid4().hex[:8]}"
     kube.create("/api/v1/namespaces", {"metadata": {"name": home}})
     for crd in (BUCKETS, VAULTS):
+        # Tests of ACK leave one of that name.
+        kube.uninstall(crd)
         kube.install(crd)
     with ReplicaRelay() as relay:
         door = ProtectionDoor(plane, kube, relay, folder, home)
@@ -176,20 +176,10 @@ def protection_door(plane: ControlPlane, folder: Path) -> Iterator[ProtectionDoo
             for replica in door.replicas:
                 replica.kill()
             for crd in (BUCKETS, VAULTS):
-                _remove(kube, crd)
+                kube.uninstall(crd)
 
 
 def _until_asked(door: ProtectionDoor) -> None:
     """The API server sees the configuration, and trusts the certificate in it."""
     probe = door.bucket(door.namespace(), "probe", TRUE)
     wait_until("the API server asks the webhook", lambda: door.delete(probe, "?dryRun=All").status == 403)
-
-
-def _remove(kube: Kube, crd: Crd) -> None:
-    wait_until(f"{crd.resource} may be deleted", lambda: kube.request("DELETE", crd.own_path).status in (200, 404))
-    found = kube.request("GET", crd.path()).body
-    for one in (found.get("items") or []) if isinstance(found, dict) else []:
-        path = crd.path(one["metadata"].get("namespace", ""), one["metadata"]["name"])
-        with contextlib.suppress(Exception):
-            kube.request("PATCH", path, {"metadata": {"finalizers": []}}, patch="merge")
-    wait_until(f"{crd.resource} is gone", lambda: kube.get(crd.own_path) is None, timedelta(seconds=100))

@@ -195,6 +195,13 @@ def test_a_kind_is_accepted_in_every_form_of_kubectl(resource: str, kind: str) -
         assert not fits_kind(word, resource)
 
 
+def test_the_beginning_of_a_group_will_do() -> None:
+    for word in ("bucket.s3", "Buckets.S3.services", "bucket.s3.services.k8s.aws"):
+        assert fits_kind(word, "buckets.s3.services.k8s.aws")
+    for word in ("bucket.s", "bucket.services.k8s.aws", "bucket.s3.services.k8s.aws.x", "bucket.s3c"):
+        assert not fits_kind(word, "buckets.s3.services.k8s.aws")
+
+
 def test_a_short_id_is_as_long_as_needed_to_be_unique() -> None:
     alike = ("7c9e6679-7425", "7c9e6679-8888", "0f8fad5b-d9cb", "a")
     assert short_ids(alike) == {

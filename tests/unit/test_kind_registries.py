@@ -5,12 +5,16 @@ from collections.abc import Iterable
 
 import pytest
 
+from tests.aws_identifier_kinds import IDENTIFIER_ROWS
 from tests.aws_kinds import AWS_KINDS, AwsKindRow
 from tests.azure_kinds import AZURE_KINDS, AzureKindRow
+from workers.providers.aws.kinds import IDENTIFIER_KINDS, kind_named
 from workers.providers.aws.kinds import KINDS as AWS_PROVIDER_KINDS
-from workers.providers.aws.kinds import kind_named
 from workers.providers.aws.services import service_named
 from workers.providers.azure.kinds import KINDS as AZURE_PROVIDER_KINDS
+
+BY_TYPE = "aws.cloud-control"
+"""The kind for resources of any type, which has tests of its own."""
 
 
 def require_rows(file: str, rows: Iterable[str], kinds: Iterable[str]) -> None:
@@ -25,6 +29,17 @@ def require_rows(file: str, rows: Iterable[str], kinds: Iterable[str]) -> None:
 
 def test_every_kind_of_the_aws_provider_has_a_row() -> None:
     require_rows("tests/aws_kinds.py", AWS_KINDS, [kind.name for kind in AWS_PROVIDER_KINDS])
+
+
+def test_every_kind_that_is_removed_by_identifier_has_a_row() -> None:
+    kinds = [kind.name for kind in IDENTIFIER_KINDS if kind.name != BY_TYPE]
+    require_rows("tests/aws_identifier_kinds.py", IDENTIFIER_ROWS, kinds)
+    for kind in IDENTIFIER_KINDS:
+        if kind.name != BY_TYPE:
+            row = IDENTIFIER_ROWS[kind.name]
+            assert (kind.service, kind.delete_operation) == (row.service, row.delete_operation)
+            # What could have another's name has an incarnation.
+            assert (kind.incarnation is not None) == row.reused
 
 
 def test_every_kind_of_the_azure_provider_has_a_row() -> None:

@@ -225,3 +225,9 @@ def test_a_certificate_is_no_secret() -> None:
 )
 def test_an_ordinary_text_stays_as_it_is(text: str) -> None:
     assert mask_text(text) == text
+
+
+def test_the_error_of_a_call_of_secrets_manager_is_not_taken_for_a_secret() -> None:
+    text = "secretsmanager:DeleteSecret: ThrottlingException: Rate exceeded"
+    assert mask_text(text) == text
+    assert mask_text("DeleteSecret: hunter2") == "DeleteSecret: ***"

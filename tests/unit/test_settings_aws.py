@@ -31,6 +31,10 @@ def test_nothing_is_on_and_little_is_removed_by_default() -> None:
     assert not settings.features.on("Unheard")
     assert (settings.section(AwsSettings).tasks, settings.section(AwsSettings).finding) == (DEFAULT_TASKS, "auto")
     assert settings.section(AwsSettings).settle == timedelta(seconds=60)
+    by_identifier = settings.section(AwsSettings)
+    removed = (by_identifier.empty_buckets, by_identifier.delete_images, by_identifier.detach_policies)
+    assert removed == (False, False, False)
+    assert by_identifier.recovery_window == timedelta(days=30)
     dangerous = (
         settings.section(AwsSettings).snapshot_first,
         settings.section(AwsSettings).lift_deletion_protection,
@@ -94,6 +98,8 @@ def test_an_unknown_feature_is_answered_with_those_there_are(tmp_path: Path) -> 
         ("endpoint: localhost:5000", "http(s)://host:port"),
         ("finding: both", "one of auto, tagging, describe"),
         ("settle: -1s", "at least 0s"),
+        ("recovery_window: 6d", "at least 7d, at most 30d"),
+        ("recovery_window: 31d", "at least 7d, at most 30d"),
         ("snapshot_first: maybe", "true or false"),
     ],
 )

@@ -8,6 +8,7 @@ import msgspec
 
 from service.contract import Event, Hold, Plan
 from service.kubernetes import KubeObject
+from service.policy.decisions import DefaultPolicy
 from service.settings import FeatureSettings, SourceSettings
 
 NAMESAKE_REMARK: Final = "; another object has its name by now"
@@ -51,8 +52,10 @@ class ObjectFacts(msgspec.Struct, frozen=True, kw_only=True):
     """An object that is being deleted, or an observed one that is gone, as just read.
 
     `live` is the object itself, None if it is gone; `recognises` is then what the inventory stored about it, or what a
-    sweep saw of an orphan (which has neither labels nor annotations). With `namesake` another object with the same name
-    exists: resources recognised by name alone are not ours.
+    sweep saw of an orphan (which has neither labels nor annotations). For a source that `remembers`, the inventory's
+    data are there for a live object, too. With `namesake` another object with the same name exists: resources
+    recognised by name alone are not ours. `default_policy` is that of a source which reads its own; with `snapshot`
+    policy wants a snapshot before anything is deleted.
     """
 
     ref: ObjectRef
@@ -64,6 +67,8 @@ class ObjectFacts(msgspec.Struct, frozen=True, kw_only=True):
     live: KubeObject | None = None
     recognises: str = ""
     namesake: bool = False
+    default_policy: DefaultPolicy | None = None
+    snapshot: bool = False
 
     @property
     def going_since(self) -> int:

@@ -86,7 +86,10 @@ class ReleaseHandler:
             if source.mode == "observe":
                 return await self._forget_observed(ref, source, cluster)
             async with self._slots:
-                return await self._remove_finalizer(ref, source, cluster)
+                verdict = await self._remove_finalizer(ref, source, cluster)
+            if isinstance(verdict, Gone) and source_named(source.collector).remembers:
+                await self._forget(ref)
+            return verdict
         except TooMany as error:
             return Throttled(error.retry_after, str(error))
         except (Forbidden, Unauthorized, Invalid) as error:

@@ -92,6 +92,7 @@ class ConsentCheck:
                 return await self._withdraw_deletion(ref, facts.reason)
             return NotCleared(facts.reason, refused=True, waits=facts.waits, deletion=ref.deletion)
         decision = policy_decision(facts, self._policy)
+        facts = msgspec.structs.replace(facts, snapshot=decision.snapshot)
         if decision.kind == "delete":
             return await self._namesake_objection(ref, facts) or await self._collector_objection(ref, facts)
         if decision.kind == "retain" and decision.mark:

@@ -1,6 +1,6 @@
 """Inspection of a deletion's object: is it the right one, is it being deleted, may we act on it?
 An object with our finalizer must exist and have a deletionTimestamp; an observed one must be in the inventory and be
-proven absent."""
+proven absent. For a source that `remembers`, an object that lost our finalizer counts as an observed one."""
 
 import asyncio
 from collections.abc import Callable
@@ -15,6 +15,7 @@ from service.settings import Settings, SourceSettings
 from service.sources.registry import source_named
 from workers.handlers.collector import ObjectFacts, ObjectRef
 from workers.handlers.source_clusters import SourceCluster, SourceClusters
+from workers.judging.default_policies import DefaultPolicies
 
 
 class Objection(msgspec.Struct, frozen=True):
@@ -39,6 +40,11 @@ class Inspector:
     ) -> None:
         self._settings, self._clusters, self._inventory = settings, clusters, inventory
         self._recent_objects = recent_objects if recent_objects is not None else RecentObjects()
+        self._default_policies = DefaultPolicies(settings)
+
+    async def aclose(self) -> None:
+        """Cancels reads in flight."""
+        await self._default_policies.aclose()
 
     def collector_of(self, source: str) -> str:
         """The name of the source's collector; empty for an undeclared source."""
@@ -64,7 +70,10 @@ class Inspector:
                 return await self._orphan(ref, source, cluster)
             if source.mode == "finalizer":
                 recent = None if destroys or not metadata_only else self._recent(ref, source)
-                return await self._with_finalizer(ref, source, cluster, recent, metadata_only=metadata_only)
+                found = await self._with_finalizer(ref, source, cluster, recent, metadata_only=metadata_only)
+                if not (isinstance(found, Objection) and found.withdrawn and _remembers(source)):
+                    return found
+                # Another controller's patch removed our finalizer: that is no decision about what the object owns.
             return await self._observed_object(ref, source, cluster)
         except NotServed as error:
             return Objection(f"{ref.resource} is not served, so nothing is known of {ref.label}: {error}", again=True)
@@ -108,10 +117,15 @@ class Inspector:
         if objection is not None or live is None:
             return objection or Objection(f"there is no {ref.label}")
         cluster.remember(live)
+        try:
+            known = await self._inventory(ref.source).get(ref.uid) if _remembers(source) else None
+        except Undecodable as error:
+            return Objection(str(error), again=True)
         return ObjectFacts(
             ref=ref, settings=source, labels=live.labels, annotations=live.annotations,
             namespace_annotations=await asyncio.shield(marks) if marks is not None else {},
-            features=self._settings.features, live=live,
+            features=self._settings.features, live=live, recognises=known.data if known is not None else "",
+            default_policy=await self._default_policies.of(source, cluster.client),
         )  # fmt: skip
 
     # ---- found by a sweep
@@ -148,7 +162,7 @@ class Inspector:
             return Objection(f"the inventory of source {ref.source} holds no object with uid {ref.uid}")
         if known.held:
             return Objection(f"its absence is not believed: {known.held}", again=True)
-        if known.fault and not known.data:
+        if known.fault and not known.data and not _remembers(source):
             # Otherwise it would seem to own nothing, and its resources would be forgotten.
             return Objection(f"what it owns was never recognised: {known.fault}", again=True)
         # The inventory counts, not the event.
@@ -168,13 +182,14 @@ class Inspector:
         marks = await self._namespace_marks(ref, cluster, known)
         if isinstance(marks, Objection):
             return marks
+        default_policy = await self._default_policies.of(source, cluster.client)
         # Last, after all reads whose results could be missing in a cluster restored from a backup.
         if fault := await self._clusters.doubt(ref.source, ref.cluster, ref.namespace):
             return Objection(fault, again=True)
         return ObjectFacts(
             ref=ref, settings=source, labels=known.labels, annotations=known.annotations,
             namespace_annotations=marks, features=self._settings.features, recognises=known.data,
-            namesake=live is not None,
+            namesake=live is not None, default_policy=default_policy,
         )  # fmt: skip
 
     async def _namespace_marks(
@@ -192,6 +207,10 @@ class Inspector:
         if known.namespace_annotations is not None:
             return known.namespace_annotations
         return Objection(f"its Namespace {ref.namespace} is gone, and no record says how it was marked", again=True)
+
+
+def _remembers(source: SourceSettings) -> bool:
+    return source_named(source.collector).remembers
 
 
 def selecting_settings(source: SourceSettings) -> str:

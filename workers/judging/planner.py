@@ -4,6 +4,8 @@ It only reads. The event is a hint; the live object decides."""
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
+import msgspec
+
 from service.contract import FINALLY, Event, Hold, Plan, Target
 from service.contract.kept import NOTHING_ABANDONED, Abandoned
 from service.contract.targets import order_of
@@ -72,6 +74,7 @@ class LivePlanner:
             # The event may be forged: no status is reported, it is only shown as held.
             return Hold(facts.reason, again=facts.again, waits=facts.waits)
         decision = policy_decision(facts, self._policy)
+        facts = msgspec.structs.replace(facts, snapshot=decision.snapshot)
         if dropped := await self._dropped(event):
             # Whatever policy says now: an operator has decided, and the object would otherwise be held for ever.
             decision = PolicyDecision("retain", dropped)

@@ -44,8 +44,9 @@ def _in_scope(known: PolicyInput) -> PolicyInput:
 def decision_without_dry_run(facts: ObjectFacts, policy: PolicySettings) -> PolicyDecision:
     """What would be done without dry run."""
     return decide_deletion_policy(
-        facts.annotations, facts.namespace_annotations, policy, _known(facts, policy).service, facts.settings
-    )
+        facts.annotations, facts.namespace_annotations, policy, _known(facts, policy).service, facts.settings,
+        default=facts.default_policy,
+    )  # fmt: skip
 
 
 def _unwatched(facts: ObjectFacts) -> str:
@@ -61,5 +62,5 @@ def _unwatched(facts: ObjectFacts) -> str:
 def _known(facts: ObjectFacts, policy: PolicySettings) -> PolicyInput:
     return PolicyInput(
         source=facts.settings, policy=policy, features=facts.features, labels=facts.labels,
-        annotations=facts.annotations, namespace=facts.namespace_annotations,
+        annotations=facts.annotations, namespace=facts.namespace_annotations, default=facts.default_policy,
     )  # fmt: skip

@@ -90,7 +90,7 @@ def build_registry(
         dict.fromkeys(settings.sources, planner),
         consent=consent,
         listener=reporter if listens else None,
-        closing=[consent.aclose, records.aclose, source_clusters.aclose],
+        closing=[consent.aclose, inspector.aclose, records.aclose, source_clusters.aclose],
         background_tasks=background_tasks,
     )
 

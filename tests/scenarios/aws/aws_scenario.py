@@ -71,12 +71,6 @@ class AwsScenario(CapiClusters, CloudScenario):
             self.installation, f"{cluster['metadata']['uid']}/{infra.crd.resource}/{infra.uid}/1"
         )  # fmt: skip
 
-    async def audited(self) -> str:
-        """All that the audit says."""
-        client: Any = self.installation.connections.client
-        entries = await client.xrange(self.installation.keys.of(0, "audit"))
-        return "\n".join(f"{key.decode()} {value.decode()}" for _, entry in entries for key, value in entry.items())
-
     async def asked(self, action: str = "") -> Sequence[AwsJournalEntry]:
         """What AWS was asked in this test's account by others than the builder."""
         return [one for one in await self.aws.requests(action, self._since) if one.account == self.account]
