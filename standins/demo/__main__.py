@@ -38,9 +38,9 @@ def demo(clusters: int, nodes: int, api: ApiServerChoice, form: str) -> None:
     """Show it at work on a local API server.
 
     Starts Valkey, an API server, stand-ins for AWS and Azure and two replicas of Knell; creates Cluster API clusters
-    on AWS and Karpenter nodes on Azure; shows how the API server denies the deletion of a protected one; deletes them
-    with the ordinary API, kills a replica in the middle, and judges the end by the API server and by the lists and
-    journals of AWS and Azure.
+    on AWS, Karpenter nodes on Azure and objects of ACK, of which no controller runs; shows how the API server denies
+    the deletion of a protected one; deletes them with the ordinary API, kills a replica in the middle, and judges the
+    end by the API server and by the lists and journals of AWS and Azure.
     """
     logs.configure(LogSettings(level="error"))
     fleet = make_fleet(clusters, nodes)
@@ -70,7 +70,7 @@ def demo(clusters: int, nodes: int, api: ApiServerChoice, form: str) -> None:
 def _introduction(fleet: Fleet) -> str:
     return (
         f"{len(fleet.deleted_clusters)} Cluster API clusters on AWS and {len(fleet.deleted_nodes)} Karpenter nodes on "
-        "Azure are deleted.\n"
+        f"Azure are deleted,\nand {len(fleet.deleted_ack)} objects of AWS Controllers for Kubernetes (ACK).\n"
         "What they own there must be deleted too: load balancers, security groups,\n"
         "machines, interfaces, disks, addresses; and nothing else. Minutes are shown as\n"
         f"seconds: Azure reserves an interface for {SPAN.total_seconds():.0f} s here, not for {RESERVED:.0f} s."

@@ -1,4 +1,5 @@
-"""AWS account of the demo: resources of every cluster, resources of others that resemble them, and what is left.
+"""AWS account of the demo: resources of every cluster, resources of others that resemble them, and what is left. Those
+of ACK's objects are in `ack_resources.py`.
 Everything is read from the stand-in's own lists and journal, never from Knell."""
 
 from collections import Counter
@@ -10,6 +11,7 @@ import msgspec
 
 from standins.aws import AwsBehaviour, AwsFault, AwsJournalEntry, LocalAws
 from standins.aws.tags import by_cloud_provider, by_cluster_api
+from standins.demo.ack_resources import is_of_ack
 from standins.demo.fleet import DemoCluster, Fleet
 
 if TYPE_CHECKING:
@@ -32,7 +34,7 @@ TARGET_GROUPS: Final = "target groups"
 GROUPS: Final = "security groups"
 INTERFACES: Final = "their interfaces"
 _READS: Final = ("Describe", "Get", "List")
-_TAGGING: Final = ("CreateTags", "AddTags")
+_TAGGING: Final = ("CreateTags", "AddTags", "TagResources")
 _THROTTLES: Final = ("Throttling", "ThrottledException", "ThrottlingException", "RequestLimitExceeded")
 
 
@@ -63,7 +65,8 @@ class AwsAccount:
     def __init__(self, aws: LocalAws, fleet: Fleet) -> None:
         self._aws, self._fleet = aws, fleet
         self._open = AsyncExitStack()
-        self._builder: AwsBuilder
+        self.builder: AwsBuilder
+        """Once it was opened."""
         self._existing: frozenset[str] = frozenset()
         self._rules: frozenset[str] = frozenset()
         self._foreign: frozenset[str] = frozenset()
@@ -84,14 +87,14 @@ class AwsAccount:
 
         await self._aws.wait_until_ready()
         builder = AwsBuilder(self._aws.address, account=ACCOUNT, region=REGION)
-        self._builder = await self._open.enter_async_context(builder)
+        self.builder = await self._open.enter_async_context(builder)
 
     async def add_cluster(self, cluster: DemoCluster) -> str:
         """Creates the resources of a cluster; returns its VPC."""
         first = cluster is self._fleet.clusters[0]
         # Rules that refer to each other's groups have to be revoked before the groups can be deleted.
         with _errors():
-            made = await self._builder.cluster_resources(cluster.name, entangled=first)
+            made = await self.builder.cluster_resources(cluster.name, entangled=first)
             if first:
                 await self._add_foreign(cluster.name, made.vpc)
         self.owned[cluster.name] = {
@@ -112,7 +115,7 @@ class AwsAccount:
 
     async def _add_foreign(self, name: str, vpc: "Vpc") -> None:
         """Resources that resemble those of a cluster as closely as possible and are not its own."""
-        builder, other = self._builder, f"{name}-2"
+        builder, other = self.builder, f"{name}-2"
         # Another cluster's, in the same VPC.
         tags = by_cloud_provider(other, "default/web")
         group = await builder.group(vpc, by_cloud_provider(other))
@@ -127,11 +130,11 @@ class AwsAccount:
         await builder.group(vpc, name=f"k8s-elb-{name}")
 
     async def _rules_of(self, groups: Iterable[str]) -> list[str]:
-        answer = await self._builder.ec2.describe_security_group_rules(Filters=[_filter("group-id", groups)])
+        answer = await self.builder.ec2.describe_security_group_rules(Filters=[_filter("group-id", groups)])
         return [one["SecurityGroupRuleId"] for one in answer["SecurityGroupRules"]]
 
     async def _count_interfaces(self, groups: Iterable[str]) -> int:
-        answer = await self._builder.ec2.describe_network_interfaces(Filters=[_filter("group-id", groups)])
+        answer = await self.builder.ec2.describe_network_interfaces(Filters=[_filter("group-id", groups)])
         return len(answer["NetworkInterfaces"])
 
     # ---- state
@@ -143,7 +146,7 @@ class AwsAccount:
         self.entries += await self._aws.journal(len(self.entries))
 
     async def _read_lists(self) -> None:
-        self._existing = frozenset(await self._builder.standing())
+        self._existing = frozenset(await self.builder.standing())
 
     def progress(self) -> dict[str, tuple[int, int]]:
         """How many are gone, of how many that have to go, by kind in the order in which they go."""
@@ -206,7 +209,7 @@ class AwsAccount:
         to_keep = (self._all_owned | self._foreign) - to_remove
         retained = self._ids_of_cluster(self._fleet.retained)
         protected = self._ids_of_cluster(self._fleet.protected)
-        changes = [one for one in self.calls if not _name(one).startswith(_READS)]
+        changes = [one for one in self.calls if not _name(one).startswith(_READS) and not is_of_ack(one)]
         tags = [one for one in changes if _name(one).startswith(_TAGGING)]
         others = [one for one in changes if not _name(one).startswith(_TAGGING)]
         tagged = {one for entry in tags for one in entry.ids}
@@ -246,7 +249,7 @@ def _is_delete(entry: AwsJournalEntry) -> bool:
 
 def _is_refused(entry: AwsJournalEntry) -> bool:
     """That a resource does not exist is an answer, not a refusal."""
-    return bool(entry.code) and entry.status != 404 and not entry.code.endswith("NotFound")
+    return bool(entry.code) and entry.status != 404 and "NotFound" not in entry.code
 
 
 def _filter(name: str, values: Iterable[str]) -> dict[str, object]:

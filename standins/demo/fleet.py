@@ -1,14 +1,15 @@
-"""Clusters and nodes of the demo, and what must have become of each at the end.
+"""Clusters, nodes and objects of ACK of the demo, and what must have become of each at the end.
 Most are deleted with everything they own; a few are protected, retained or not deleted at all."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
-from service.contract.names import DELETION_POLICY, PREFIX, PREVENT_DELETE
+from service.contract.names import ACK_PREFIX, DELETION_POLICY, PREFIX, PREVENT_DELETE
 
 PROTECTION: Final = f"{PREFIX}/{PREVENT_DELETE}"
 RETENTION: Final = f"{PREFIX}/{DELETION_POLICY}"
+ACK_RETENTION: Final = f"{ACK_PREFIX}/{DELETION_POLICY}"
 POOL: Final = "web"
 
 Outcome = Literal["removed", "retained", "untouched"]
@@ -37,15 +38,36 @@ class DemoNode:
 
 
 @dataclass(frozen=True, slots=True)
+class DemoAckObject:
+    """An object of AWS Controllers for Kubernetes, whose resource on AWS has the same name. No controller runs."""
+
+    kind: Literal["Bucket", "Queue"]
+    name: str
+    outcome: Outcome = "removed"
+    annotations: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class Fleet:
     """`protected` is a cluster that nothing may be deleted of before its annotation is removed; `reserved` is a node
-    whose network interface Azure reserves for another VM at first."""
+    whose network interface Azure reserves for another VM at first. The rest are objects of ACK."""
 
     clusters: tuple[DemoCluster, ...]
     nodes: tuple[DemoNode, ...]
     protected: DemoCluster
     retained: DemoCluster
     reserved: DemoNode
+    queue: DemoAckObject
+    bucket: DemoAckObject
+    live_queue: DemoAckObject
+
+    @property
+    def ack(self) -> tuple[DemoAckObject, ...]:
+        return self.queue, self.bucket, self.live_queue
+
+    @property
+    def deleted_ack(self) -> list[DemoAckObject]:
+        return [one for one in self.ack if one.outcome != "untouched"]
 
     @property
     def deleted_clusters(self) -> list[DemoCluster]:
@@ -57,11 +79,11 @@ class Fleet:
 
     @property
     def deletions(self) -> int:
-        return len(self.deleted_clusters) + len(self.deleted_nodes)
+        return len(self.deleted_clusters) + len(self.deleted_nodes) + len(self.deleted_ack)
 
 
 def make_fleet(clusters: int, nodes: int) -> Fleet:
-    """So many of each are deleted; one more of each is not."""
+    """So many clusters and nodes are deleted; one more of each is not."""
     protected = DemoCluster("billing", annotations={PROTECTION: "true"})
     retained = DemoCluster("archive", "retained", annotations={RETENTION: "retain"})
     reserved = DemoNode(f"{POOL}-reserved", "interface")
@@ -87,4 +109,7 @@ def make_fleet(clusters: int, nodes: int) -> Fleet:
         protected=protected,
         retained=retained,
         reserved=reserved,
+        queue=DemoAckObject("Queue", "orders"),
+        bucket=DemoAckObject("Bucket", "invoices", "retained", {ACK_RETENTION: "retain"}),
+        live_queue=DemoAckObject("Queue", "returns", "untouched"),
     )

@@ -1,4 +1,4 @@
-"""Kubernetes objects of the demo: Clusters with their AWSClusters, and NodeClaims, as CustomResourceDefinitions.
+"""Kubernetes objects of the demo: Clusters with their AWSClusters, NodeClaims, and Buckets and Queues of ACK.
 They are created, annotated, deleted and read with the ordinary API, as any client does it."""
 
 import asyncio
@@ -9,7 +9,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from service.contract.names import CONDITION, CONTROLLER, share_lease
+from service.contract.names import ACK_PREFIX, CONDITION, CONTROLLER, share_lease
 from service.kubernetes import (
     CRDS,
     EVENTS,
@@ -22,10 +22,12 @@ from service.kubernetes import (
     ServedResource,
 )
 from service.policy.capi import CLUSTER_NAME
+from service.sources.ack import ACK
 from service.sources.capa import AWS_CLUSTERS as AWS_RESOURCE
 from service.sources.capa import AWS_FINALIZER, CAPA
 from service.sources.karpenter_azure import KARPENTER_AZURE, NODE_CLASS_GROUP
 from service.sources.karpenter_azure import NODECLAIMS as NODE_RESOURCE
+from standins.demo.fleet import DemoAckObject
 
 NAMESPACE: Final = "shop"
 KNELL_NAMESPACE: Final = "knell"
@@ -92,8 +94,11 @@ AWS_CLUSTERS: Final = DemoKind("awsclusters", "AWSCluster", AWS_RESOURCE.partiti
 NODECLAIMS: Final = DemoKind(
     "nodeclaims", "NodeClaim", NODE_RESOURCE.partition(".")[2], "v1", "Cluster", KARPENTER_AZURE, "observe"
 )
-KINDS: Final = (CLUSTERS, MACHINES, MACHINE_POOLS, AWS_CLUSTERS, NODECLAIMS)
-SOURCES: Final = (AWS_CLUSTERS, NODECLAIMS)
+BUCKETS: Final = DemoKind("buckets", "Bucket", f"s3.{ACK_PREFIX}", "v1alpha1", collector=ACK, mode="observe")
+QUEUES: Final = DemoKind("queues", "Queue", f"sqs.{ACK_PREFIX}", "v1alpha1", collector=ACK, mode="observe")
+SOURCES: Final = (AWS_CLUSTERS, NODECLAIMS, BUCKETS, QUEUES)
+KINDS: Final = (CLUSTERS, MACHINES, MACHINE_POOLS, *SOURCES)
+ACK_KINDS: Final = {kind.name: kind for kind in (BUCKETS, QUEUES)}
 
 
 class _LeaseSpec(msgspec.Struct, frozen=True):
@@ -174,6 +179,15 @@ class DemoObjects:
         if provider_id:
             status = {"status": {"providerID": provider_id}}
             await self._cluster.patch(self._served[NODECLAIMS], "", name, status, subresource="status")
+        return made.uid
+
+    async def create_ack(self, one: DemoAckObject, spec: Mapping[str, str], status: Mapping[str, Any]) -> str:
+        """An object that its controller has reported as synced. Returns its uid."""
+        kind, name = ACK_KINDS[one.kind], one.name
+        made = await self._create(kind, {"name": name, "annotations": dict(one.annotations)}, spec)
+        await self._cluster.patch(
+            self._served[kind], NAMESPACE, name, {"status": dict(status)}, subresource="status"
+        )  # fmt: skip
         return made.uid
 
     async def _create(self, kind: DemoKind, metadata: Mapping[str, Any], spec: Mapping[str, Any]) -> KubeObject:

@@ -32,6 +32,9 @@ _SETTINGS: Final[Mapping[str, Any]] = {
     "watch": {"namespace": KNELL_NAMESPACE, "lease": "5s", "retry": "300ms"},
     "features": {"ExternalResourceGC": True},
     "aws": {"account": aws_account.ACCOUNT, "settle": "2s", "check_after": "500ms", "drain_check": "1s"},
+    # None of ACK's controllers runs.
+    "ack": {"grace": "1s"},
+    "policy": {"services": {"s3": "delete", "sqs": "delete"}},
     "azure": {
         "grace": "1s",
         # Only deletions that an event reported are shown.

@@ -3,22 +3,34 @@ In the middle a replica is killed with SIGKILL, and objects are deleted that no 
 
 import asyncio
 import time
+from collections.abc import Iterable
 from contextlib import AsyncExitStack
 from datetime import timedelta
 from typing import Final
 
 from service.engine.installation import Installation
 from service.engine.inventory import Inventory
+from service.engine.kept_store import KeptStore
+from service.engine.views.deletions import list_deletions
 from service.engine.views.jobs import list_jobs
+from service.engine.views.timeline import timeline
 from service.kubernetes import NAMESPACES, connect
 from service.sources.capa import AWS_FINALIZER
 from service.web.shard_stats import read_shard_stats
-from standins.demo.aws_account import REGION, AwsAccount
+from standins.demo.ack_resources import AckResources
+from standins.demo.aws_account import ACCOUNT, REGION, AwsAccount
 from standins.demo.azure_subscription import SPAN, AzureSubscription
 from standins.demo.deletion_denial import DeletionDenial
 from standins.demo.display import Display
-from standins.demo.fleet import PROTECTION, Fleet
-from standins.demo.objects import AWS_CLUSTERS, NAMESPACE, NODECLAIMS, SOURCES, DemoObjects
+from standins.demo.fleet import PROTECTION, DemoAckObject, DemoCluster, DemoNode, Fleet
+from standins.demo.objects import (
+    ACK_KINDS,
+    AWS_CLUSTERS,
+    NAMESPACE,
+    NODECLAIMS,
+    SOURCES,
+    DemoObjects,
+)
 from standins.demo.processes import CLUSTER, DemoProcesses
 from standins.demo.summary import DemoSummary, judge
 
@@ -32,6 +44,8 @@ _KILL_AT: Final = 0.1
 _HOLD_REASON: Final = "CleanupHeld"
 _BUSY_WITHIN: Final = 2.0
 _MOST_JOBS: Final = 10_000
+_MOST_DELETIONS: Final = 10_000
+_BUCKET: Final = "aws.s3-bucket"
 
 
 class DemoFailed(Exception):
@@ -76,6 +90,9 @@ class Scenario:
         self._installation, self._objects, self._denial = installation, objects, denial
         self._subscription = AzureSubscription(processes.azure, fleet)
         self.account = AwsAccount(processes.aws, fleet)
+        self._ack = AckResources(fleet, NAMESPACE)
+        self._ack_uids: dict[str, list[str]] = {kind.plural: [] for kind in ACK_KINDS.values()}
+        self._queue_seen_gone = False
         self._node_uids: list[str] = []
         self._clusters_left: set[str] = set()
         self._not_held: list[str] = []
@@ -110,14 +127,24 @@ class Scenario:
             vpc = await self.account.add_cluster(cluster)
             await self._objects.create_cluster(cluster.name, REGION, vpc, cluster.annotations)
         await self.account.finish_creation()
+        for one in fleet.ack:
+            await self._create_ack(one)
         display.notes = []
         display.say(f"created {len(fleet.clusters)} AWSClusters and {len(fleet.nodes)} NodeClaims with their resources")
-        for cluster in (fleet.protected, fleet.retained):
-            for annotation, value in cluster.annotations.items():
-                display.say(f"AWSCluster {cluster.name} has the annotation {annotation}: {value}")
+        display.say(f"created {len(fleet.ack)} objects of ACK with their resources; no controller of it runs")
+        annotated = [(f"AWSCluster {one.name}", one.annotations) for one in (fleet.protected, fleet.retained)]
+        for named, annotations in (*annotated, (f"Bucket {fleet.bucket.name}", fleet.bucket.annotations)):
+            for annotation, value in annotations.items():
+                display.say(f"{named} is annotated {annotation}: {value}")
+
+    async def _create_ack(self, one: DemoAckObject) -> None:
+        made = await self._ack.add(self.account.builder, one)
+        uid = await self._objects.create_ack(one, made.spec, made.status)
+        self._ack_uids[ACK_KINDS[one.kind].plural].append(uid)
 
     async def wait_until_watched(self, replicas: list[str]) -> None:
-        """Until Knell's finalizer is on every AWSCluster and its inventory has every NodeClaim."""
+        """Until Knell's finalizer is on every AWSCluster, and its inventory has every NodeClaim, and the resource that
+        each object of ACK names."""
         deadline = time.monotonic() + _WATCHED_WITHIN
         while not await self._watched():
             if exited := self._processes.exited():
@@ -129,8 +156,14 @@ class Scenario:
 
     async def _watched(self) -> bool:
         clusters = await self._objects.by_name(AWS_CLUSTERS)
+        if not all(AWS_FINALIZER in one.finalizers for one in clusters.values()):
+            return False
+        for source, uids in self._ack_uids.items():
+            found = await Inventory(self._installation, source).get_many(uids)
+            if sum(bool(one.data) for one in found.values()) < len(uids):
+                return False
         known = await Inventory(self._installation, NODECLAIMS.plural).get_many(self._node_uids)
-        return len(known) == len(self._node_uids) and all(AWS_FINALIZER in one.finalizers for one in clusters.values())
+        return len(known) == len(self._node_uids)
 
     # ---- deletions that are denied
 
@@ -160,6 +193,10 @@ class Scenario:
         await self._subscription.reserve()
         clusters, nodes = await self._delete(late=False)
         self._display.say(f"DELETE of {clusters} AWSClusters and {nodes} NodeClaims")
+        for one in self._fleet.deleted_ack:
+            await self._objects.delete(ACK_KINDS[one.kind], one.name)
+        named = " and ".join(f"{one.kind} {one.name}" for one in self._fleet.deleted_ack)
+        self._display.say(f"DELETE of {named}, whose controllers are gone")
 
     async def _delete(self, *, late: bool) -> tuple[int, int]:
         clusters = [one for one in self._fleet.deleted_clusters if one.late == late]
@@ -198,6 +235,10 @@ class Scenario:
 
     async def _refresh_lists(self) -> None:
         await self.account.refresh()
+        await self._ack.refresh(self.account.builder)
+        if not self._queue_seen_gone and not self._ack.exists(self._fleet.queue):
+            self._queue_seen_gone = True
+            self._display.say(f"AWS: queue {self._fleet.queue.name} is gone")
         await self._subscription.refresh()
         self._clusters_left = set(await self._objects.by_name(AWS_CLUSTERS))
         if self._subscription.reservation.refused and not self._reservation_seen:
@@ -219,6 +260,7 @@ class Scenario:
         self._display.notes = [
             self._protection_note(),
             f"{fleet.retained.name}: retained, {retained} of its {of} resources there",
+            self._ack_note(),
             self._reservation_note(),
             f"{throttled}; {queues}",
         ]
@@ -230,6 +272,11 @@ class Scenario:
         there, of = self.account.existing_of(self._fleet.protected)
         state = "protected" if self._unprotected_at is None else "no longer protected"
         return f"{self._fleet.protected.name}: {state}, {there} of its {of} resources there"
+
+    def _ack_note(self) -> str:
+        queue, bucket = self._fleet.queue, self._fleet.bucket
+        there = {one.name: "there" if self._ack.exists(one) else "gone" for one in (queue, bucket)}
+        return f"queue {queue.name}: {there[queue.name]}; bucket {bucket.name}: retained, {there[bucket.name]}"
 
     def _reservation_note(self) -> str:
         interface, reservation = self._subscription.interface, self._subscription.reservation
@@ -254,7 +301,7 @@ class Scenario:
         self._killed = self._processes.kill_replica(watcher)
         self._killed_at = time.time()
         watched = [source for source, name in holders.items() if name == self._killed]
-        self._display.say(f"kill -9 of {self._killed}, which watched {' and '.join(watched) or 'nothing'}")
+        self._display.say(f"kill -9 of {self._killed}, watching {', '.join(watched) or 'nothing'}")
         clusters, nodes = await self._delete(late=True)
         self._display.say(f"DELETE of {clusters} more AWSClusters and {nodes} more NodeClaims meanwhile")
         self._display.say(f"{self._processes.add_replica()} started")
@@ -303,7 +350,7 @@ class Scenario:
     # ---- the end
 
     def _finished(self) -> bool:
-        clouds = self.account.finished and self._subscription.finished
+        clouds = self.account.finished and self._ack.finished and self._subscription.finished
         objects = not any(one.name in self._clusters_left for one in self._fleet.deleted_clusters)
         return clouds and objects and self._taken_over is not None and self._done >= self._fleet.deletions
 
@@ -312,15 +359,14 @@ class Scenario:
         fleet = self._fleet
         await self._refresh_lists()
         numbers = await read_shard_stats(self._installation.connections.client, self._installation.keys)
-        clusters, nodes = await self._objects.by_name(AWS_CLUSTERS), await self._objects.by_name(NODECLAIMS)
-        there = {f"AWSCluster {name}" for name in clusters} | {f"NodeClaim {name}" for name in nodes}
-        deleted = {f"AWSCluster {one.name}" for one in fleet.deleted_clusters}
-        deleted |= {f"NodeClaim {one.name}" for one in fleet.deleted_nodes}
-        every = {f"AWSCluster {one.name}" for one in fleet.clusters} | {f"NodeClaim {one.name}" for one in fleet.nodes}
+        there = {f"{kind.name} {name}" for kind in SOURCES for name in await self._objects.by_name(kind)}
+        deleted = _named(fleet.deleted_clusters, fleet.deleted_nodes, fleet.deleted_ack)
+        every = _named(fleet.clusters, fleet.nodes, fleet.ack)
         return DemoSummary(
             api=self._processes.api.kind,
             clusters=len(fleet.deleted_clusters),
             nodes=len(fleet.deleted_nodes),
+            ack_objects=len(fleet.deleted_ack),
             deletions=fleet.deletions,
             done=int(sum(shard.counters["done"] for shard in numbers)),
             objects_left=sorted(there & deleted),
@@ -338,6 +384,32 @@ class Scenario:
             events=dict(await self._objects.events()),
             # While the annotation is there, no call may change the protected cluster's resources.
             aws=self.account.summary(self._unprotected_at or time.time()),
+            ack=self._ack.summary(self.account.entries, *await self._told_of(fleet.bucket)),
             azure=self._subscription.summary(self._killed_at),
             took=took,
         )
+
+    async def _told_of(self, one: DemoAckObject) -> tuple[str, str]:
+        """What Knell's record of kept resources and its audit say of a bucket; empty if nothing."""
+        kept = await KeptStore(self._installation).decisions(f"aws/{ACCOUNT}/{REGION}", f"{_BUCKET}:{one.name}")
+        return next((decision.why for decision in kept), ""), await self._audit_of(one)
+
+    async def _audit_of(self, one: DemoAckObject) -> str:
+        """The policy for the deletion of that object."""
+        resource = ACK_KINDS[one.kind].resource
+        for view in (await list_deletions(self._installation, state="done", limit=_MOST_DELETIONS)).deletions:
+            if (view.resource, view.name) == (resource, one.name):
+                pages = [page.moments async for page in timeline(self._installation, view)]
+                return next((entry.why for page in pages for entry in page if entry.what == "policy"), "")
+        return ""
+
+
+def _named(
+    clusters: Iterable[DemoCluster], nodes: Iterable[DemoNode], ack: Iterable[DemoAckObject]
+) -> set[str]:  # fmt: skip
+    """Objects as the summary names them."""
+    return {
+        *(f"AWSCluster {one.name}" for one in clusters),
+        *(f"NodeClaim {one.name}" for one in nodes),
+        *(f"{one.kind} {one.name}" for one in ack),
+    }

@@ -8,12 +8,15 @@ from typing import Final
 import msgspec
 from rich.table import Table
 
+from standins.demo.ack_resources import AckSummary
 from standins.demo.aws_account import AwsSummary
 from standins.demo.azure_subscription import SPAN, AzureSummary
 from standins.demo.objects import NAMESPACE
 
 _LATEST: Final = SPAN
 """How late the delete after a reservation may come, also on a busy machine."""
+_RETAINED: Final = "retain: "
+"""How the audit's reason of such a decision begins."""
 
 
 class DemoSummary(msgspec.Struct, frozen=True, kw_only=True):
@@ -28,6 +31,7 @@ class DemoSummary(msgspec.Struct, frozen=True, kw_only=True):
     api: str
     clusters: int
     nodes: int
+    ack_objects: int
     deletions: int
     done: int
     objects_left: list[str]
@@ -44,6 +48,7 @@ class DemoSummary(msgspec.Struct, frozen=True, kw_only=True):
     given_back: int
     events: dict[str, int]
     aws: AwsSummary
+    ack: AckSummary
     azure: AzureSummary
     took: timedelta
 
@@ -83,12 +88,14 @@ def judge(summary: DemoSummary) -> list[str]:
     return (
         problems
         + _judge_cloud("AWS", summary.aws)
+        + _judge_cloud("AWS", summary.ack)
+        + _judge_ack(summary.ack)
         + _judge_cloud("Azure", summary.azure)
         + _judge_interface(summary.azure)
     )
 
 
-def _judge_cloud(cloud: str, found: AwsSummary | AzureSummary) -> list[str]:
+def _judge_cloud(cloud: str, found: AwsSummary | AckSummary | AzureSummary) -> list[str]:
     problems = []
     if found.left:
         problems.append(f"not gone at {cloud}: {_some(found.left)}")
@@ -98,6 +105,17 @@ def _judge_cloud(cloud: str, found: AwsSummary | AzureSummary) -> list[str]:
         problems.append(f"touched at {cloud} and should have been left alone: {_some(found.touched)}")
     if found.twice:
         problems.append(f"deleted more than once at {cloud}: {_some(found.twice)}")
+    return problems
+
+
+def _judge_ack(found: AckSummary) -> list[str]:
+    problems = []
+    if not found.by_cloud_control and not found.left:
+        problems.append(f"queue {found.queue} was not removed by Cloud Control")
+    if not found.recorded:
+        problems.append(f"bucket {found.bucket} was not recorded as kept")
+    if not found.audit.startswith(_RETAINED):
+        problems.append(f"the audit does not say that bucket {found.bucket} was retained")
     return problems
 
 
@@ -133,15 +151,18 @@ def summary_table(summary: DemoSummary) -> Table:
 
 
 def _rows(summary: DemoSummary) -> list[tuple[str, str]]:
-    aws, azure = summary.aws, summary.azure
+    aws, ack, azure = summary.aws, summary.ack, summary.azure
     return [
-        ("Kubernetes", f"{summary.clusters} AWSClusters and {summary.nodes} NodeClaims deleted, "
-                       f"{len(summary.objects_left)} of them still there"),
+        ("Kubernetes", f"{summary.clusters} AWSClusters, {summary.nodes} NodeClaims, {summary.ack_objects} objects of "
+                       f"ACK deleted, {len(summary.objects_left)} left"),
         ("", f"{summary.done} of {summary.deletions} deletions finished, on the {summary.api} API server"),
         ("AWS", f"{aws.removed} of {aws.resources} resources gone, deleted twice: {len(aws.twice)}"),
         ("", f"{aws.drained} network interfaces drained after their load balancers"),
         ("", _others(aws, "retained, live, foreign")),
         ("", f"{aws.calls} calls, refused: {_codes(aws.refused)}"),
+        ("ACK", f"queue {ack.queue}: {'left' if ack.left else 'gone'}, "
+                f"deleted by Cloud Control {_times(ack.by_cloud_control)}"),
+        ("", f"bucket {ack.bucket}: object gone, {_kept(ack)}"),
         ("Azure", f"{azure.removed} of {azure.resources} resources gone, deleted twice: {len(azure.twice)}"),
         ("", _others(azure, "live, foreign")),
         ("", f"{azure.calls} calls, refused: {_codes(azure.refused)}"),
@@ -165,6 +186,18 @@ def _others(found: AwsSummary | AzureSummary, which: str) -> str:
 
 def _codes(refused: Mapping[str, int]) -> str:
     return ", ".join(f"{count} {code}" for code, count in sorted(refused.items())) or "none"
+
+
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count} times"
+
+
+def _kept(ack: AckSummary) -> str:
+    """What became of the retained bucket."""
+    if ack.bucket in ack.missing:
+        return "bucket gone as well"
+    recorded = "kept and recorded" if ack.recorded else "kept without a record"
+    return f"{recorded}, {'in the audit' if ack.audit.startswith(_RETAINED) else 'missing from the audit'}"
 
 
 def _across(found: AzureSummary) -> str:

@@ -19,6 +19,7 @@ from rich.console import Console
 
 from standins.api_servers import choose
 from standins.controlplane import NoControlPlane
+from standins.demo.ack_resources import AckSummary
 from standins.demo.aws_account import AwsSummary
 from standins.demo.azure_subscription import AzureSummary
 from standins.demo.fleet import make_fleet
@@ -87,7 +88,8 @@ def test_the_demo_ends_well_by_the_api_server_and_the_clouds_own_lists_and_journ
     summary = told["summary"]
     assert told["problems"] == []
     assert summary["api"] == api
-    assert (summary["clusters"], summary["nodes"], summary["deletions"], summary["done"]) == (4, 4, 8, 8)
+    assert (summary["clusters"], summary["nodes"], summary["ack_objects"]) == (4, 4, 2)
+    assert (summary["deletions"], summary["done"]) == (10, 10)
     assert summary["objects_left"] == summary["objects_missing"] == summary["not_held"] == []
     assert summary["protected"] == "billing"
     in_object, in_namespace = summary["denials"]
@@ -111,6 +113,12 @@ def test_the_demo_ends_well_by_the_api_server_and_the_clouds_own_lists_and_journ
     assert aws["left"] == aws["missing"] == aws["touched"] == aws["early"] == aws["twice"] == []
     assert aws["calls"] >= aws["resources"]
     assert aws["throttled"] >= 1
+    ack = summary["ack"]
+    assert (ack["queue"], ack["by_cloud_control"]) == ("orders", 1)
+    assert ack["left"] == ack["missing"] == ack["touched"] == ack["twice"] == []
+    assert ack["bucket"] == "invoices"
+    assert "services.k8s.aws/deletion-policy of the object says 'retain'" in ack["recorded"]
+    assert ack["audit"].startswith("retain: annotation services.k8s.aws/deletion-policy")
     azure = summary["azure"]
     # A machine with interface and disk, an interface with a disk, one with an address, and the reserved one.
     assert (azure["removed"], azure["resources"], azure["kept"]) == (8, 8, 7)
@@ -126,6 +134,8 @@ def test_the_demo_ends_well_by_the_api_server_and_the_clouds_own_lists_and_journ
         "after the kill",
         "prevent-delete removed",
     )
+    assert "DELETE of Queue orders and Bucket invoices, whose controllers are gone" in done.stderr
+    assert "AWS: queue orders is gone" in done.stderr
     places = [done.stderr.rfind(words) for words in events]
     assert -1 not in places
     assert places == sorted(places)
@@ -228,7 +238,7 @@ def test_every_part_of_the_demo_is_there_at_any_size(clusters: int, nodes: int) 
     assert (len(fleet.deleted_clusters), len(fleet.deleted_nodes), fleet.deletions) == (
         clusters,
         nodes,
-        clusters + nodes,
+        clusters + nodes + 2,
     )
     assert len({one.name for one in fleet.clusters}) == clusters + 1
     assert len({one.name for one in fleet.nodes}) == nodes + 1
@@ -239,6 +249,11 @@ def test_every_part_of_the_demo_is_there_at_any_size(clusters: int, nodes: int) 
         "interface and disk",
         "interface and address",
         "interface",
+    }
+    assert {(one.kind, one.outcome) for one in fleet.ack} == {
+        ("Queue", "removed"),
+        ("Bucket", "retained"),
+        ("Queue", "untouched"),
     }
     assert not fleet.protected.late
     assert not fleet.retained.late
@@ -251,6 +266,10 @@ GOOD_AWS = AwsSummary(
     resources=30, removed=30, left=[], kept=27, missing=[], touched=[], early=[], twice=[], tagged=10, drained=18,
     calls=140, throttled=6, refused={"Throttling": 2, "RequestLimitExceeded": 4},
 )  # fmt: skip
+GOOD_ACK = AckSummary(
+    queue="orders", bucket="invoices", left=[], missing=[], touched=[], twice=[], by_cloud_control=1,
+    recorded="annotation services.k8s.aws/deletion-policy", audit="retain: annotation services.k8s.aws/deletion-policy",
+)  # fmt: skip
 GOOD_AZURE = AzureSummary(
     resources=8, removed=8, left=[], kept=7, missing=[], touched=[], twice=[], interface=INTERFACE,
     reserved=timedelta(seconds=12), reservations=1, early=0, late=timedelta(seconds=0.1), across_kill=True, calls=60,
@@ -261,10 +280,10 @@ DENIALS = [
     "namespace/shop contains 1 protected object: awscluster.infrastructure.cluster.x-k8s.io/billing",
 ]
 GOOD = DemoSummary(
-    api="embedded", clusters=4, nodes=4, deletions=8, done=8, objects_left=[], objects_missing=[], not_held=[],
-    protected="billing", denials=DENIALS, deleted_anyway=[], hold="protected",
+    api="embedded", clusters=4, nodes=4, ack_objects=2, deletions=10, done=10, objects_left=[], objects_missing=[],
+    not_held=[], protected="billing", denials=DENIALS, deleted_anyway=[], hold="protected",
     protected_for=timedelta(seconds=12), retained="archive", killed="replica-1",
-    taken_over=timedelta(seconds=4), given_back=3, events={}, aws=GOOD_AWS, azure=GOOD_AZURE,
+    taken_over=timedelta(seconds=4), given_back=3, events={}, aws=GOOD_AWS, ack=GOOD_ACK, azure=GOOD_AZURE,
     took=timedelta(seconds=30),
 )  # fmt: skip
 
@@ -279,8 +298,8 @@ def test_the_summary_fits_a_small_terminal() -> None:
         GOOD,
         clusters=60,
         nodes=200,
-        deletions=260,
-        done=260,
+        deletions=262,
+        done=262,
         aws=msgspec.structs.replace(GOOD_AWS, resources=8888, removed=8888, calls=88888, refused=large),
         azure=msgspec.structs.replace(GOOD_AZURE, resources=8888, removed=8888, calls=88888),
         took=timedelta(seconds=1888),
@@ -298,7 +317,7 @@ def test_the_summary_fits_a_small_terminal() -> None:
         ({"objects_left": ["AWSCluster shop-01"]}, "should be gone from the API server: AWSCluster shop-01"),
         ({"objects_missing": ["NodeClaim web-live"]}, "should still be on the API server: NodeClaim web-live"),
         ({"not_held": ["shop-01"]}, "deleted without our finalizer: shop-01"),
-        ({"done": 7}, "7 deletions are done, where 8"),
+        ({"done": 7}, "7 deletions are done, where 10"),
         ({"denials": DENIALS[:1]}, "no deletion was denied with the words: namespace/shop contains"),
         ({"denials": DENIALS[1:]}, "no deletion was denied with the words: awscluster/billing in Namespace shop is"),
         ({"deleted_anyway": ["awscluster/billing"]}, "deleted although protected: awscluster/billing"),
@@ -326,6 +345,23 @@ def test_whatever_is_wrong_in_the_end_is_named(harm: dict[str, Any], words: str)
 )
 def test_whatever_is_wrong_on_aws_in_the_end_is_named(harm: dict[str, Any], words: str) -> None:
     (problem,) = judge(msgspec.structs.replace(GOOD, aws=msgspec.structs.replace(GOOD_AWS, **harm)))
+    assert words in problem
+
+
+@pytest.mark.parametrize(
+    ("harm", "words"),
+    [
+        ({"left": ["orders"], "by_cloud_control": 0}, "not gone at AWS: orders"),
+        ({"by_cloud_control": 0}, "queue orders was not removed by Cloud Control"),
+        ({"missing": ["invoices"]}, "gone at AWS and should have stayed: invoices"),
+        ({"touched": ["returns"]}, "touched at AWS and should have been left alone: returns"),
+        ({"twice": ["orders"]}, "deleted more than once at AWS: orders"),
+        ({"recorded": ""}, "bucket invoices was not recorded as kept"),
+        ({"audit": ""}, "the audit does not say that bucket invoices was retained"),
+    ],
+)
+def test_whatever_is_wrong_with_acks_resources_in_the_end_is_named(harm: dict[str, Any], words: str) -> None:
+    (problem,) = judge(msgspec.structs.replace(GOOD, ack=msgspec.structs.replace(GOOD_ACK, **harm)))
     assert words in problem
 
 

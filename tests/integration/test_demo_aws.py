@@ -1,6 +1,7 @@
 """What the demo says of its resources on AWS is what AWS's own lists and journal say: what is left, what was touched,
 what was deleted twice, and what was changed while it was protected."""
 
+import asyncio
 import os
 import signal
 import time
@@ -11,6 +12,7 @@ import pytest
 
 from standins.aws import LocalAws, LocalAwsFailed
 from standins.aws.builder import credentials, session
+from standins.demo.ack_resources import AckResources
 from standins.demo.aws_account import ACCOUNT, BALANCERS, GROUPS, REGION, AwsAccount
 from standins.demo.fleet import Fleet, make_fleet
 
@@ -132,3 +134,26 @@ async def test_a_stand_in_for_aws_that_dies_is_named(aws: LocalAws, account: Aws
     os.kill(aws.pid, signal.SIGKILL)
     with pytest.raises(LocalAwsFailed, match="the stand-in for AWS does not answer"):
         await account.refresh()
+
+
+async def test_what_became_of_the_resources_of_acks_objects_is_reported_from_aws(
+    aws: LocalAws, account: AwsAccount, fleet: Fleet
+) -> None:
+    await aws.behave(cloud_control_takes=0.1)
+    ack = AckResources(fleet, "shop")
+    made = {one.name: await ack.add(account.builder, one) for one in fleet.ack}
+    await ack.refresh(account.builder)
+    assert ack.exists(fleet.queue)
+    place = {"region_name": REGION, "endpoint_url": aws.address, **credentials(ACCOUNT)}
+    async with session().create_client("cloudcontrol", **place) as client:
+        for name in ("orders", "returns"):
+            await client.delete_resource(TypeName="AWS::SQS::Queue", Identifier=made[name].id)
+    async with asyncio.timeout(60):
+        while not ack.finished or ack.exists(fleet.live_queue):
+            await asyncio.sleep(0.05)
+            await ack.refresh(account.builder)
+    await account.refresh()
+    found = ack.summary(account.entries, recorded="a", audit="b")
+    assert (found.left, found.missing, found.touched, found.twice) == ([], ["returns"], ["returns"], [])
+    assert (found.by_cloud_control, found.recorded, found.audit) == (1, "a", "b")
+    assert account.summary(time.time()).touched == []
