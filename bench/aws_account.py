@@ -13,8 +13,13 @@ from standins.aws import AwsBehaviour, AwsFault, AwsJournalEntry, LocalAws
 NUMBER: Final = "111122223333"
 REGION: Final = "eu-central-1"
 _DELETES: Final = ".Delete"
-_THROTTLED: Final = frozenset({"Throttling", "ThrottledException", "RequestLimitExceeded"})
+_THROTTLED: Final = frozenset({"Throttling", "ThrottledException", "ThrottlingException", "RequestLimitExceeded"})
+_CLOUD_CONTROL: Final = "cloudcontrol."
 _NO_TAGGING: Final = AwsFault(what="close", action="tagging.*")
+
+
+def is_throttled(entry: AwsJournalEntry) -> bool:
+    return entry.code in _THROTTLED
 
 
 class BenchAccount(CloudStandin):
@@ -35,6 +40,10 @@ class BenchAccount(CloudStandin):
         """By what it named: the first deletion of it that succeeded."""
         self.drained: dict[str, float] = {}
         """By security group: when the last interface that had it was gone, in the account's time."""
+        self.cloud_control: list[AwsJournalEntry] = []
+        """Calls to Cloud Control, as they came, whatever became of them."""
+        self.ended: set[str] = set()
+        """Identifiers of resources that Cloud Control has deleted."""
 
     @property
     def credentials(self) -> dict[str, str]:
@@ -56,6 +65,8 @@ class BenchAccount(CloudStandin):
             self._read = entry.number + 1
             if entry.what == "drained":
                 self.drained.update(dict.fromkeys(entry.ids[1:], entry.at))
+            elif entry.what == "ended":
+                self.ended.update(() if entry.code else entry.ids[1:])
             elif not entry.setup:
                 self._count(entry)
 
@@ -71,7 +82,9 @@ class BenchAccount(CloudStandin):
 
     def _count(self, entry: AwsJournalEntry) -> None:
         self.calls += 1
-        self.refused += entry.code in _THROTTLED
+        self.refused += is_throttled(entry)
+        if entry.action.startswith(_CLOUD_CONTROL):
+            self.cloud_control.append(entry)
         if entry.status == 200 and _DELETES in entry.action:
             for one in entry.ids:
                 self.removed.setdefault(one, entry)

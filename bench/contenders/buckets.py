@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from bench.aws_leftovers import OF_A_CLUSTER
 from bench.bench_server import BenchServer
-from bench.contenders.protocol import Cleaned, Drains, Kind, NotSupportedError, Outlasted
+from bench.contenders.protocol import Cleaned, Drains, Kind, NotSupportedError, Outlasted, RemovedByIdentifier
 from bench.contenders.unsupported import CloudOnly
 from bench.order import Finding
 from standins.aws.calls import AwsCall
@@ -34,7 +34,10 @@ def _call(action: str) -> AwsCall:
 class Buckets(CloudOnly):
     name = "buckets"
     kind: Kind = "limit"
-    settings = "worked out: full token buckets and what flows into them, one call for each deletion and no other"
+    settings = (
+        "worked out: full token buckets and what flows into them, one call for each deletion and no other; of Cloud "
+        "Control a read, a deletion and a read that proves absence for each resource"
+    )
     lacks = "is an AWS account's limit, of which nothing else is known"
 
     def version(self) -> str:
@@ -48,3 +51,8 @@ class Buckets(CloudOnly):
     def outlast(self, server: BenchServer, drains: Drains) -> Outlasted:
         del server, drains
         raise NotSupportedError("a group may go as soon as its last interface has drained")
+
+    def remove(self, server: BenchServer, resources: int) -> RemovedByIdentifier:
+        del server
+        calls = {"cloudcontrol.GetResource": 2 * resources, "cloudcontrol.DeleteResource": resources}
+        return RemovedByIdentifier(resources=resources, seconds=seconds_for(calls))

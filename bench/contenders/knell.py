@@ -12,7 +12,15 @@ from functools import partial
 from typing import Final
 
 from bench.bench_server import BenchServer
-from bench.contenders import admission, clearing, collecting, knell_clearing, knell_collecting, watching
+from bench.contenders import (
+    admission,
+    clearing,
+    collecting,
+    knell_clearing,
+    knell_collecting,
+    knell_identifiers,
+    watching,
+)
 from bench.contenders.knell_collecting import RESERVE
 from bench.contenders.process import ProcessContender
 from bench.contenders.protocol import (
@@ -25,6 +33,7 @@ from bench.contenders.protocol import (
     Outlasted,
     PacedDeletions,
     Released,
+    RemovedByIdentifier,
     Reservations,
 )
 from bench.order import Finding
@@ -43,7 +52,9 @@ class Knell(ProcessContender):
         "sides and their surface in one process, one job and a release per object, guard, Events and conditions off; "
         "admission: one `knell webhook` with default settings that is asked about objects, too; "
         "AWS: `knell run` with default settings, but the guard is off, durations and rates of limits are scaled as "
-        "time is, and capacities of limits are lower by what calls on their way need at those rates; Azure: the same, "
+        "time is, and capacities of limits are lower by what calls on their way need at those rates; ACK: default "
+        "settings, but the guard is off, there is no grace period, and Cloud Control's quota is declared; Azure: as "
+        "AWS, "
         f"nothing of any quota is left to others (azure.reserve: {RESERVE:g}), a sweep every {SWEPT.total_seconds():g} "
         f"s of the subscription's time (for reservations every {SWEPT_OFTEN.total_seconds():g} s), and no limits of "
         "reads where the subscription has none"
@@ -78,6 +89,9 @@ class Knell(ProcessContender):
 
     def outlast(self, server: BenchServer, drains: Drains) -> Outlasted:
         return clearing.outlast(partial(knell_clearing.begin, server), drains)
+
+    def remove(self, server: BenchServer, resources: int) -> RemovedByIdentifier:
+        return knell_identifiers.remove(server, resources)
 
     def collect(self, server: BenchServer, orphans: Orphans) -> Collected:
         return collecting.collect(partial(knell_collecting.begin, server, SWEPT), orphans)

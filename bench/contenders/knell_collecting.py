@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import timedelta
@@ -11,13 +10,8 @@ from typing import Any, Final
 from bench import nodeclaims
 from bench.azure_subscription import Subscription
 from bench.bench_server import BenchServer
-from bench.contenders.knell_settings import SOURCE, common, launched, scaled, shorter, url
-from bench.contenders.program import Program
+from bench.contenders.knell_settings import SOURCE, KnellCloudProcess, common, launched, scaled, shorter
 from service.contract import Draw
-from service.engine.installation import Installation
-from service.engine.views.deletions import list_deletions
-from service.settings import RedisSettings, Settings
-from service.settings.redis import RedisUrl
 from service.sources.karpenter_azure import KARPENTER_AZURE, NODECLAIMS
 from workers.providers.azure.limits import LATE, Call, call_draws
 from workers.providers.azure.model import AzureScope
@@ -70,33 +64,11 @@ def sample_of(region: str, pattern: str) -> Draw:
     return call_draws(AzureScope(subscription="", group="", region=region), call, RESERVE)[place]
 
 
-class KnellCollectingProcess:
-    def __init__(self, server: BenchServer, program: Program) -> None:
-        self._settings = Settings(redis=RedisSettings(url=RedisUrl.parse(url(server))))
-        self._program = program
-
-    def check(self) -> None:
-        self._program.check()
-
-    def over(self) -> bool:
-        """When no deletion is open, every absence is proven."""
-        return asyncio.run(self._none_open())
-
-    async def _none_open(self) -> bool:
-        installation = Installation(self._settings)
-        try:
-            return not (await list_deletions(installation, limit=1)).deletions
-        finally:
-            await installation.aclose()
-
-
 @contextmanager
-def begin(
-    server: BenchServer, every: timedelta, there: Subscription, interfaces: int
-) -> Iterator[KnellCollectingProcess]:
+def begin(server: BenchServer, every: timedelta, there: Subscription, interfaces: int) -> Iterator[KnellCloudProcess]:
     """`every` is how often it sweeps, in the subscription's time."""
     del interfaces
     cluster = server.cluster
     cluster.run(nodeclaims.define)
     with launched(document(server, there, cluster.namespace(), every), there.identity) as program:
-        yield KnellCollectingProcess(server, program)
+        yield KnellCloudProcess(server, program)

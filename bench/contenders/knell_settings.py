@@ -5,6 +5,7 @@ runs."""
 
 from __future__ import annotations
 
+import asyncio
 import math
 import sys
 import tempfile
@@ -19,6 +20,10 @@ import msgspec
 from bench.bench_server import BenchServer
 from bench.contenders.program import Program, running
 from service.contract import Limit
+from service.engine.installation import Installation
+from service.engine.views.deletions import list_deletions
+from service.settings import RedisSettings, Settings
+from service.settings.redis import RedisUrl
 from service.settings.sections import RetrySettings
 
 SOURCE: Final = "bench"
@@ -69,3 +74,27 @@ def launched(document: Mapping[str, Any], environment: Mapping[str, str]) -> Ite
         file.write_bytes(msgspec.yaml.encode(document))
         with running("knell", [*COMMAND, str(file)], environment) as program:
             yield program
+
+
+def settings_of(server: BenchServer) -> Settings:
+    """With which the harness reads Knell's records."""
+    return Settings(redis=RedisSettings(url=RedisUrl.parse(url(server))))
+
+
+class KnellCloudProcess:
+    def __init__(self, server: BenchServer, program: Program) -> None:
+        self._settings, self._program = settings_of(server), program
+
+    def check(self) -> None:
+        self._program.check()
+
+    def over(self) -> bool:
+        """When no deletion is open, every absence is proven."""
+        return asyncio.run(self._none_open())
+
+    async def _none_open(self) -> bool:
+        installation = Installation(self._settings)
+        try:
+            return not (await list_deletions(installation, limit=1)).deletions
+        finally:
+            await installation.aclose()

@@ -128,6 +128,22 @@ class Outlasted:
 
 
 @dataclass(frozen=True)
+class RemovedByIdentifier:
+    """What one process did about tables and queues whose objects ACK had and that were deleted."""
+
+    resources: int
+    seconds: float
+    """From the first deletion of an object to the answer that proved the last resource gone."""
+    used: float | None = None
+    """Part of Cloud Control's quota that was used, of a full bucket and all that flowed in from the first call to the
+    last deletion that it let through; not known of a limit, as the following are."""
+    calls: int | None = None
+    """To Cloud Control."""
+    refused: int | None = None
+    """Those among the calls that were throttled."""
+
+
+@dataclass(frozen=True)
 class Orphans:
     """Interfaces that Karpenter's nodes left in an Azure subscription; a part of them is reserved at the beginning."""
 
@@ -232,6 +248,9 @@ class Contender(Protocol):
 
     def outlast(self, server: BenchServer, drains: Drains) -> Outlasted:
         """One process removes the security groups of such clusters, which can't go at once."""
+
+    def remove(self, server: BenchServer, resources: int) -> RemovedByIdentifier:
+        """One process removes so many tables and queues of ACK's objects, by Cloud Control, whose quota is finite."""
 
     def collect(self, server: BenchServer, orphans: Orphans) -> Collected:
         """One process removes such interfaces from an Azure subscription whose quotas are finite."""

@@ -19,6 +19,7 @@ from bench.contenders.protocol import (
     Outlasted,
     PacedDeletions,
     Released,
+    RemovedByIdentifier,
     Reservations,
     Schedule,
 )
@@ -84,6 +85,9 @@ class UnsupportedContender:
         raise NotSupportedError(self.no_aws)
 
     def outlast(self, server: BenchServer, drains: Drains) -> Outlasted:
+        raise NotSupportedError(self.no_aws)
+
+    def remove(self, server: BenchServer, resources: int) -> RemovedByIdentifier:
         raise NotSupportedError(self.no_aws)
 
     def collect(self, server: BenchServer, orphans: Orphans) -> Collected:

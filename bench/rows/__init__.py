@@ -4,6 +4,7 @@ A file exports `ROWS`; what it needs to know of a contender is in the contender'
 """
 
 from bench.rows import (
+    ack_clean,
     admission,
     aws_clean,
     aws_drain,
@@ -39,6 +40,7 @@ ROWS: tuple[Row, ...] = (
     *admission.ROWS,
     *aws_clean.ROWS,
     *aws_drain.ROWS,
+    *ack_clean.ROWS,
     *azure_clean.ROWS,
     *azure_reservation.ROWS,
     # Last: what it leaves in the API server would weigh on all others.

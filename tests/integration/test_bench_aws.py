@@ -151,6 +151,18 @@ def test_knell_clears_an_account_and_lets_its_clusters_go(server: BenchServer, f
     assert cleaned.refused == 0
 
 
+def test_knell_removes_what_ack_left_behind_with_four_calls_for_each(server: BenchServer) -> None:
+    server.empty()
+    removed = Knell().remove(server, 20)
+    assert removed.resources == 20
+    assert removed.calls is not None
+    # A read, the deletion, a check of the request, and the read that proves absence.
+    assert removed.calls >= 4 * 20
+    assert removed.refused == 0
+    assert removed.used is not None
+    assert removed.used <= 1
+
+
 def test_knell_ends_where_groups_reference_each_other(server: BenchServer) -> None:
     server.empty()
     outlasted = Knell().outlast(server, Drains(clusters=3, entangled=2, shortest=6, longest=12))

@@ -11,6 +11,7 @@ from bench.contenders.all_contenders import CONTENDERS
 from bench.contenders.buckets import Buckets, seconds_for
 from bench.contenders.capa import calls_listing
 from bench.contenders.knell_clearing import LIMITS, sample_of
+from bench.contenders.knell_identifiers import used
 from bench.contenders.knell_settings import scaled
 from bench.contenders.protocol import NotSupportedError
 from bench.peers.go_retries import ATTEMPTS, GoRetries
@@ -19,6 +20,7 @@ from bench.rows import ROWS
 from bench.rows.aws_clean import TAGGING
 from bench.rows.row import RoundSize
 from service.contract import Limit
+from standins.aws import AwsJournalEntry
 from tests.unit.test_bench_report import line_of, row
 from workers.providers.aws.kinds import KINDS
 from workers.providers.aws.limits import CALL_DELAY, AwsLimits
@@ -44,6 +46,11 @@ def refusal(code: str, status: int = 400) -> ClientError:
 def test_balancers_and_target_groups_of_a_hundred_clusters_wait_for_the_bucket_that_they_share() -> None:
     # 500 at 3 a second after a burst of 20.
     assert Buckets().clean(None, "tagging", 100).seconds == 160  # type: ignore[arg-type]  # no arena is needed
+
+
+def test_a_thousand_removals_by_cloud_control_need_three_calls_each() -> None:
+    # 3,000 at 30 a second after a burst of 30.
+    assert Buckets().remove(None, 1000).seconds == 99  # type: ignore[arg-type]  # no arena is needed
 
 
 @pytest.mark.parametrize(
@@ -153,6 +160,21 @@ def test_a_lane_that_deletes_gathers_jobs_whichever_of_its_limits_is_scarce(oper
     assert min(draw.together for draw in draws) > 1
 
 
+def test_the_used_part_of_cloud_controls_quota_ends_with_the_last_deletion_and_leaves_out_what_was_throttled() -> None:
+    def entry(at: float, action: str, code: str = "") -> AwsJournalEntry:
+        return AwsJournalEntry(number=0, at=at, real=at, action=f"cloudcontrol.{action}", code=code)
+
+    calls = [
+        *(entry(10.0, "GetResource") for _ in range(44)),
+        entry(10.0, "GetResource", "ThrottlingException"),
+        entry(11.0, "DeleteResource"),
+        entry(11.5, "DeleteResource", "ThrottlingException"),
+        entry(12.0, "GetResource"),
+    ]
+    # 45 of a burst of 30, and of 30 that flowed in within a second.
+    assert used(calls) == 45 / 60
+
+
 # ---- rows
 
 
@@ -168,6 +190,10 @@ def test_a_lane_that_deletes_gathers_jobs_whichever_of_its_limits_is_scarce(oper
         ("aws-clean.refused", 0.49, True),
         ("aws-clean.refused", 0.5, False),
         ("aws-clean.describe.refused", 0.5, False),
+        ("ack-clean.used", 95.0, True),
+        ("ack-clean.used", 94.9, False),
+        ("ack-clean.refused", 0.49, True),
+        ("ack-clean.refused", 0.5, False),
         ("aws-drain.p99", 4.9, True),
         ("aws-drain.p99", 5.0, False),
         ("aws-drain.mutual", 100.0, True),
@@ -185,6 +211,7 @@ def test_each_goal_about_aws_turns_at_its_bound(id_: str, knell: float, met: boo
 def test_one_round_is_enough_where_buckets_or_leases_set_the_pace() -> None:
     assert (TAGGING.rounds(5), TAGGING.rounds(1)) == (1, 1)
     assert {one.trial.name for one in ROWS if one.trial.rounds(5) != 5} == {
+        "ack-clean",
         "aws-clean",
         "aws-clean.describe",
         "aws-drain",
