@@ -267,13 +267,14 @@ def test_an_object_whose_namespace_was_removed_by_hand_stays(door: ProtectionDoo
 
 def test_a_crd_of_protected_objects_is_denied_and_goes_without_them(door: ProtectionDoor) -> None:
     namespace = door.namespace(TRUE)
-    crd = type(BUCKETS)("rds.services.k8s.aws", "instances", called="DBInstance")
+    # Of a kind that no other test has: API servers are shared.
+    crd = type(BUCKETS)("rds.services.k8s.aws", "doors", called="Door")
     door.kube.install(crd)
     child = door.create(crd, namespace, "prod")
     answer = door.delete(crd.own_path)
     assert answer.body["message"] == denied(
         DEFINITIONS_WEBHOOK,
-        f"customresourcedefinition/{crd.resource} has 1 protected object: dbinstance/prod in Namespace {namespace}, "
+        f"customresourcedefinition/{crd.resource} has 1 protected object: door/prod in Namespace {namespace}, "
         "which would be deleted with it; to see what protects them: knell protection list",
     )
     assert "deletionTimestamp" not in (door.kube.get(child) or {})["metadata"]
