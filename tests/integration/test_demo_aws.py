@@ -1,7 +1,6 @@
 """What the demo says of its resources on AWS is what AWS's own lists and journal say: what is left, what was touched,
 what was deleted twice, and what was changed while it was protected."""
 
-import asyncio
 import os
 import signal
 import time
@@ -15,6 +14,7 @@ from standins.aws.builder import credentials, session
 from standins.demo.ack_resources import AckResources
 from standins.demo.aws_account import ACCOUNT, BALANCERS, GROUPS, REGION, AwsAccount
 from standins.demo.fleet import Fleet, make_fleet
+from tests.engine.waiting import until
 
 pytestmark = pytest.mark.long
 
@@ -148,10 +148,12 @@ async def test_what_became_of_the_resources_of_acks_objects_is_reported_from_aws
     async with session().create_client("cloudcontrol", **place) as client:
         for name in ("orders", "returns"):
             await client.delete_resource(TypeName="AWS::SQS::Queue", Identifier=made[name].id)
-    async with asyncio.timeout(60):
-        while not ack.finished or ack.exists(fleet.live_queue):
-            await asyncio.sleep(0.05)
-            await ack.refresh(account.builder)
+
+    async def ended() -> bool:
+        await ack.refresh(account.builder)
+        return bool(ack.finished) and not ack.exists(fleet.live_queue)
+
+    await until("both queues are gone", ended)
     await account.refresh()
     found = ack.summary(account.entries, recorded="a", audit="b")
     assert (found.left, found.missing, found.touched, found.twice) == ([], ["returns"], ["returns"], [])
